@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rm_gallery.core.engine.cache import CallCache
+from rm_gallery.core.engine.calls.cache import CallCache
 from rm_gallery.core.model import cache_store
 
 cache_app = typer.Typer(help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True)

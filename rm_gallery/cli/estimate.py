@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from rm_gallery.core.data.load.base import DataLoader, create_loader
+from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.estimate import Estimate, Interval
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RunOptions, run_list
 from rm_gallery.core.utils.errors import DataError

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.engine.budget import Budget, PriceTable
+from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.utils.errors import ConfigError
 
 

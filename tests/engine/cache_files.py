@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from rm_gallery.core.engine.cache import CallCache, canonical_key
+from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
 
 
 def keys(count: int) -> list[str]:

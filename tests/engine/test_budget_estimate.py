@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from rm_gallery.core.engine.budget import Estimate, Interval, Usage, probe_indices
-from rm_gallery.core.engine.estimate import t975
+from rm_gallery.core.engine.calls.budget import Estimate, Interval, Usage, probe_indices
+from rm_gallery.core.engine.calls.estimate import t975
 from rm_gallery.core.utils.errors import ConfigError
 
 

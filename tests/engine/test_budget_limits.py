@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rm_gallery.core.engine.budget import Budget, Price, PriceTable, Usage
+from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
 
 PRICES = PriceTable({"judge": Price(1.0, 4.0, 0.5)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.engine.budget import Usage
+from rm_gallery.core.engine.calls.budget import Usage
 
 PRICED = Usage(input_tokens=10, output_tokens=5, cached_tokens=4, reasoning_tokens=2, calls=1, cost=0.25)
 UNPRICED = Usage(input_tokens=1, calls=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.cache import FILE_NAME, CallCache, canonical_key
+from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key
 from rm_gallery.core.utils.errors import ConfigError
 
 KEYS = [canonical_key(number) for number in range(200)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.cache import FILE_NAME, CallCache
+from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache
 from tests.engine.cache_files import keys, put_all, stored
 
 KEYS = keys(400)

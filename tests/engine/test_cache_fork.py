@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.cache import FILE_NAME, CallCache, canonical_key
+from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key
 from tests.engine.cache_files import put_all, stored
 from tests.engine.child_processes import finish, start
 
@@ -19,7 +19,7 @@ pytestmark = [
 SCRIPT = """
     import asyncio, os, sys, threading, warnings
     from pathlib import Path
-    from rm_gallery.core.engine.cache import CallCache, canonical_key
+    from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
     from tests.engine.cache_files import put_all
     # Newer Pythons warn of any fork beside threads; that is what is being tried here.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
@@ -86,7 +86,7 @@ def test_spawned_workers_share_the_file(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from rm_gallery.core.engine.cache import CallCache, canonical_key
+        from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
         with CallCache(Path(sys.argv[1])) as cache:
             print(cache.get(canonical_key("shared")))
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.cache import canonical_key, default_cache_folder
+from rm_gallery.core.engine.calls.cache import canonical_key, default_cache_folder
 from rm_gallery.core.utils.errors import ConfigError
 
 REQUEST = {"model": "m", "messages": [{"role": "user", "content": "你好\r\n"}], "temperature": 0, "repeat": 0}

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.cache import CallCache
+from rm_gallery.core.engine.calls.cache import CallCache
 from tests.engine.cache_files import stored
 from tests.engine.child_processes import finish, kill_after_lines, start
 
 WRITER = """
     import asyncio, os, sys
     from pathlib import Path
-    from rm_gallery.core.engine.cache import CallCache, canonical_key
+    from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
 
     async def main():
         cache, left = CallCache(Path(sys.argv[1])), iter(range(1_000_000))
@@ -47,7 +47,7 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from rm_gallery.core.engine.cache import CallCache, canonical_key
+        from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
         from tests.engine.cache_files import put_all
         warnings = []
         with CallCache(Path(sys.argv[1]), on_warning=warnings.append) as cache:
@@ -71,7 +71,7 @@ def test_processes_may_begin_the_same_cache_at_the_same_moment(tmp_path: Path) -
     script = """
         import sys, time
         from pathlib import Path
-        from rm_gallery.core.engine.cache import CallCache, canonical_key
+        from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
         time.sleep(max(0, float(sys.argv[2]) - time.time()))
         warnings = []
         with CallCache(Path(sys.argv[1]), on_warning=warnings.append) as cache:
@@ -88,7 +88,7 @@ def test_what_nobody_awaited_is_stored_at_exit(tmp_path: Path) -> None:
     script = """
         import asyncio, sys
         from pathlib import Path
-        from rm_gallery.core.engine.cache import CallCache, canonical_key
+        from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
         cache = CallCache(Path(sys.argv[1]))
         async def main():
             for number in range(300):

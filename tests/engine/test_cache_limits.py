@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine import cache as cache_module
-from rm_gallery.core.engine.cache import CallCache
+from rm_gallery.core.engine.calls import cache as cache_module
+from rm_gallery.core.engine.calls.cache import CallCache
 from tests.engine.cache_files import keys, make_older, put_all, stored
 
 DAY = 86_400.0

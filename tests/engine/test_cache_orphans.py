@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.cache import FILE_NAME, CallCache
-from rm_gallery.core.engine.cache_pending import PendingLog
+from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache
+from rm_gallery.core.engine.calls.cache_pending import PendingLog
 from tests.engine.cache_files import keys, stored
 from tests.engine.child_processes import kill_after_lines, start
 
@@ -17,8 +17,8 @@ KEYS = keys(3)
 HOLDER = """
     import os, sys, time
     from pathlib import Path
-    from rm_gallery.core.engine import cache_writer
-    from rm_gallery.core.engine.cache import CallCache
+    from rm_gallery.core.engine.calls import cache_writer
+    from rm_gallery.core.engine.calls.cache import CallCache
     cache_writer._GATHER_SECONDS = 60.0
     cache = CallCache(Path(sys.argv[1]))
     for key in sys.argv[2:]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine import cache_db, cache_pending
-from rm_gallery.core.engine.cache import FILE_NAME, CallCache
+from rm_gallery.core.engine.calls import cache_db, cache_pending
+from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache
 from tests.engine.cache_files import keys, put_all, stored
 
 KEYS = keys(50)
@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from pathlib import Path
-        from rm_gallery.core.engine.cache import CallCache
+        from rm_gallery.core.engine.calls.cache import CallCache
         from tests.engine.cache_files import keys, put_all
         warnings = []
         cache = CallCache(Path(sys.argv[1]), on_warning=warnings.append)

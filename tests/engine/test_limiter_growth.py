@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rm_gallery.core.engine.limiter import AdaptiveLimiter
+from rm_gallery.core.engine.calls.limiter import AdaptiveLimiter
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from tests.engine.virtual_time import VirtualLoop, now, run_virtual
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from rm_gallery.core.engine.limiter import AdaptiveLimiter
-from rm_gallery.core.engine.retry import RetryPolicy, run_attempts
+from rm_gallery.core.engine.calls.limiter import AdaptiveLimiter
+from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
 from rm_gallery.core.utils.errors import ProviderError
 from tests.engine.virtual_time import now, run_virtual
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rm_gallery.core.engine.limiter import AdaptiveLimiter
+from rm_gallery.core.engine.calls.limiter import AdaptiveLimiter
 from rm_gallery.core.utils.errors import ProviderError
 from tests.engine.virtual_time import now, run_virtual
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.engine.retry import parse_retry_after
+from rm_gallery.core.engine.calls.retry import parse_retry_after
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rm_gallery.core.engine.retry import Reachability, RetryEvent, RetryPolicy, run_attempts
+from rm_gallery.core.engine.calls.retry import Reachability, RetryEvent, RetryPolicy, run_attempts
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rm_gallery.core.engine.retry import RetryPolicy, run_attempts
+from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
 from tests.engine.virtual_time import now, run_virtual
 

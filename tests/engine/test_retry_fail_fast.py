@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rm_gallery.core.engine.retry import FailFast
+from rm_gallery.core.engine.calls.retry import FailFast
 from rm_gallery.core.utils.errors import ProviderError
 
 FATAL = ProviderError("no such key", kind="fatal", status=401)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.run_store import RunStore
+from rm_gallery.core.engine.folder.store import RunStore
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.child_processes import finish, start
 
 MANIFEST = {"seed": 0}
 FILLER = """
     import resource, sys
-    from rm_gallery.core.engine.run_store import RunStore
+    from rm_gallery.core.engine.folder.store import RunStore
     from rm_gallery.core.utils.errors import ConfigError
     store = RunStore.open(sys.argv[1], {"seed": 0})
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))

@@ -6,12 +6,12 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from rm_gallery.core.engine.run_store import RunStore
+from rm_gallery.core.engine.folder.store import RunStore
 from tests.engine.child_processes import finish, kill_after_lines, start
 
 RUNNER = """
     import os, sys
-    from rm_gallery.core.engine.run_store import RunStore
+    from rm_gallery.core.engine.folder.store import RunStore
     with RunStore.open(sys.argv[1], {"seed": 0}) as store:
         done = store.finished()
         for number in range(int(sys.argv[2])):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.run_store import RunStore
+from rm_gallery.core.engine.folder.store import RunStore
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.child_processes import kill_after_lines, start
 
 MANIFEST = {"seed": 0}
 HOLDER = """
     import os, sys, time
-    from rm_gallery.core.engine.run_store import RunStore
+    from rm_gallery.core.engine.folder.store import RunStore
     store = RunStore.open(sys.argv[1], {"seed": 0})
     orphan = os.fork() if sys.argv[2] == "with a child" else 0
     if sys.argv[2] == "with a child" and not orphan:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery.core.engine.run_store import RunStore
+from rm_gallery.core.engine.folder.store import RunStore
 from rm_gallery.core.utils.errors import ConfigError
 
 MANIFEST: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.run_store import RunStore
+from rm_gallery.core.engine.folder.store import RunStore
 
 MANIFEST = {"seed": 0}
 A = b'{"id":"a","status":"scored"}\n'

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.workers import RemoteTraceback, WorkerPool
+from rm_gallery.core.engine.workers.pool import RemoteTraceback, WorkerPool
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine import worker_jobs
 

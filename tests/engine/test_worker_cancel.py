@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.workers import WorkerPool, get_pool
+from rm_gallery.core.engine.workers.pool import WorkerPool, get_pool
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine import worker_jobs
 from tests.engine.worker_pools import is_alive, read_pid, wait_until

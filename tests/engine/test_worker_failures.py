@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine import worker_process
-from rm_gallery.core.engine.workers import WorkerCrashed, WorkerMemoryExceeded, WorkerPool
+from rm_gallery.core.engine.workers import process as worker_process
+from rm_gallery.core.engine.workers.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from tests.engine import worker_jobs
 from tests.engine.worker_pools import is_alive, read_pid, wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.engine.workers import WorkerPool
+from rm_gallery.core.engine.workers.pool import WorkerPool
 from tests.engine import worker_jobs
 
 

@@ -41,7 +41,7 @@ def test_script_without_main_guard(tmp_path: Path) -> None:
     out = _run(
         tmp_path,
         "import rules\n"
-        "from rm_gallery.core.engine.workers import get_pool\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
         "print('once')\n"
         "print(get_pool().map(rules.double, range(5), deadline=20))\n",
     )
@@ -51,7 +51,7 @@ def test_script_without_main_guard(tmp_path: Path) -> None:
 def test_function_of_the_script_is_refused_with_the_way_out(tmp_path: Path) -> None:
     out = _run(
         tmp_path,
-        "from rm_gallery.core.engine.workers import get_pool\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
         "from rm_gallery.core.utils.errors import ConfigError\n"
         "def double(n):\n    return 2 * n\n"
         "try:\n    get_pool().submit(double, 1)\nexcept ConfigError as error:\n    print(error)\n",
@@ -63,7 +63,7 @@ def test_function_of_the_script_is_refused_with_the_way_out(tmp_path: Path) -> N
 def test_argument_of_a_class_of_the_script(tmp_path: Path) -> None:
     out = _run(
         tmp_path,
-        "from rm_gallery.core.engine.workers import get_pool\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
         "class Thing:\n    pass\n"
         "error = get_pool().submit(repr, Thing()).exception()\n"
         "print(type(error).__name__, error)\n",
@@ -76,7 +76,7 @@ def test_end_of_the_program_ends_hanging_workers(tmp_path: Path) -> None:
     out = _run(
         tmp_path,
         "import time\n"
-        "from rm_gallery.core.engine.workers import get_pool\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
         "print(get_pool().submit(int, 1).result(), get_pool().worker_pids()[0])\n"
         "get_pool().submit(time.sleep, 600)\n",
     )
@@ -88,7 +88,7 @@ def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
     out = _run(
         tmp_path,
         "import os, time\n"
-        "from rm_gallery.core.engine.workers import get_pool\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
         "pool = get_pool()\n"
         "before = pool.submit(os.getpid).result()\n"
         "slow = pool.submit(time.sleep, 0.5)\n"
@@ -109,7 +109,7 @@ def test_killed_parent_leaves_no_worker(tmp_path: Path, state: str) -> None:
     call = "pool.submit(time.sleep, 600)" if state == "hanging" else "None"
     source = (
         "import os, time\n"
-        "from rm_gallery.core.engine.workers import WorkerPool\n"
+        "from rm_gallery.core.engine.workers.pool import WorkerPool\n"
         "pool = WorkerPool(1)\n"
         "worker = pool.submit(os.getpid).result()\n"
         f"{call}\n"
@@ -126,7 +126,7 @@ def test_killed_parent_leaves_no_worker(tmp_path: Path, state: str) -> None:
 
 def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> None:
     source = (
-        "from rm_gallery.core.engine import worker_main\n"
+        "from rm_gallery.core.engine.workers import main as worker_main\n"
         "worker_main._ORPHAN_SLACK = 0.2\n"
         "worker_main._OrphanTimer().cover(0.2)\n"
         "9 ** 9 ** int('9')\n"
@@ -138,7 +138,7 @@ def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> N
 
 def test_spawned_process_of_multiprocessing(tmp_path: Path) -> None:
     (tmp_path / "outer.py").write_text(
-        "from rm_gallery.core.engine.workers import get_pool\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
         "def run(n):\n    return get_pool().map(abs, [-n, n], deadline=20)\n",
         encoding="utf-8",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from rm_gallery.core.engine.workers import WorkerPool
+from rm_gallery.core.engine.workers.pool import WorkerPool
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from tests.engine import worker_jobs
 

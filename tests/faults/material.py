@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.retry import RetryPolicy
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.budget import Budget, PriceTable
+from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeServer

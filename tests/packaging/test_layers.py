@@ -14,6 +14,7 @@ FLOORS = {
     "rm_gallery.core.utils": 0,
     "rm_gallery.core.engine": 1,
     "rm_gallery.core.stats": 1,
+    "rm_gallery.core.text": 1,
     "rm_gallery.core.sandbox": 1,
     "rm_gallery.core.model": 2,
     "rm_gallery.core.models": 2,
@@ -76,8 +77,8 @@ def calls(names: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
         (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ()),
         (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ()),
         (("eval", "exec"), ("rm_gallery/core/sandbox/harness/inside/",)),
-        (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/worker_",)),
-        (("os._exit", "os.abort"), ("rm_gallery/core/engine/worker_main.py", "rm_gallery/core/sandbox/")),
+        (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/workers/",)),
+        (("os._exit", "os.abort"), ("rm_gallery/core/engine/workers/main.py", "rm_gallery/core/sandbox/")),
     ],
 )
 def test_library_code_leaves_the_process_alone(names: tuple[str, ...], allowed: tuple[str, ...]) -> None:

@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from rm_gallery.core.engine.budget import Budget
-from rm_gallery.core.engine.retry import FailFast, RetryPolicy
-from rm_gallery.core.engine.usage import Usage
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.errors import RMGalleryError
 
 

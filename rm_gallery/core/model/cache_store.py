@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.cache import CallCache
+from rm_gallery.core.engine.calls.cache import CallCache
 from rm_gallery.core.utils.log import logger
 
 VARIABLE = "RM_GALLERY_CACHE"

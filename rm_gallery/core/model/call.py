@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.cache import canonical_key
+from rm_gallery.core.engine.calls.cache import canonical_key
+from rm_gallery.core.engine.calls.limiter import AdaptiveLimiter, LimiterRegistry
+from rm_gallery.core.engine.calls.retry import Reachability, RetryEvent, RetryPolicy, run_attempts
+from rm_gallery.core.engine.calls.single_flight import SingleFlight
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import RunControl, RunStopped, current_deadline, current_run, remaining_seconds
-from rm_gallery.core.engine.limiter import AdaptiveLimiter, LimiterRegistry
-from rm_gallery.core.engine.retry import Reachability, RetryEvent, RetryPolicy, run_attempts
-from rm_gallery.core.engine.single_flight import SingleFlight
-from rm_gallery.core.engine.usage import Usage
 from rm_gallery.core.model import cache_store
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.model.reply import is_complete, to_response, to_usage
@@ -26,7 +26,7 @@ from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, Provi
 from rm_gallery.core.utils.log import logger
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.budget import Reservation
+    from rm_gallery.core.engine.calls.budget import Reservation
     from rm_gallery.core.model.base import BaseLLM
 
 ALONE = 64

@@ -6,7 +6,7 @@ import time
 
 import orjson
 
-from rm_gallery.core.engine.retry import parse_retry_after
+from rm_gallery.core.engine.calls.retry import parse_retry_after
 from rm_gallery.core.model.transport import Reply
 from rm_gallery.core.utils.errors import ProviderError, ProviderErrorKind
 

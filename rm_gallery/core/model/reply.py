@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rm_gallery.core.engine.usage import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, ChatUsage, MessageRole
 from rm_gallery.core.utils.errors import ProviderError
 from rm_gallery.core.utils.models import build

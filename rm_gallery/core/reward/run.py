@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.budget import Budget
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.engine.lane_loop import LoopLane
 from rm_gallery.core.engine.lane_threads import WATCH_SECONDS, ThreadLane
@@ -188,7 +188,7 @@ def _work(
         return Work(lambda job: evaluate(job.sample, **kwargs), merge, deadline, control)
 
     async def in_worker(job: Job) -> RewardResult:
-        from rm_gallery.core.engine.workers import get_pool
+        from rm_gallery.core.engine.workers.pool import get_pool
 
         return await get_pool().asubmit(evaluate_here, reward, job.sample, kwargs, deadline=deadline)
 

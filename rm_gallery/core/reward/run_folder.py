@@ -13,7 +13,7 @@ from rm_gallery._version import __version__
 from rm_gallery.core.data.dimension import Reward
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import RunControl, snapshot
-from rm_gallery.core.engine.run_store import SUMMARY, RunStore
+from rm_gallery.core.engine.folder.store import SUMMARY, RunStore
 from rm_gallery.core.reward.merge import write
 
 if TYPE_CHECKING:

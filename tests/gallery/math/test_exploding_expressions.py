@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rm_gallery.core.engine.workers import WorkerPool
+from rm_gallery.core.engine.workers.pool import WorkerPool
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from rm_gallery.gallery.rm.math.verify import verify_answer
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.workers import get_pool
+from rm_gallery.core.engine.workers.pool import get_pool
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.number_accuracy import matched

@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from rm_gallery.core.engine import cache_db, cache_pending
-from rm_gallery.core.engine.cache_file import CacheFile
-from rm_gallery.core.engine.cache_pending import PendingLog
+from rm_gallery.core.engine.calls import cache_db, cache_pending
+from rm_gallery.core.engine.calls.cache_file import CacheFile
+from rm_gallery.core.engine.calls.cache_pending import PendingLog
 
 # In bulk a row costs about 15 µs of CPU; committed one by one or a few at a time, with a thread woken and the
 # interpreter lock passed to and fro for each, 50 to 250 µs.

@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rm_gallery.core.engine.worker_calls import (
+from rm_gallery.core.engine.workers.calls import (
     Call,
     RemoteTraceback,
     WorkerCrashed,
@@ -22,8 +22,8 @@ from rm_gallery.core.engine.worker_calls import (
     function_reference,
     pickle_arguments,
 )
-from rm_gallery.core.engine.worker_driver import Driver
-from rm_gallery.core.engine.worker_main import Setup
+from rm_gallery.core.engine.workers.driver import Driver
+from rm_gallery.core.engine.workers.main import Setup
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = ["RemoteTraceback", "WorkerCrashed", "WorkerMemoryExceeded", "WorkerPool", "get_pool"]

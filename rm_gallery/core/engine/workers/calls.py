@@ -11,8 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from rm_gallery.core.engine.worker_main import ERROR, MEMORY, Request
-from rm_gallery.core.engine.worker_process import Answer, describe_exit
+from rm_gallery.core.engine.workers.main import ERROR, MEMORY, Request
+from rm_gallery.core.engine.workers.process import Answer, describe_exit
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
 
 

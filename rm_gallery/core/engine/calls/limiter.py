@@ -6,8 +6,8 @@ import hashlib
 import threading
 from collections.abc import Hashable
 
-from rm_gallery.core.engine.adaptive_limiter import AdaptiveLimiter, CallEnd
-from rm_gallery.core.engine.rate_limit import RateLimit
+from rm_gallery.core.engine.calls.adaptive_limiter import AdaptiveLimiter, CallEnd
+from rm_gallery.core.engine.calls.rate_limit import RateLimit
 
 __all__ = ["AdaptiveLimiter", "CallEnd", "LimiterRegistry", "RateLimit", "endpoint_key"]
 

@@ -19,11 +19,11 @@ from types import TracebackType
 
 import orjson
 
-from rm_gallery.core.engine import cache_db
-from rm_gallery.core.engine.cache_db import CacheDb, Found
-from rm_gallery.core.engine.cache_file import CacheFile
-from rm_gallery.core.engine.cache_writer import CacheWriter
-from rm_gallery.core.engine.single_flight import SingleFlight
+from rm_gallery.core.engine.calls import cache_db
+from rm_gallery.core.engine.calls.cache_db import CacheDb, Found
+from rm_gallery.core.engine.calls.cache_file import CacheFile
+from rm_gallery.core.engine.calls.cache_writer import CacheWriter
+from rm_gallery.core.engine.calls.single_flight import SingleFlight
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = ["CacheStats", "CallCache", "SingleFlight", "canonical_key", "default_cache_folder"]

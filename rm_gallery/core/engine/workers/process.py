@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from rm_gallery.core.engine.worker_main import ANSWER, REQUEST
+from rm_gallery.core.engine.workers.main import ANSWER, REQUEST
 from rm_gallery.core.utils.errors import ConfigError
 
 # Handing over the search path makes the child import exactly what the parent would, whatever its working folder holds;
 # `-c` instead of `-m` for the same reason. The script of the user is never imported.
-_BOOT = "import sys; sys.path[:] = sys.argv[1:]; import rm_gallery.core.engine.worker_main as _worker; _worker.main()"
+_BOOT = "import sys; sys.path[:] = sys.argv[1:]; import rm_gallery.core.engine.workers.main as _worker; _worker.main()"
 
 # There is a worker per processor already, and thread pools count against the memory cap.
 _ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

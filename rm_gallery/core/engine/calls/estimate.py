@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rm_gallery.core.engine.usage import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError
 
 # Upper 2.5 % points of Student's t for 1 to 30 degrees of freedom.

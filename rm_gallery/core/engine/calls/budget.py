@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rm_gallery.core.engine.estimate import Estimate, Interval, probe_indices
-from rm_gallery.core.engine.prices import Price, PriceTable
-from rm_gallery.core.engine.usage import Usage
+from rm_gallery.core.engine.calls.estimate import Estimate, Interval, probe_indices
+from rm_gallery.core.engine.calls.prices import Price, PriceTable
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
 
 __all__ = ["Budget", "Estimate", "Interval", "Price", "PriceTable", "Reservation", "Usage", "probe_indices"]

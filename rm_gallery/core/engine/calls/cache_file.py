@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rm_gallery.core.engine import cache_db
-from rm_gallery.core.engine.cache_db import CacheDb
+from rm_gallery.core.engine.calls import cache_db
+from rm_gallery.core.engine.calls.cache_db import CacheDb
 
 _FORK_WAIT = 2.0
 _MAX_RECOVERIES = 8

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.engine.usage import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError
 
 _EXAMPLE = "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"

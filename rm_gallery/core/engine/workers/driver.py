@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from rm_gallery.core.engine.worker_calls import Call, WorkerCrashed
-from rm_gallery.core.engine.worker_main import Setup
-from rm_gallery.core.engine.worker_process import WorkerGone, WorkerProcess, WorkerSilent
+from rm_gallery.core.engine.workers.calls import Call, WorkerCrashed
+from rm_gallery.core.engine.workers.main import Setup
+from rm_gallery.core.engine.workers.process import WorkerGone, WorkerProcess, WorkerSilent
 
 _STARTS_PER_CALL = 3
 
