@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import sys
-import time
 from typing import Any, Generic, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunStopped, current_deadline, current_run
+from rm_gallery.core.engine.context import Cut, RunStopped, current_deadline, current_run
 from rm_gallery.core.engine.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.engine.scheduler import NOT_RUN, Mailbox, PendingJobs, Unit, Work
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout_at
-else:
-    from async_timeout import timeout_at
 
 R = TypeVar("R")
 FLUSH_SECONDS = 0.004
@@ -127,15 +120,14 @@ class LoopLane(Generic[R]):
         try:
             if end is None:
                 return scored(await self._work.execute(job))
-            async with timeout_at(self._loop.time() + max(0.0, end - time.monotonic())):
+            with Cut(end):
                 return scored(await self._work.execute(job))
         except DeadlineExceeded as error:
             return outcome_of_error(error)
         except asyncio.TimeoutError:
-            if end is not None and time.monotonic() >= end - 0.001:
-                return outcome_of_error(
-                    DeadlineExceeded(f"No result within the deadline of {self._work.deadline:g} s.")
-                )
+            if end is not None and end.left <= 0.001:
+                said = f"No result within the deadline of {self._work.deadline:g} s{end.note and f'; {end.note}'}."
+                return outcome_of_error(DeadlineExceeded(said))
             return Outcome("failed", reason="error", message="TimeoutError raised by the reward.")
         except asyncio.CancelledError:
             if self._cut or not library_loop.is_current(self._loop):

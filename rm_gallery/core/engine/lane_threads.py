@@ -196,14 +196,13 @@ class ThreadLane(Generic[R]):
 
     def watch(self) -> None:
         """Give up jobs that are past their deadline; called regularly by whoever waits."""
-        now = time.monotonic()
         complete: list[Unit] = []
         with self._lock:
             for runner in list(self._runners):
                 if not runner.chunk or runner.at >= len(runner.chunk):
                     continue
                 unit = runner.chunk[runner.at][0]
-                if unit.deadline is None or now < unit.deadline or len(runner.results) > runner.at:
+                if unit.deadline is None or unit.deadline.left > 0 or len(runner.results) > runner.at:
                     continue
                 runner.abandoned = True
                 self._runners.discard(runner)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.context import Deadline, RunControl
 from rm_gallery.core.engine.outcome import Outcome
 
 R = TypeVar("R")
@@ -36,13 +35,13 @@ class Unit:
         self.data = data
         self.outcomes: list[Outcome[Any]] = [NOT_RUN] * len(jobs)
         self.remaining = len(jobs)
-        self.deadline: float | None = None
-        """Monotonic end of this unit, set when its first job starts."""
+        self.deadline: Deadline | None = None
+        """When this unit runs out of time, set when its first job starts."""
 
-    def end(self, seconds: float | None) -> float | None:
-        """The unit's monotonic deadline, fixed `seconds` after the first job that asks."""
+    def end(self, seconds: float | None) -> Deadline | None:
+        """The unit's deadline, `seconds` after the first job that asks."""
         if self.deadline is None and seconds is not None:
-            self.deadline = time.monotonic() + seconds
+            self.deadline = Deadline(seconds)
         return self.deadline
 
 

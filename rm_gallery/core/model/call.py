@@ -139,7 +139,9 @@ async def _ask_raw(
     reach = _shared.reach.setdefault(endpoint, Reachability())
     answered: tuple[dict[str, Any], ChatResponse] | None = None
     try:
-        answered = await run_attempts(attempt, policy, deadline=current_deadline.get(), on_retry=on_retry, reach=reach)
+        deadline = current_deadline.get()
+        end = None if deadline is None else asyncio.get_running_loop().time() + deadline.left
+        answered = await run_attempts(attempt, policy, deadline=end, on_retry=on_retry, reach=reach)
     except ProviderError as error:
         if error.filtered:
             raise Unscored(
