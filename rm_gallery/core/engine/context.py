@@ -54,6 +54,8 @@ class RunControl:
     stopped: str | None = None
     stop_error: BaseException | None = None
     halted: bool = False
+    trace: Callable[[dict[str, Any]], None] | None = None
+    """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

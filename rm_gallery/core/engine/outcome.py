@@ -17,6 +17,8 @@ from rm_gallery.core.utils.errors import (
 
 T = TypeVar("T")
 Status = Literal["scored", "unscored", "failed"]
+NOT_BEGUN = frozenset({"stopped", "budget"})
+"""Reasons of jobs that a run did not get to: counted as stopped, not as failed."""
 
 
 @dataclass(slots=True)

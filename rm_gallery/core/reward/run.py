@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.engine.lane_loop import LoopLane
 from rm_gallery.core.engine.lane_threads import WATCH_SECONDS, ThreadLane
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.relaxed_gc import relaxed_gc
+from rm_gallery.core.engine.run import RunOptions as RunOptions
 from rm_gallery.core.engine.scheduler import FutureBox, Lane, Mailbox, Unit, Work, stream
 from rm_gallery.core.reward.merge import writable_copy
 from rm_gallery.core.reward.reward import BaseReward, Job
@@ -27,33 +27,6 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 
 MIN_WINDOW = 2048
 """Samples fed and not yet handed back, at least: enough to keep every worker busy, little enough for flat memory."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a batch is run."""
-
-    max_workers: int = 8
-    """Judgements in flight at once."""
-    deadline: float | None = None
-    """Seconds one sample may take; None takes the reward's own."""
-    progress: bool | None = False
-    """True shows progress on stderr, None only on a terminal."""
-    cache: bool | None = None
-    """None caches replies at temperature 0, False neither reads nor writes the cache."""
-    budget: Budget | None = None
-    run_dir: str | None = None
-    """Folder that keeps every finished sample; the same run continues there."""
-    manifest: dict[str, Any] | None = None
-    """What else identifies the run (data file and its hash, protocol); compared when the run is continued."""
-    force_new: bool = False
-    """Set an existing run with another manifest aside instead of refusing."""
-    repeat: int = 0
-    """Which of several equal runs this is; judge replies are cached per number."""
-    total: int | None = None
-    """Number of samples where it is known and the iterable has no length."""
-    control: RunControl | None = None
-    """Counters and stop switch; given by a caller that wants to read them afterwards."""
 
 
 class _Item(NamedTuple):

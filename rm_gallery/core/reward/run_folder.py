@@ -14,14 +14,12 @@ from rm_gallery.core.data.dimension import Reward
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.folder.store import SUMMARY, RunStore
+from rm_gallery.core.engine.outcome import NOT_BEGUN
 from rm_gallery.core.reward.merge import write
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.reward import BaseReward
     from rm_gallery.core.reward.run import RunOptions
-
-NOT_BEGUN = frozenset({"stopped", "budget"})
-"""Reasons of samples that the run did not get to."""
 
 
 class RunFolder:
