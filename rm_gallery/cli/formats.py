@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.data.export import is_record
+from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.data.load.readers import file_sources
-from rm_gallery.core.data.load.registry import DataConverterRegistry
-from rm_gallery.core.data.records import is_record
 from rm_gallery.core.utils.errors import DataError
 
 

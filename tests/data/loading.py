@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rm_gallery.core.data.load.base import DataLoader, RowRef, create_loader
-from rm_gallery.core.data.load.registry import DataConverterRegistry
+from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.records import to_record
+from rm_gallery.core.data.export import to_record
 from rm_gallery.core.utils.errors import DataError
 from tests.data.loading import Row, answers, convert, spoken
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.dimension import Reward, RewardDimensionWithScore
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, Reward, RewardDimensionWithScore
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward
 from rm_gallery.core.reward.schema import RewardResult

@@ -7,8 +7,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from rm_gallery.core.data.dimension import Reward, RewardDimensionWithRank, RewardDimensionWithScore
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.schema import (
+    DataOutput,
+    DataSample,
+    Reward,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    Step,
+)
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.reward.merge import issue_of, no_reward, out_of_range, write
 from rm_gallery.core.reward.reward import BaseReward, Job

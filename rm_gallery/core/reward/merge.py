@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rm_gallery.core.data.dimension import IssueStatus, Reward, RewardDimensionWithScore, RewardIssue
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.schema import (
+    DataOutput,
+    DataSample,
+    IssueStatus,
+    Reward,
+    RewardDimensionWithScore,
+    RewardIssue,
+    Step,
+)
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.utils.models import build, copy_with
 

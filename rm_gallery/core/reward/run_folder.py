@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rm_gallery._version import __version__
-from rm_gallery.core.data.dimension import Reward
-from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.data.schema import DataSample, Reward, Step
 from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.folder.store import SUMMARY, RunStore
 from rm_gallery.core.engine.outcome import NOT_BEGUN

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from rm_gallery.core.data.dimension import (
+from rm_gallery.core.data.schema import (
     Reward,
     RewardDimension,
     RewardDimensionWithRank,

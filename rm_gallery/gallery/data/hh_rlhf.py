@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.load.fields import RowRef, output, text
-from rm_gallery.core.data.load.registry import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
 

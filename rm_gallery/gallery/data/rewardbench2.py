@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.load.fields import (
     RowRef,
     identity,
@@ -14,7 +15,6 @@ from rm_gallery.core.data.load.fields import (
     text_list,
     turns,
 )
-from rm_gallery.core.data.load.registry import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.schema import DataSample
 
 _EXTRA_COLUMNS = ("models", "total_completions")

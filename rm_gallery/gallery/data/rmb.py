@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, output, required, text, turns, wrong
-from rm_gallery.core.data.load.registry import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.schema import DataSample
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.dimension import Reward, RewardDimensionWithScore, RewardIssue
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, RewardDimensionWithScore, RewardIssue, Step
 from rm_gallery.core.model.message import ChatMessage, ToolCall, ToolFunction
 from tests.gallery.judged.material import judged
 from tests.gallery.judged.prompts import EVERY, EVERY_ID, Shown, prompts_of

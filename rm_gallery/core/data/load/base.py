@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import ValidationError
 
 from rm_gallery.core.data.load.config import load_options
+from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.load.fields import RowRef, nearest
 from rm_gallery.core.data.load.identity import IdTable, admit, row_bytes
 from rm_gallery.core.data.load.readers import Row, RowItem, RowSource
-from rm_gallery.core.data.load.registry import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
@@ -238,7 +238,7 @@ def create_loader(
     Raises:
         ConfigError: Unknown strategy, format or config key, with the nearest names; a value that does not fit.
     """
-    from rm_gallery.core.data.load.huggingface import HuggingFaceDataLoader
+    from rm_gallery.core.data.load.hub import HuggingFaceDataLoader
     from rm_gallery.core.data.load.local import LocalDataLoader
 
     loaders: dict[str, type[DataLoader]] = {"local": LocalDataLoader, "huggingface": HuggingFaceDataLoader}

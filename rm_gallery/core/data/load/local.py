@@ -9,8 +9,7 @@ from typing import Any
 
 from rm_gallery.core.data.load.base import DataLoader
 from rm_gallery.core.data.load.config import COMMON_KEYS, check_keys
-from rm_gallery.core.data.load.memory import memory_source
-from rm_gallery.core.data.load.readers import RowSource, file_sources
+from rm_gallery.core.data.load.readers import RowSource, file_sources, memory_source
 from rm_gallery.core.utils.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rm_gallery.core.engine.folder.file_lock import FileLock
+from rm_gallery.core.engine.folder.files import FileLock
 from rm_gallery.core.utils.errors import ConfigError
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from rm_gallery.core.engine.folder.file_lock import try_lock
+from rm_gallery.core.engine.folder.files import try_lock
 
 # sha256 key, length and CRC-32 of the value, then the value.
 _HEAD = struct.Struct("<32sII")

@@ -1,17 +1,145 @@
-"""Files of a run that survive a kill at any moment: whole or not at all, line by line."""
+"""Files of a run: a lock that its owner's death frees, files that are whole or not there, and JSON lines that survive a kill."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import socket
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import orjson
 
 from rm_gallery.core.utils.errors import DataError
+
+# POSIX record locks do not bind within one process, so this process keeps its own list: file -> pid that locked it
+# (a forked child inherits the list, but not the locks).
+_held: dict[str, int] = {}
+_guard = threading.Lock()
+_hooked = False
+
+
+class FileLock:
+    """Exclusive lock on a file, between processes and between holders in one process.
+
+    Record locks rather than flock: children forked by the owner do not inherit them, so a killed run is free at once
+    even while its orphaned workers live on. The file stays behind; it names the last owner.
+    """
+
+    def __init__(self, path: Path) -> None:
+        _install_fork_hook()
+        self.path = path
+        self._fd: int | None = None
+        self._key = ""
+
+    def acquire(self, timeout: float = 0.0) -> bool:
+        """Try to take the lock for up to `timeout` seconds; False when somebody else keeps it."""
+        give_up = time.monotonic() + timeout
+        while not self._try():
+            if time.monotonic() >= give_up:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _try(self) -> bool:
+        key = str(self.path.resolve())
+        with _guard:
+            if _held.get(key) == os.getpid():
+                return False
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                locked = try_lock(fd)
+            except OSError:
+                os.close(fd)
+                raise
+            if not locked:
+                os.close(fd)
+                return False
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{os.getpid()} {socket.gethostname()}\n".encode())
+            self._fd, self._key = fd, key
+            _held[key] = os.getpid()
+            return True
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        with _guard:
+            if self._fd is None:
+                return
+            os.close(self._fd)
+            self._fd = None
+            if _held.get(self._key) == os.getpid():
+                del _held[self._key]
+
+    def owner(self) -> str:
+        """Who took the lock last, as `pid N on HOST`; for messages."""
+        with _guard:
+            if _held.get(str(self.path.resolve())) == os.getpid():
+                # Opening and closing the file here would drop the lock.
+                return "this process"
+        try:
+            pid, _, host = self.path.read_text(encoding="utf-8").strip().partition(" ")
+        except OSError:
+            return "another process"
+        return f"pid {pid} on {host}" if pid else "another process"
+
+    def __enter__(self) -> FileLock:
+        if not self.acquire(timeout=10.0):
+            raise TimeoutError(f"{self.path} has been locked by {self.owner()} for 10 s")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _fresh_guard() -> None:
+    global _guard
+    _guard = threading.Lock()
+
+
+def _install_fork_hook() -> None:
+    """A child forked while another thread is in here would wait for its guard for ever."""
+    global _hooked
+    if not _hooked and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_fresh_guard)
+    _hooked = True
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(fd: int) -> bool:
+        """Lock an open file for this process unless another one has; closing any descriptor of it frees it."""
+        # Far behind the text, which others have to be able to read.
+        os.lseek(fd, 1 << 30, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        os.lseek(fd, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def try_lock(fd: int) -> bool:
+        """Lock an open file for this process unless another one has; closing any descriptor of it frees it."""
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return False
+            raise
+        return True
+
 
 _BLOCK = 1 << 20
 

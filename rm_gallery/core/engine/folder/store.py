@@ -13,8 +13,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.engine.folder.file_lock import FileLock
-from rm_gallery.core.engine.folder.files import from_line, mend_tail, read_lines, to_line, write_whole
+from rm_gallery.core.engine.folder.files import FileLock, from_line, mend_tail, read_lines, to_line, write_whole
 from rm_gallery.core.engine.folder.manifest import describe, differences, plain, redact
 from rm_gallery.core.utils.errors import ConfigError, DataError
 

@@ -8,8 +8,7 @@ from typing import Any
 from rm_gallery.core.data.load.base import DataLoader
 from rm_gallery.core.data.load.config import COMMON_KEYS, check_keys
 from rm_gallery.core.data.load.fields import RowRef, nearest
-from rm_gallery.core.data.load.memory import plain
-from rm_gallery.core.data.load.readers import RowItem, RowSource
+from rm_gallery.core.data.load.readers import RowItem, RowSource, plain
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
 
 
