@@ -13,6 +13,7 @@ import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage, MessageRole
@@ -39,7 +40,7 @@ def make_text_sample(i: int) -> DataSample:
 
 def throughput(name: str, samples: list[DataSample], max_workers: int = 8) -> None:
     """Print the reward's rate through `evaluate_batch` (best of three) beside the plain loop."""
-    reward = RewardRegistry.get(name)()
+    reward: Any = RewardRegistry.get(name)()
     best, cpu = float("inf"), float("inf")
     for _ in range(3):
         began, began_cpu = time.perf_counter(), time.process_time()

@@ -10,7 +10,7 @@ from rm_gallery._version import __version__
 if TYPE_CHECKING:
     from rm_gallery.core.data.schema import DataOutput, DataSample, Step
     from rm_gallery.core.model.message import ChatMessage, MessageRole
-    from rm_gallery.core.models import OpenaiLLM
+    from rm_gallery.core.models import FakeLLM, OpenaiLLM
     from rm_gallery.core.reward.registry import RewardRegistry
 
 # imported at first use, so that `import rm_gallery` costs nothing
@@ -18,6 +18,7 @@ _WHERE = {
     "ChatMessage": "rm_gallery.core.model.message",
     "DataOutput": "rm_gallery.core.data.schema",
     "DataSample": "rm_gallery.core.data.schema",
+    "FakeLLM": "rm_gallery.core.models",
     "MessageRole": "rm_gallery.core.model.message",
     "OpenaiLLM": "rm_gallery.core.models",
     "RewardRegistry": "rm_gallery.core.reward.registry",
@@ -28,6 +29,7 @@ __all__ = [
     "ChatMessage",
     "DataOutput",
     "DataSample",
+    "FakeLLM",
     "MessageRole",
     "OpenaiLLM",
     "RewardRegistry",

@@ -1,25 +1,110 @@
-"""`rm-gallery list` and `rm-gallery show`: what there is, and what one reward does."""
+"""`rm-gallery list` and `rm-gallery show`: what there is, and what one reward does; all of it read from the registry."""
 
 from __future__ import annotations
 
+import ast
 import inspect
-from typing import Annotated, Any
+import re
+import types
+from collections.abc import Iterable
+from functools import cache
+from itertools import groupby
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import orjson
 import typer
+from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rm_gallery.cli.options import parse_params
+from rm_gallery.core.reward.example import Example
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.cards.entry import Entry, entry_of, select, survey
-from rm_gallery.gallery.cards.issues import issues_of
-from rm_gallery.gallery.cards.parameters import parameters_of
-from rm_gallery.gallery.examples import example_for
+from rm_gallery.core.utils.models import unknown_name
 
-WIDTH = 200
-COLUMNS = ("name", "kind", "needs", "range", "task", "cost", "what it does")
+GALLERY = "rm_gallery.gallery.rm."
+CALLS = {
+    "pointwise": "n calls",
+    "listwise": "one call",
+    "pairwise": "pairs × 2 calls",
+    "stepwise": "one call per step",
+}
+COMMON = ("name", "max_workers", "deadline")
+"""Fields that every reward has."""
+SHORT, LONG = 80, 200
+_SENTENCE_END = re.compile(r"(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[A-Z`\"(])")
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+class Entry(NamedTuple):
+    """A registered name with the facts people choose a reward by."""
+
+    name: str
+    reward: type[BaseReward]
+
+    @property
+    def task(self) -> str:
+        """Folder under gallery/rm, such as general or alignment/helpfulness; the package's name for rewards from elsewhere."""
+        if not self.reward.__module__.startswith(GALLERY):
+            return self.reward.__module__.partition(".")[0]
+        folder = self.reward.__module__.removeprefix(GALLERY).rpartition(".")[0].replace(".", "/")
+        return "/".join(part for part in (folder, _family(self.scenario)) if part)
+
+    @property
+    def scenario(self) -> str | None:
+        """Key of the judged scenario this is one of the kinds of, None for every other reward."""
+        return _scenarios().get(self.name) if self.reward.__module__.startswith(GALLERY) else None
+
+    @property
+    def cost(self) -> str:
+        """What judging one sample with n answers costs."""
+        if self.reward.judged or "llm" in self.reward.needs:
+            return CALLS[self.reward.kind]
+        if "embeddings" in self.reward.needs:
+            return "embeddings calls"
+        return "sandbox" if self.reward.needs & {"tests", "sandbox"} else "free"
+
+    @property
+    def bounds(self) -> str:
+        """The range of scores, such as [0, 1]."""
+        low, high = self.reward.score_range
+        return f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
+
+    @property
+    def direction(self) -> str:
+        """Which end of the range is good."""
+        return "higher is better" if self.reward.higher_is_better else "lower is better"
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the docstring."""
+        return next(iter(sentences((self.reward.__doc__ or "").strip().partition("\n\n")[0])), "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts as JSON."""
+        return {
+            "name": self.name,
+            "task": self.task,
+            "kind": self.reward.kind,
+            "needs": sorted(self.reward.needs),
+            "cost": self.cost,
+            "score_range": list(self.reward.score_range),
+            "higher_is_better": self.reward.higher_is_better,
+            "class": f"{self.reward.__module__}.{self.reward.__qualname__}",
+            "summary": self.summary,
+        }
+
+
+class Parameter(NamedTuple):
+    """One constructor field."""
+
+    name: str
+    type: str
+    default: str
+    description: str
 
 
 def list_rewards(
@@ -29,10 +114,11 @@ def list_rewards(
     kind: Annotated[str | None, typer.Option(help="pointwise, listwise, pairwise or stepwise.")] = None,
     no_llm: Annotated[bool, typer.Option("--no-llm", help="Leave out what calls a model.")] = False,
     needs: Annotated[str | None, typer.Option(help="What the reward needs, such as reference.")] = None,
+    long: Annotated[bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list on stdout.")] = False,
 ) -> None:
     """List the registered rewards, or those that fit every filter."""
-    known, broken = survey()
+    known, broken = _survey()
     chosen = select(known, task, kind, needs, llm=not no_llm)
     if task or kind or needs or no_llm:
         broken = {}
@@ -41,19 +127,30 @@ def list_rewards(
         return typer.echo(_json([*(entry.as_dict() for entry in chosen), *problems]))
     if not chosen:
         return typer.echo("No reward fits all of these filters.", err=True)
-    rows = {entry.name: _row(entry) for entry in chosen}
-    rows |= {name: (name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()}
-    table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=column in ("name", "range"))
-    for name in sorted(rows):
-        table.add_row(*map(escape, rows[name]))
-    return Console(width=None if Console().is_terminal else WIDTH).print(table)
+    return _print_table(chosen, broken) if long else typer.echo(_short(chosen, broken))
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
-    needs = " ".join(entry.needs) or "-"
-    return entry.name, entry.kind, needs, entry.bounds, entry.task, entry.cost, entry.docstring.summary
+def select(
+    known: Iterable[Entry], task: str | None = None, kind: str | None = None, needs: str | None = None, llm: bool = True
+) -> list[Entry]:
+    """The entries that fit every filter.
+
+    `task` is a folder, a part of one, or a judged scenario: "math" has math_verify_reward and math_listwise_reward, and
+    "alignment" all of its folders. `llm=False` leaves out what calls a model. Raises ConfigError with the nearest names for a
+    task, kind or need that no entry has.
+    """
+    every = list(known)
+    _check("task", task, {name for entry in every for name in _tasks(entry)})
+    _check("kind", kind, {entry.reward.kind for entry in every} | set(CALLS))
+    _check("need", needs, {need for entry in every for need in entry.reward.needs})
+    return [
+        entry
+        for entry in every
+        if (task is None or task in _tasks(entry))
+        and (kind is None or kind == entry.reward.kind)
+        and (needs is None or needs in entry.reward.needs)
+        and (llm or not entry.reward.judged and "llm" not in entry.reward.needs)
+    ]
 
 
 def show_reward(
@@ -64,50 +161,154 @@ def show_reward(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")] = False,
 ) -> None:
-    """Show one reward: what it does, what it needs, its parameters, and why it may give no score."""
-    entry = entry_of(name)
+    """Show one reward: what it does, what it needs, and its parameters."""
+    entry = Entry(name, RewardRegistry.get(name))
     if param and not prompt:
         raise ConfigError("--param changes the prompt of an example; add --prompt.")
     if prompt:
-        messages = prompt_of(entry, parse_params(param or []))
+        messages = _prompt_of(entry, parse_params(param or []))
         text = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
         return typer.echo(_json(messages) if json else text)
-    return typer.echo(_json(as_json(entry)) if json else as_text(entry))
+    if json:
+        facts = {**entry.as_dict(), "description": inspect.cleandoc(entry.reward.__doc__ or "")}
+        return typer.echo(_json({**facts, "parameters": [p._asdict() for p in parameters_of(entry.reward)]}))
+    return typer.echo(_as_text(entry))
 
 
-def prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
+def example_of(entry: Entry) -> Example:
+    """The example on the reward's class; ConfigError when it has none."""
+    if entry.reward.example is None:
+        raise ConfigError(f"{entry.name} has no example: add `example = Example(…)` to {entry.reward.__qualname__}.")
+    return entry.reward.example
+
+
+def parameters_of(reward: type[BaseReward]) -> list[Parameter]:
+    """The constructor fields in the order of their declaration, those that every reward has last."""
+    own = [name for name in reward.model_fields if name not in COMMON]
+    found = []
+    for name in (*own, *COMMON):
+        info = reward.model_fields[name]
+        said = info.description or _docstring_of(reward, name) or _mention(reward, name)
+        limits = [
+            f"{sign} {getattr(note, key):g}"
+            for note in info.metadata
+            for key, sign in _SIGNS.items()
+            if hasattr(note, key)
+        ]
+        shown = type_text(info.annotation) + (f" ({', '.join(limits)})" if limits else "")
+        found.append(Parameter(name, shown, _default(info), said))
+    return found
+
+
+def type_text(annotation: Any) -> str:
+    """An annotation as people write it, without what only validation needs."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_text(arguments[0])
+    if origin is Literal:
+        return " | ".join(map(repr, arguments))
+    if origin in (Union, types.UnionType):
+        return " | ".join(map(type_text, arguments))
+    if origin is not None:
+        inner = ", ".join("…" if part is ... else type_text(part) for part in arguments)
+        return f"{getattr(origin, '__name__', origin)}[{inner}]"
+    return "None" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
+
+
+def sentences(paragraph: str) -> list[str]:
+    """The sentences of a paragraph, each on one line."""
+    return [part for part in _SENTENCE_END.split(" ".join(paragraph.split())) if part]
+
+
+def _survey() -> tuple[list[Entry], dict[str, str]]:
+    """Every registered name as an entry, sorted, and by name the problem of those that cannot be imported."""
+    found, broken = [], {}
+    for name in RewardRegistry.list():
+        try:
+            found.append(Entry(name, RewardRegistry.get(name)))
+        except ConfigError as error:  # another package's broken entry must not hide the others
+            broken[name] = str(error)
+    return found, broken
+
+
+def _tasks(entry: Entry) -> set[str]:
+    return {entry.task, *entry.task.split("/"), *([entry.scenario] if entry.scenario else [])}
+
+
+def _check(what: str, value: str | None, known: set[str]) -> None:
+    if value is not None and value not in known:
+        raise ConfigError(unknown_name(what, value, known, f"Known: {', '.join(sorted(known))}."))
+
+
+@cache
+def _scenarios() -> dict[str, str]:
+    from rm_gallery.gallery.rm import KINDS, judged_name, scenario_keys
+
+    return {judged_name(key, kind): key for key in scenario_keys() for kind in KINDS}
+
+
+def _family(key: str | None) -> str:
+    from rm_gallery.gallery.rm.alignment.base import scenario
+
+    return str(scenario(key).get("family", "")) if key else ""
+
+
+def _short(chosen: list[Entry], broken: dict[str, str]) -> str:
+    """A line per reward below its task, the kinds of a judged scenario on one line; no line is longer than 80 columns."""
+    lines: list[str] = []
+    for task, members in groupby(sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)), key=lambda e: e.task):
+        lines += ([""] if lines else []) + [task]
+        for _, same in groupby(members, key=lambda e: e.scenario or e.name):
+            kinds = list(same)
+            first = kinds[0]
+            name = first.name if len(kinds) == 1 else first.name.replace(first.reward.kind, "*")
+            lines.append(_cut(f"  {name:<29} {first.summary.partition(':')[0] if first.scenario else first.summary}"))
+    lines += ([""] if broken else []) + [_cut(f"{name}: {problem}") for name, problem in broken.items()]
+    starred = any("*" in line.split()[0] for line in lines if line)
+    hint = ["* stands for listwise, pairwise or pointwise."] if starred else []
+    return "\n".join([*lines, "", *hint, "`--long` tells more, `rm-gallery show NAME` all."])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= SHORT else f"{line[: SHORT - 1]}…"
+
+
+def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
+    rows = {
+        e.name: (e.name, e.reward.kind, " ".join(sorted(e.reward.needs)) or "-", e.bounds, e.task, e.cost, e.summary)
+        for e in chosen
+    }
+    rows |= {name: (name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()}
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "kind", "needs", "range", "task", "cost", "what it does"):
+        table.add_column(column, no_wrap=column in ("name", "range"))
+    for name in sorted(rows):
+        table.add_row(*map(escape, rows[name]))
+    Console(width=None if Console().is_terminal else LONG).print(table)
+
+
+def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no model."""
     if "llm" not in entry.reward.model_fields:
         raise ConfigError(
             f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` tells its rule."
         )
-    example = example_for(entry.name)
-    found = example.create(entry.name, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
+    example = example_of(entry)
+    found = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
     return [{"role": "user", "content": found}] if isinstance(found, str) else [dict(message) for message in found]
 
 
-def as_json(entry: Entry) -> dict[str, Any]:
-    """The facts of a card."""
-    return {
-        **entry.as_dict(),
-        "description": entry.docstring.body,
-        "source": entry.docstring.source,
-        "parameters": [parameter._asdict() for parameter in parameters_of(entry.reward)],
-        "no_score": [issue._asdict() for issue in issues_of(entry.reward)],
-    }
-
-
-def as_text(entry: Entry) -> str:
-    """The facts of a card, to be read in a terminal."""
+def _as_text(entry: Entry) -> str:
+    """The facts, to be read in a terminal."""
     reward = entry.reward
     lines = [
         f"{entry.name}  ({reward.__module__}.{reward.__qualname__})",
         "",
         inspect.cleandoc(reward.__doc__ or ""),
         "",
-    ]
-    lines += [f"task: {entry.task}", f"kind: {entry.kind}", f"needs: {', '.join(entry.needs) or 'nothing'}"]
-    lines += [
+        f"task: {entry.task}",
+        f"kind: {reward.kind}",
+        f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
         "",
@@ -116,11 +317,52 @@ def as_text(entry: Entry) -> str:
     for parameter in parameters_of(reward):
         lines.append(f"  {parameter.name} = {parameter.default}  ({parameter.type})")
         lines += [f"      {parameter.description}"] if parameter.description else []
-    lines += ["", "no score:"]
-    lines += [f"  {issue.status} {issue.reason}: {issue.when}" for issue in issues_of(reward)]
-    if entry.in_gallery:
-        lines += ["", f"page: gallery/{entry.page}"]
     return "\n".join(lines)
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    if isinstance(value, frozenset | set):
+        return "{" + ", ".join(repr(part) for part in sorted(value)) + "}"
+    return value.__name__ if isinstance(value, type) else repr(value)
+
+
+def _docstring_of(reward: type, name: str) -> str:
+    """The string that follows a field's declaration, in the nearest class that has one."""
+    for owner in reward.__mro__:
+        if owner.__module__.partition(".")[0] not in ("builtins", "pydantic", "abc", "typing"):
+            found = _field_docstrings(owner).get(name)
+            if found:
+                return found
+    return ""
+
+
+@cache
+def _field_docstrings(owner: type) -> dict[str, str]:
+    try:
+        (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # made by code, or without its source
+        return {}
+    found = {}
+    body = getattr(tree, "body", [])
+    for before, after in zip(body, body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+            text = getattr(after.value, "value", None)
+            if isinstance(text, str):
+                found[before.target.id] = " ".join(text.split())
+    return found
+
+
+def _mention(reward: type, word: str) -> str:
+    """The first sentence of the docstring that has a field's name in backticks."""
+    named = re.compile(rf"`{re.escape(word)}\b[^`]*`")
+    for paragraph in (reward.__doc__ or "").split("\n\n"):
+        for sentence in sentences(paragraph):
+            if named.search(sentence):
+                return sentence
+    return ""
 
 
 def _json(value: Any) -> str:

@@ -7,7 +7,6 @@ import sys
 import typer
 
 from rm_gallery.cli.cache import cache_app
-from rm_gallery.cli.cards import cards
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
@@ -24,7 +23,6 @@ app = typer.Typer(
 )
 app.command("list")(list_rewards)
 app.command("show")(show_reward)
-app.command("cards")(cards)
 app.command("eval")(evaluate)
 app.command("demo")(demo)
 app.command("doctor")(doctor)

@@ -1,14 +1,12 @@
-"""`rm-gallery list` filters, `show` prints cards and prompts, `cards` writes and checks the catalogue."""
+"""`rm-gallery list` filters, `show` prints facts and prompts."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.gallery.examples import example_for
 from tests.support.command import command
 
 
@@ -48,7 +46,7 @@ def test_filters(options: tuple[str, ...], among: list[str], not_among: list[str
 
 
 def test_the_table_holds_what_the_json_holds() -> None:
-    done = command("list", "--task", "math")
+    done = command("list", "--long", "--task", "math")
     shown = [line.split()[0] for line in done.out.splitlines()[1:] if not line.startswith(" ")]
     assert shown == names("--task", "math")
     assert names() == RewardRegistry.list()
@@ -58,7 +56,7 @@ def test_json_has_the_facts() -> None:
     (entry,) = [e for e in json.loads(command("list", "--json").out) if e["name"] == "code_pairwise_reward"]
     assert entry["score_range"] == [0.0, 1.0]
     assert (entry["kind"], entry["needs"], entry["cost"]) == ("pairwise", ["llm"], "pairs × 2 calls")
-    assert entry["page"] == "alignment/helpfulness/code.md"
+    assert entry["task"] == "alignment/helpfulness"
 
 
 def test_filters_that_nothing_fits_say_so() -> None:
@@ -80,8 +78,9 @@ def test_an_unknown_filter_value_lists_what_there_is(option: str, value: str, ne
 
 @pytest.mark.parametrize("name", ["safety_listwise_reward", "math_pointwise_reward", "chat_pairwise_reward", "ruler"])
 def test_the_prompt_is_the_one_a_judge_gets(name: str) -> None:
-    example = example_for(name)
-    expected = example.create(name).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
+    example = RewardRegistry.get(name).example
+    assert example is not None
+    expected = example.create(RewardRegistry.get(name)).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
     assert json.loads(command("show", name, "--prompt", "--json").out) == expected
     shown = command("show", name, "--prompt").out
     assert shown.startswith("[system]\n") and "\n[user]\n" in shown
@@ -113,28 +112,4 @@ def test_show_as_json() -> None:
     card = json.loads(command("show", "regex_match", "--json").out)
     assert card["name"] == "regex_match"
     assert {"pattern", "mode", "deadline"} <= {parameter["name"] for parameter in card["parameters"]}
-    assert {"no_pattern", "invalid_pattern", "deadline"} <= {issue["reason"] for issue in card["no_score"]}
-
-
-def test_cards_are_written_and_checked(tmp_path: Path) -> None:
-    folder = tmp_path / "cards"
-    missing = command("cards", "--out", str(folder), "--check")
-    assert missing.code == 1 and f"missing: {folder.as_posix()}/README.md" in missing.err
-    assert not folder.exists()
-
-    assert command("cards", "--out", str(folder)).code == 0
-    assert command("cards", "--out", str(folder), "--check").code == 0
-
-    (folder / "general" / "accuracy.md").write_text("old\n", encoding="utf-8")
-    made = (folder / "general" / "rouge.md").read_text(encoding="utf-8")
-    (folder / "general" / "gone.md").write_text(made, encoding="utf-8")
-    (folder / "notes.md").write_text("my own notes\n", encoding="utf-8")
-    found = command("cards", "--out", str(folder), "--check")
-    assert found.code == 1
-    assert [line.partition(":")[0] for line in found.err.splitlines()[:-1]] == ["stale", "surplus"]
-
-    changed = command("cards", "--out", str(folder)).out.split()
-    assert [Path(path).name for path in changed] == ["accuracy.md", "gone.md"]
-    assert not (folder / "general" / "gone.md").exists()
-    assert (folder / "notes.md").read_text(encoding="utf-8") == "my own notes\n"
-    assert command("cards", "--out", str(folder)).out == "Every page is up to date.\n"
+    assert card["description"].startswith(card["summary"])

@@ -9,7 +9,7 @@ from tests.support.command import command
 
 
 def test_list_has_one_line_for_every_reward() -> None:
-    done = command("list")
+    done = command("list", "--long")
     assert (done.code, done.err) == (0, "")
     head, *lines = done.out.splitlines()
     assert head.split()[:4] == ["name", "kind", "needs", "range"]
@@ -19,12 +19,24 @@ def test_list_has_one_line_for_every_reward() -> None:
     assert "listwise" in safety and "llm" in safety and "[0, 1]" in safety
 
 
+def test_u3_the_list_fits_80_columns_and_a_screen_or_two() -> None:
+    done = command("list")
+    lines = done.out.splitlines()
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, lines)) <= 80 and len(lines) < 100
+    shown = {line.split()[0] for line in lines if line.startswith("  ")}
+    whole = {name.replace("*", kind) for name in shown for kind in ("listwise", "pointwise", "pairwise")}
+    assert set(RewardRegistry.list()) - {"bt:DIR"} <= whole
+    one = command("list", "--task", "math", "--kind", "listwise").out
+    assert "math_listwise_reward" in one and "*" not in one
+
+
 def test_list_survives_another_packages_broken_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {**RewardRegistry._lazy_names(), "broken": "no_such_package.rewards:Broken"}
     monkeypatch.setattr(RewardRegistry, "_lazy", names)
     done = command("list")
     assert done.code == 0
-    assert "no_such_package" in next(line for line in done.out.splitlines() if line.startswith("broken "))
+    assert "no_such_package" in next(line for line in done.out.splitlines() if line.startswith("broken:"))
     assert "length_baseline" in done.out
 
 

@@ -1,10 +1,14 @@
-"""What holds for every registered reward, judged or not; `registry_cases.py` says which sample fits which."""
+"""What holds for every registered reward, judged or not: each is tried on the example on its class."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import multiprocessing
 import pickle
+import pkgutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -15,13 +19,14 @@ from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
+from rm_gallery.gallery import rm
+from rm_gallery.gallery.rm import discover
 from rm_gallery.gallery.rm.general.accuracy import AccuracyReward
 from tests.gallery.registry_cases import (
-    EXTRAS,
-    HERE,
+    MACHINE,
     REFERENCE_KEYS,
-    case_of,
     create,
+    example_of,
     fields_of,
     fitting,
     missing,
@@ -37,7 +42,7 @@ KINDS = {"pointwise", "listwise", "pairwise", "stepwise"}
 
 JUDGED = [name for name in NAMES if "llm" in needs_of(name)]
 WITH_REFERENCE = [name for name in NAMES if "reference" in needs_of(name)]
-WITH_MATERIAL = [name for name in NAMES if needs_of(name) - EXTRAS - {"llm", "embeddings"}]
+WITH_MATERIAL = [name for name in NAMES if needs_of(name) - MACHINE - {"llm", "embeddings"}]
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +92,7 @@ def test_a_fitting_sample_is_scored_within_the_range(name: str) -> None:
     for sample in reward.evaluate_batch(fitting(name)):
         for output in sample.output:
             score = reward.score_of(output.answer.reward)
-            hint = (
-                f"{name} gave no score ({output.answer.reward.issues}): add a Case that fits it to BY_NAME in {HERE}."
-            )
-            assert score is not None, hint
+            assert score is not None, f"the example of {name} gets no score: {output.answer.reward.issues}"
             assert math.isfinite(score)
             assert (low is None or low <= score) and (high is None or score <= high)
             if low is not None and high is not None:
@@ -166,7 +168,7 @@ def test_no_secret_is_shown(name: str) -> None:
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_without_a_judge_the_message_says_so(name: str) -> None:
-    reward = RewardRegistry.create(name, **case_of(name).params)
+    reward = RewardRegistry.create(name, **example_of(name).params)
     with pytest.raises(ConfigError, match="llm="):
         reward.evaluate(fitting(name)[0])
 
@@ -192,12 +194,13 @@ def test_without_what_it_needs_there_is_no_score(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(WITH_REFERENCE) - set(JUDGED)))
 def test_an_answer_without_a_reference_costs_only_itself(name: str) -> None:
     reward, sample = _runnable(name), fitting(name)[0]
-    reference = sample.reference()
     (bare,) = without([sample], REFERENCE_KEYS)
-    bare.output[0].answer.label = {"reference": reference}
-    first, second = _scores(reward, reward.evaluate(bare))
+    bare.output[0].answer.label = {
+        key: value for key, value in (sample.metadata or {}).items() if key in REFERENCE_KEYS
+    }
+    first, *others = _scores(reward, reward.evaluate(bare))
     assert first == _scores(reward, reward.evaluate(sample))[0]
-    assert second is None
+    assert set(others) == {None}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -212,10 +215,32 @@ def test_a_missing_package_or_sandbox_is_named_before_anything_runs(name: str) -
         reward.evaluate_batch(fitting(name))
 
 
-def test_a_need_no_sample_fits_says_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unheard(AccuracyReward):
-        needs = frozenset({"moonlight"})
+def test_a_reward_without_an_example_says_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unshown(AccuracyReward):
+        pass
 
-    monkeypatch.setitem(RewardRegistry._classes, "unheard", Unheard)
-    with pytest.raises(AssertionError, match=r"'unheard', which needs \['moonlight'\]: add a Case"):
-        fitting("unheard")
+    monkeypatch.setattr(Unshown, "example", None)
+    monkeypatch.setitem(RewardRegistry._classes, "unshown", Unshown)
+    with pytest.raises(AssertionError, match=r"unshown has no example: add `example = Example\(…\)` to .*Unshown"):
+        fitting("unshown")
+
+
+def test_h1_the_files_name_every_reward_that_importing_them_registers() -> None:
+    for module in {target.partition(":")[0] for target in discover().values()}:
+        importlib.import_module(module)
+    for info in pkgutil.walk_packages(rm.__path__, f"{rm.__name__}."):
+        importlib.import_module(info.name)
+    registered = {n: f"{c.__module__}:{c.__qualname__}" for n, c in RewardRegistry._classes.items() if n in discover()}
+    ours = {name for name, found in RewardRegistry._classes.items() if found.__module__.startswith(rm.__name__)}
+    assert ours <= set(discover()), 'write the decorator as @RewardRegistry.register("name") right above the class'
+    assert registered == {name: discover()[name] for name in registered}
+
+
+def test_h1_a_name_is_found_without_importing_other_rewards() -> None:
+    code = (
+        "import sys; from rm_gallery import RewardRegistry; RewardRegistry.get('accuracy'); RewardRegistry.list();"
+        "print(sorted(m for m in sys.modules if m.startswith('rm_gallery.gallery.rm.') or m in ('yaml', 'jinja2')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "general.accuracy" in done.stdout
+    assert not [word for word in ("rouge", "math", "alignment", "yaml", "jinja2") if word in done.stdout]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
@@ -70,6 +71,13 @@ def test_a_name_is_a_text(name: object) -> None:
         RewardRegistry.register(name, Rule)  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("reward", [5, "module:Class", print, dict, Rule()])
+def test_u_minor_what_is_no_reward_class_is_not_registered(reward: object) -> None:
+    with pytest.raises(ConfigError, match="'odd' is .*; what is registered is a class derived from a kind"):
+        RewardRegistry.register("odd", reward)  # type: ignore[call-overload]
+    assert "odd" not in RewardRegistry.list()
+
+
 def test_unknown_names_list_the_nearest() -> None:
     with pytest.raises(ConfigError, match="no reward 'acuracy'. Did you mean accuracy"):
         RewardRegistry.get("acuracy")
@@ -96,3 +104,11 @@ def test_every_gallery_name_leads_to_a_class_of_one_of_the_kinds() -> None:
         found = RewardRegistry.get(name)
         assert found.kind in ("pointwise", "listwise", "pairwise", "stepwise"), name
         assert found.__doc__, name
+
+
+def test_u4_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
+    found = RewardRegistry.get("bt:some/folder")
+    assert issubclass(found, RewardRegistry.get("bt:"))
+    reward = found(max_workers=3)
+    assert (reward.name, reward.max_workers, type(reward)) == ("bt:some/folder", 3, RewardRegistry.get("bt:"))
+    assert pickle.loads(pickle.dumps(reward)) == reward

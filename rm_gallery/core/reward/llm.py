@@ -36,7 +36,9 @@ class BaseLLMReward(BaseReward):
     llm: SerializeAsAny[BaseLLM] | None = None
     """The judge: a model object, a model's name, or a dict of its settings."""
     template: type[BasePromptTemplate] | None = None
+    """What the judge is asked and how its reply is read."""
     repair_attempts: int = Field(default=1, ge=0)
+    """How often the judge is asked again after a reply that cannot be read."""
 
     @field_serializer("template", when_used="json")
     def _template_name(self, template: Any) -> str | None:

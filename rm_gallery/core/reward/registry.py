@@ -5,9 +5,8 @@ from __future__ import annotations
 import builtins
 import importlib
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
@@ -17,14 +16,15 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="type[BaseReward]")
 ENTRY_POINT_GROUP = "rm_gallery.rewards"
-GALLERY_INDEX = "rm_gallery.gallery.index"
+GALLERY = "rm_gallery.gallery.rm"
 
 
 class RewardRegistry:
     """Maps a name to a reward class.
 
-    Gallery rewards are imported when their name is first asked for. Another package adds rewards through the entry-point
-    group `rm_gallery.rewards` (name = "module:Class").
+    Gallery rewards are found by their files and imported when their name is first asked for. Another package adds rewards
+    through the entry-point group `rm_gallery.rewards` (name = "module:Class"). A name that ends in a colon, such as `bt:`,
+    takes what follows it as its class's first argument.
     """
 
     _classes: dict[str, type[BaseReward]] = {}
@@ -47,48 +47,55 @@ class RewardRegistry:
             return lambda decorated: cls.register(name, decorated)
         if not isinstance(name, str) or not name:
             raise ConfigError(f"A reward's name is a non-empty string; found {name!r}.")
+        _check_class(name, reward)
         known = cls._classes.get(name)
-        holder = f"{known.__module__}:{known.__qualname__}" if known is not None else cls._lazy_names().get(name)
-        if holder is not None and holder.rpartition(":")[2] != reward.__qualname__:
+        if known is not None:
+            holder = f"{known.__module__}:{known.__qualname__}"
+        else:  # a gallery reward that is just being imported holds its own name
+            holder = "" if reward.__module__.startswith(f"{GALLERY}.") else cls._lazy_names().get(name, "")
+        if holder and holder.rpartition(":")[2] != reward.__qualname__:
             raise ConfigError(f"The reward name '{name}' is taken by {holder.replace(':', '.')}; choose another name.")
         cls._classes[name] = reward
         return reward
 
     @classmethod
-    def get(cls, name: str) -> Any:
+    def get(cls, name: str) -> type[BaseReward]:
         """The class registered under a name (for `scheme:rest` names such as bt:DIR, the class bound to `rest`).
 
         Raises:
             ConfigError: the name is unknown; the message lists the nearest names.
         """
-        if name in cls._classes:
-            return cls._classes[name]
-        lazy = cls._lazy_names()
-        if name in lazy:
-            reward = _import(lazy[name], f"reward '{name}'")
-            cls._classes.setdefault(name, reward)
-            return cls._classes[name]
+        found = cls._find(name)
+        if found is not None:
+            return found
         scheme, colon, rest = name.partition(":")
-        if colon and f"{scheme}:" in lazy:
-            return partial(_import(lazy[f"{scheme}:"], f"reward '{name}'"), rest)
-        raise ConfigError(unknown_name("reward", name, cls.list(), "See `rm-gallery list`."))
+        bound = cls._find(f"{scheme}:") if colon and rest else None
+        if bound is None:
+            raise ConfigError(unknown_name("reward", name, cls.list(), "See `rm-gallery list`."))
+        return _bound(bound, rest)
+
+    @classmethod
+    def _find(cls, name: str) -> type[BaseReward] | None:
+        lazy = cls._classes.get(name) is None and cls._lazy_names().get(name)
+        if lazy:
+            cls._classes.setdefault(name, _check_class(name, _import(lazy, f"reward '{name}'")))
+        return cls._classes.get(name)
 
     @classmethod
     def create(cls, name: str, /, **params: Any) -> BaseReward:
         """Construct a registered reward; an unknown constructor field is a ConfigError with the nearest names."""
-        reward: BaseReward = cls.get(name)(**params)
-        return reward
+        return cls.get(name)(**params)
 
     @classmethod
     def list(cls) -> builtins.list[str]:
         """All registered names, sorted."""
-        return sorted({name for name in cls._lazy_names() if not name.endswith(":")} | set(cls._classes))
+        return sorted(name for name in {*cls._lazy_names(), *cls._classes} if not name.endswith(":"))
 
     @classmethod
     def _lazy_names(cls) -> dict[str, str]:
         if cls._lazy is None:
             # by name, so that core needs no import of the gallery to offer what the gallery holds
-            names: dict[str, str] = dict(importlib.import_module(GALLERY_INDEX).REWARDS)
+            names: dict[str, str] = importlib.import_module(GALLERY).discover()
             for point in entry_points(group=ENTRY_POINT_GROUP):
                 names.setdefault(point.name, point.value)
             cls._lazy = names
@@ -101,3 +108,25 @@ def _import(target: str, what: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"The {what} names {target!r}, which cannot be imported: {error}") from error
+
+
+def _check_class(name: str, reward: Any) -> Any:
+    from rm_gallery.core.reward.reward import BaseReward
+
+    if not (isinstance(reward, type) and issubclass(reward, BaseReward)):
+        raise ConfigError(
+            f"The reward '{name}' is {reward!r:.80}; what is registered is a class derived from a kind such as BasePointWiseReward."
+        )
+    return reward
+
+
+def _bound(reward: type[BaseReward], argument: str) -> type[BaseReward]:
+    def new(cls: type[BaseReward], *arguments: Any, **settings: Any) -> Any:
+        # an object of the class itself, which can be pickled and says what it is
+        return cast("Any", reward)(argument, *arguments, **settings)
+
+    metaclass: Any = type(reward)
+    made: type[BaseReward] = metaclass(
+        reward.__name__, (reward,), {"__new__": new, "__module__": reward.__module__, "__doc__": reward.__doc__}
+    )
+    return made

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.model.base import named
+from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -54,7 +55,11 @@ class BaseReward(Configured, metaclass=RewardMeta):
     judged: ClassVar[bool] = False
     """Whether a model judges: candidate order is then permuted and preference labels are withheld from the hooks."""
 
+    example: ClassVar[Example | None] = None
+    """A sample that fits the reward, and what the reward needs to score it: shown on its card, and run by the tests."""
+
     name: str = Field(default="", validate_default=True)
+    """The name under which scores and issues are recorded."""
     max_workers: int = Field(default=8, ge=1)
     """Judgements in flight at once, unless a batch says otherwise."""
     deadline: float | None = Field(default=600.0, gt=0)

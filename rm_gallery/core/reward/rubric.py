@@ -28,9 +28,13 @@ class BaseRubricReward(BaseLLMReward):
     """By language, the scenario, desc and rubrics used where the constructor is given none."""
 
     rubrics: list[str] = Field(default_factory=list, validation_alias=AliasChoices("rubrics", "principles"))
+    """What the judge goes by, in order of weight; `principles` is the same field."""
     examples: list[str] = Field(default_factory=list)
+    """Judged examples that the judge is shown."""
     desc: str = ""
+    """The task the judge is given."""
     scenario: str = ""
+    """The situation the judge is told about."""
     language: Literal["en", "zh"] = "en"
     """Language of the instructions; the sample's texts may be in any."""
     show_reference: bool = False

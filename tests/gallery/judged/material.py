@@ -12,11 +12,11 @@ from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.llm import BaseLLMReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.rm.alignment.catalogue import JUDGED, registered_name
+from rm_gallery.gallery.rm import judged_name, scenario_keys
 from tests.support.judge_server import JudgeServer, make_query_oracle
 
 LISTWISE, POINTWISE, PAIRWISE = (
-    sorted(registered_name(key, kind) for key in JUDGED) for kind in ("listwise", "pointwise", "pairwise")
+    sorted(judged_name(key, kind) for key in scenario_keys()) for kind in ("listwise", "pointwise", "pairwise")
 )
 NAMES = [*LISTWISE, *POINTWISE, *PAIRWISE]
 LANGUAGES = ("en", "zh")

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent.loops import looping
@@ -19,6 +21,7 @@ from rm_gallery.gallery.rm.tokens import words
 _MIN_LOOP_WORDS = 20
 
 
+@RewardRegistry.register("loop_detection")
 class LoopDetectionReward(RuleReward):
     """1 - the largest share of a trajectory that only repeats itself: of its tool calls, its lines, or its words.
 
@@ -35,6 +38,15 @@ class LoopDetectionReward(RuleReward):
     min_repeats: int = Field(default=3, ge=2)
     max_period: int = Field(default=10, ge=1)
     max_word_period: int = Field(default=50, ge=1, le=1000)
+
+    example = Example(
+        sample_of(
+            "Find the error in the log.",
+            "I open the log.\nLine 40 says that the disk is full.",
+            "I open the log.\n" * 6 + "Line 40 says that the disk is full.",
+        ),
+        inputs={"answer": "the texts and tool calls of each `output[i]`, its steps and its answer"},
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look for loops of each sort."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent.expected_calls import Wanted, fits, read_wanted, tool_defaults
@@ -12,6 +14,7 @@ from rm_gallery.gallery.rm.agent.tool_calls import ToolCall, tool_calls_of
 from rm_gallery.gallery.rm.rule import RuleReward, known, one_score, shown
 
 
+@RewardRegistry.register("tool_call_match")
 class ToolCallMatchReward(RuleReward):
     """1 when the answer makes exactly the expected tool calls, else 0; with `partial` F1 of the calls that fit.
 
@@ -37,6 +40,19 @@ class ToolCallMatchReward(RuleReward):
     partial: bool = False
     tolerant: bool = True
     trajectory: bool = False
+
+    example = Example(
+        sample_of(
+            "What is the weather in Oslo?",
+            '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>',
+            '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>',
+            tool_calls=[{"name": "weather", "arguments": {"city": "Oslo"}}],
+        ),
+        inputs={
+            "answer": "the tool calls of each `output[i].answer`, with `trajectory` also those of `output[i].steps`",
+            "reference": "`tool_calls`, `expected_tool_calls` or `reference` in `answer.label` or `metadata`",
+        },
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Pair the calls made with those expected."""

@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent.spending import METRICS, Prices, number, spent
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
 
 
+@RewardRegistry.register("trajectory_cost")
 class TrajectoryCostReward(RuleReward):
     """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the budgets that are set.
 
@@ -30,11 +33,27 @@ class TrajectoryCostReward(RuleReward):
 
     name: str = "trajectory_cost"
     max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Budget for the cost, in any currency."""
     max_latency: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Budget for the time, in seconds."""
     max_steps: int | None = Field(default=None, gt=0)
+    """Budget for the number of steps."""
     max_tokens: int | None = Field(default=None, gt=0)
+    """Budget for tokens of input and output."""
     input_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Price of a million tokens of input, where the cost itself is not recorded."""
     output_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Price of a million tokens of output."""
+
+    example = Example(
+        sample_of(
+            "Book a table for two.",
+            {"content": "Booked.", "label": {"steps": 4, "tokens": 800}},
+            {"content": "Booked at last.", "label": {"steps": 9, "tokens": 4000}},
+            budget={"steps": 6, "tokens": 2000},
+        ),
+        inputs={"answer": "what each `output[i]` is recorded to have spent, in its label, its steps or its answer"},
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare what was spent with the budgets."""

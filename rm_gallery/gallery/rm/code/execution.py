@@ -9,6 +9,8 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import remaining_seconds
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.sandbox.harness.extract import extract_code
 from rm_gallery.core.sandbox.harness.score import run_code_tests
@@ -31,6 +33,7 @@ class SandboxFailed(RMGalleryError):
     reason = "sandbox"
 
 
+@RewardRegistry.register("code_execution")
 class CodeExecutionReward(RuleReward):
     """Share of all tests that the answer's code passes: tests passed / tests.
 
@@ -57,10 +60,25 @@ class CodeExecutionReward(RuleReward):
     total_timeout: float = Field(default=60.0, gt=0)
     """Seconds all tests of one answer may take, from when they start; those not reached count as failed."""
     memory_mb: int = Field(default=512, ge=64)
+    """Megabytes the code may use."""
     packages: list[str] = Field(default_factory=list)
     """Folders with packages that the code may import."""
     all_or_nothing: bool = False
     """Whether an answer gets 1 for passing every test and 0 otherwise."""
+
+    example = Example(
+        sample_of(
+            "Write a Python function double(x) that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef double(x):\n    return x * x\n~~~",
+            tests=["assert double(2) == 4", "assert double(3) == 6", "assert double(-1) == -2"],
+        ),
+        environment="bubblewrap, see `rm-gallery doctor`",
+        recorded=(
+            "1.0 3 of 3 tests passed.",
+            "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
+        ),
+    )
 
     def check(self) -> None:
         """Raise SandboxUnavailable when there is no sandbox, ConfigError for an unknown one."""
@@ -91,6 +109,7 @@ class CodeExecutionReward(RuleReward):
             raise Unscored(f"{self.name}: {error}", reason="bad_tests") from error
 
 
+@RewardRegistry.register("code_unit_tests")
 class CodeUnitTestsReward(CodeExecutionReward):
     """1 when the answer's code passes all of its tests, else 0: functional correctness, as pass@1 counts it.
 
@@ -99,6 +118,19 @@ class CodeUnitTestsReward(CodeExecutionReward):
 
     name: str = "code_unit_tests"
     all_or_nothing: bool = True
+    example = Example(
+        sample_of(
+            "Write a Python function double(x) that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef double(x):\n    return x * x\n~~~",
+            tests=["assert double(2) == 4", "assert double(3) == 6", "assert double(-1) == -2"],
+        ),
+        environment="bubblewrap, see `rm-gallery doctor`",
+        recorded=(
+            "1.0 3 of 3 tests passed.",
+            "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
+        ),
+    )
 
 
 def tests_of(sample: DataSample, reward: str) -> CodeTests:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from rapidfuzz.distance import Indel
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 from rm_gallery.gallery.rm.text import split_fences
@@ -17,6 +19,7 @@ _NOISE = ("index ", "similarity index ", "diff --git ", "new file mode ", "old m
 _PATCH_LANGUAGES = frozenset({"diff", "patch", "udiff"})
 
 
+@RewardRegistry.register("code_patch_similarity")
 class PatchSimilarityReward(RuleReward):
     """Similarity of the answer's patch to the reference patch: 2 x LCS / (characters of both).
 
@@ -33,6 +36,15 @@ class PatchSimilarityReward(RuleReward):
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "code_patch_similarity"
+
+    example = Example(
+        sample_of(
+            "Mend the off-by-one error in the loop.",
+            "-for i in range(n):\n+for i in range(n + 1):",
+            "-for i in range(n):\n+for i in range(1, n):",
+            reference="@@ -3 +3 @@\n-for i in range(n):\n+for i in range(n + 1):",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare with each reference."""

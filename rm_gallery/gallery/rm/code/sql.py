@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query
 from rm_gallery.core.utils.errors import DataError, Unscored
@@ -21,6 +23,7 @@ _TOKEN = re.compile(
 )
 
 
+@RewardRegistry.register("sql_result_equality")
 class SqlResultEqualityReward(RuleReward):
     """1 when the answer's query returns the same rows as the reference query on a small SQLite database, else 0.
 
@@ -44,6 +47,21 @@ class SqlResultEqualityReward(RuleReward):
     """Seconds one query may run."""
     max_rows: int = Field(default=10_000, gt=0)
     """Rows a query may return."""
+
+    example = Example(
+        sample_of(
+            "Which towns have more than a million people? List them by size, largest first.",
+            "SELECT name FROM town WHERE people > 1000000 ORDER BY people DESC",
+            "SELECT name FROM town ORDER BY people DESC",
+            "SELECT town FROM people",
+            schema="CREATE TABLE town (name TEXT, people INTEGER);\n"
+            "INSERT INTO town VALUES ('Lyon', 520000), ('Paris', 2100000), ('Berlin', 3700000);",
+            reference="SELECT name FROM town WHERE people > 1e6 ORDER BY people DESC",
+        ),
+        inputs={
+            "schema": "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills the database"
+        },
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Run both queries and compare."""

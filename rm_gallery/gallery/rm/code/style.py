@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.code.blocks import parse, required_blocks
@@ -24,6 +26,7 @@ class Style(NamedTuple):
     """Names that follow PEP 8, and those that do not."""
 
 
+@RewardRegistry.register("code_style")
 class CodeStyleReward(RuleReward):
     """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of names following PEP 8.
 
@@ -37,6 +40,14 @@ class CodeStyleReward(RuleReward):
     cpu_bound: ClassVar[bool] = True
 
     name: str = "code_style"
+
+    example = Example(
+        sample_of(
+            "Write a Python function that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef doubleIt(X):\n  result = 2 * X\n  return result\n~~~",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look at every block that compiles."""

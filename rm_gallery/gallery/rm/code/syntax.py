@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.code.blocks import parse, required_blocks
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
 
 
+@RewardRegistry.register("code_syntax_check")
 class SyntaxCheckReward(RuleReward):
     """Share of the answer's Python blocks that compile: valid blocks / all blocks.
 
@@ -21,6 +24,14 @@ class SyntaxCheckReward(RuleReward):
     cpu_bound: ClassVar[bool] = True
 
     name: str = "code_syntax_check"
+
+    example = Example(
+        sample_of(
+            "Write a Python function that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef double(x):\n    return 2 *\n~~~",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compile each block."""

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.json_text import read_json
@@ -20,6 +22,7 @@ from rm_gallery.gallery.rm.text import after_thought, split_fences
 _MAX_PROBLEMS = 5
 
 
+@RewardRegistry.register("json_schema")
 class JsonSchemaReward(RuleReward):
     """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does not, else 0.
 
@@ -37,8 +40,20 @@ class JsonSchemaReward(RuleReward):
     name: str = "json_schema"
     json_schema: dict[str, Any] | bool | None = None
     syntax_credit: float = Field(default=0.0, ge=0, le=1)
+    """The score of JSON that does not fit the schema."""
     allow_fence: bool = True
     check_formats: bool = False
+
+    example = Example(
+        sample_of(
+            "Give name and age as JSON.",
+            '{"name": "Ada", "age": 36}',
+            '{"name": "Ada", "age": "36"}',
+            "Ada is 36.",
+            schema={"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name", "age"]},
+        ),
+        inputs={"schema": "the field `json_schema`, else `schema` or `json_schema` in `answer.label` or `metadata`"},
+    )
 
     @field_validator("json_schema")
     @classmethod

@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.format.tags import tag_name, the_section
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
@@ -14,6 +16,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 TagName = Annotated[str, AfterValidator(tag_name)]
 
 
+@RewardRegistry.register("reasoning_format")
 class ReasoningFormatReward(RuleReward):
     """1 when the answer is one thought followed by one answer, `<think>…</think><answer>…</answer>`, else 0.
 
@@ -27,10 +30,18 @@ class ReasoningFormatReward(RuleReward):
 
     name: str = "reasoning_format"
     think_token: TagName = "think"
+    """Name of the thought's tag."""
     answer_token: TagName = "answer"
+    """Name of the answer's tag."""
     allow_outside: bool = False
     allow_empty: bool = False
     prefilled: bool = False
+
+    example = Example(
+        sample_of(
+            "What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42"
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look for the two sections."""

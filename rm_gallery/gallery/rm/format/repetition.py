@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import EMPTY_IS_BEST, Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 from rm_gallery.gallery.rm.text import thought_of
@@ -16,6 +18,7 @@ from rm_gallery.gallery.rm.token_setting import TokenizerSetting, tokens_of
 Scope = Literal["full", "thought"]
 
 
+@RewardRegistry.register("ngram_repetition_penalty")
 class NgramRepetitionPenaltyReward(RuleReward):
     """Penalty by the rate of repeated n-grams, rate = 1 - distinct n-grams / all n-grams; never below `max_penalty`.
 
@@ -30,13 +33,21 @@ class NgramRepetitionPenaltyReward(RuleReward):
 
     name: str = "ngram_repetition_penalty"
     n: int = Field(default=3, ge=1)
+    """Length of the n-grams."""
     penalty_threshold: float = Field(default=0.3, ge=0, le=1)
     penalty_rate: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     use_soft_penalty: bool = False
+    """Whether the soft rule is taken instead of the hard one."""
     max_penalty: float = Field(default=-1.0, ge=-1, le=0)
     min_scaling: float = Field(default=0.0, ge=0, lt=1)
     tokenizer: TokenizerSetting = Field(default="words", repr=False)
+    """What the n-grams are made of: a built-in tokenizer's name, a function, or an object with `encode`."""
     analyze_scope: Scope = "full"
+
+    example = Example(
+        sample_of("Tell me about the sea.", "The sea is wide, deep and never quite still.", "the sea is wide " * 4),
+        use=EMPTY_IS_BEST,
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Count the n-grams."""

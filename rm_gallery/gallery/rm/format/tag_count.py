@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.format.tags import tag_name
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
@@ -14,6 +16,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 TagName = Annotated[str, AfterValidator(tag_name)]
 
 
+@RewardRegistry.register("xml_tag_count")
 class XmlTagCountReward(RuleReward):
     """Share of the wanted opening and closing tags that occur exactly once.
 
@@ -27,7 +30,14 @@ class XmlTagCountReward(RuleReward):
 
     name: str = "xml_tag_count"
     tags: tuple[TagName, ...] = Field(default=("think", "answer"), min_length=1)
+    """Names of the wanted tags."""
     own_lines: bool = False
+
+    example = Example(
+        sample_of(
+            "What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42"
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Count the tags."""

@@ -6,6 +6,8 @@ import re
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.format.tags import the_section
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
@@ -13,6 +15,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
 
 
+@RewardRegistry.register("think_format")
 class ThinkFormatReward(RuleReward):
     """1 when the text starts with one thought, `<think>…</think>`, and an answer follows, else 0.
 
@@ -27,6 +30,10 @@ class ThinkFormatReward(RuleReward):
     name: str = "think_format"
     strict: bool = True
     prefilled: bool = False
+
+    example = Example(
+        sample_of("What is six times seven?", "<think>6 · 7 = 42</think>42", "42", "<think>6 · 7 = 42</think>")
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look for the thought."""

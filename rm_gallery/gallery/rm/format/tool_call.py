@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.agent.tool_calls import calls_of_message, read_call
 from rm_gallery.gallery.rm.format.tags import the_section
@@ -12,6 +14,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 from rm_gallery.gallery.rm.text import tagged
 
 
+@RewardRegistry.register("reasoning_tool_call_format")
 class ReasoningToolCallFormatReward(RuleReward):
     """1 when one thought is followed by either one `<answer>` or one or more `<tool_call>`s, else 0.
 
@@ -26,6 +29,14 @@ class ReasoningToolCallFormatReward(RuleReward):
     name: str = "reasoning_tool_call_format"
     allow_empty: bool = False
     prefilled: bool = False
+
+    example = Example(
+        sample_of(
+            "What is the weather in Oslo?",
+            '<think>I look it up.</think><tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>',
+            "<think>I look it up.</think><tool_call>weather in Oslo</tool_call>",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look for the sections."""

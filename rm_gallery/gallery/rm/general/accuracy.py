@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
 
+@RewardRegistry.register("accuracy")
 class AccuracyReward(RuleReward):
     """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
 
@@ -21,6 +24,12 @@ class AccuracyReward(RuleReward):
 
     name: str = "accuracy"
     ignore_case: bool = False
+
+    example = Example(
+        sample_of(
+            "What is the capital of Australia? Reply with the name alone.", "Canberra", "Sydney", reference="Canberra"
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare the one output with its reference."""

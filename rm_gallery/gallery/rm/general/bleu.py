@@ -6,6 +6,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
@@ -14,6 +16,7 @@ from rm_gallery.gallery.rm.tokens import is_unspaced
 Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
 
 
+@RewardRegistry.register("bleu")
 class BleuReward(RuleReward):
     """Sentence BLEU of the answer against all references, divided by 100.
 
@@ -29,6 +32,19 @@ class BleuReward(RuleReward):
     name: str = "bleu"
     tokenize: Tokenization = "auto"
     lowercase: bool = False
+    """Whether case is ignored."""
+
+    example = Example(
+        sample_of(
+            "Sum up the report in one sentence.",
+            "The bridge is closed for repairs in May.",
+            "In May the town will repair its old bridge.",
+            "It rained all week.",
+            reference="The old bridge is closed for repairs in May.",
+        ),
+        environment="the extra `text`",
+        recorded=("0.7956", "0.0998", "0.0393"),
+    )
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""

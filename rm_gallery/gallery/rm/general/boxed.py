@@ -6,6 +6,8 @@ import re
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of, shown
 from rm_gallery.gallery.rm.text import after_thought
@@ -18,6 +20,7 @@ _SHORT_FRACTION = re.compile(r"\\frac(\d)(\d)(?!\d)")
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
 
 
+@RewardRegistry.register("boxed_answer")
 class BoxedAnswerReward(RuleReward):
     r"""1 when the last `\boxed{}` of the answer equals the reference, else 0; braces may be nested.
 
@@ -31,6 +34,10 @@ class BoxedAnswerReward(RuleReward):
 
     name: str = "boxed_answer"
     normalize: bool = True
+
+    example = Example(
+        sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12")
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Take the last box and compare."""

@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.letter import LETTERS, choice_letter
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
 
 
+@RewardRegistry.register("multiple_choice_letter")
 class MultipleChoiceLetterReward(RuleReward):
     r"""1 when the answer picks the reference's letter, else 0; an answer that picks none, or two, gets 0.
 
@@ -31,6 +34,15 @@ class MultipleChoiceLetterReward(RuleReward):
     name: str = "multiple_choice_letter"
     letters: str = LETTERS
     """The letters there are; only the first ones when `choices` holds fewer."""
+
+    example = Example(
+        sample_of(
+            "Which planet is the largest? (A) Mars (B) Jupiter (C) Venus",
+            "Jupiter has more than twice the mass of all others. The answer is (B).",
+            "It could be A or B.",
+            reference="B",
+        )
+    )
 
     @field_validator("letters")
     @classmethod

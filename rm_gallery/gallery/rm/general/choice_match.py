@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from pydantic import field_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.final_phrase import announced
@@ -19,6 +21,7 @@ from rm_gallery.gallery.rm.text import after_thought
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
 
 
+@RewardRegistry.register("choice_match")
 class ChoiceMatchReward(RuleReward):
     """1 when the answer names the reference choice and no other, else 0.
 
@@ -35,6 +38,16 @@ class ChoiceMatchReward(RuleReward):
     name: str = "choice_match"
     choices: tuple[str, ...] | None = None
     case_sensitive: bool = False
+
+    example = Example(
+        sample_of(
+            "Is the mood of the text positive, negative or neutral?",
+            "The answer is negative.",
+            "Partly positive, partly negative.",
+            choices=["positive", "negative", "neutral"],
+            reference="negative",
+        )
+    )
 
     @field_validator("choices")
     @classmethod

@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.general.bleu import sacrebleu_metrics
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
 
+@RewardRegistry.register("chrf")
 class ChrfReward(RuleReward):
     """chrF of the answer against the best of its references, divided by 100: the F-score (beta 2) of character n-grams.
 
@@ -26,9 +29,24 @@ class ChrfReward(RuleReward):
 
     name: str = "chrf"
     char_order: int = Field(default=6, ge=1)
+    """Longest character n-grams."""
     word_order: int = Field(default=0, ge=0)
     beta: int = Field(default=2, ge=1)
+    """How many times more recall weighs than precision."""
     lowercase: bool = False
+    """Whether case is ignored."""
+
+    example = Example(
+        sample_of(
+            "Sum up the report in one sentence.",
+            "The bridge is closed for repairs in May.",
+            "In May the town will repair its old bridge.",
+            "It rained all week.",
+            reference="The old bridge is closed for repairs in May.",
+        ),
+        environment="the extra `text`",
+        recorded=("0.8642", "0.3858", "0.0786"),
+    )
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.citations import Sentence, cited_sentences
@@ -34,6 +36,7 @@ class Rates(NamedTuple):
         return 2 * self.precision * self.recall / total if total else 0.0
 
 
+@RewardRegistry.register("citation_precision_recall")
 class CitationPrecisionRecallReward(RuleReward):
     """F1 (or `measure`) of citations such as [1] against the sources, which are numbered from 1.
 
@@ -54,7 +57,18 @@ class CitationPrecisionRecallReward(RuleReward):
 
     name: str = "citation_precision_recall"
     measure: Literal["f1", "precision", "recall"] = "f1"
+    """Which of F1, precision and recall is the score."""
     min_overlap: float = Field(default=0.5, gt=0, le=1)
+    """Share of a sentence's content words that its sources must hold to support it."""
+
+    example = Example(
+        sample_of(
+            "When was the bridge opened, and how many lanes has it?",
+            "The bridge was opened in 1932 [1]. It carries eight lanes of traffic [2].",
+            "The bridge was opened in 1932 [2]. It carries eight lanes of traffic.",
+            sources=["The harbour bridge was opened in 1932.", "The bridge carries eight lanes of traffic."],
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Read the citations and compare."""

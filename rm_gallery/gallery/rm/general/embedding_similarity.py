@@ -11,12 +11,15 @@ from pydantic import SerializeAsAny, field_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 from rm_gallery.gallery.rm.text import after_thought
 
 
+@RewardRegistry.register("embedding_similarity")
 class EmbeddingSimilarityReward(RuleReward):
     """Cosine of the angle between the embeddings of answer and reference: a·b / (|a||b|).
 
@@ -33,6 +36,18 @@ class EmbeddingSimilarityReward(RuleReward):
     name: str = "embedding_similarity"
     embeddings: SerializeAsAny[BaseEmbeddings] | None = None
     """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
+
+    example = Example(
+        sample_of(
+            "Sum up the report in one sentence.",
+            "The bridge is closed for repairs in May.",
+            "In May the town will repair its old bridge.",
+            "It rained all week.",
+            reference="The old bridge is closed for repairs in May.",
+        ),
+        params={"embeddings": "fake:"},
+        note="`fake:` makes vectors of hashed words, without a network and without meaning; a real one is a model's name.",
+    )
 
     @field_validator("embeddings", mode="before")
     @classmethod

@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
@@ -21,6 +23,7 @@ class Overlap(NamedTuple):
     f1: float
 
 
+@RewardRegistry.register("f1_score")
 class F1ScoreReward(RuleReward):
     """Token F1 with the reference: 2PR / (P + R), P and R the shares of answer and reference tokens in common.
 
@@ -34,6 +37,16 @@ class F1ScoreReward(RuleReward):
 
     name: str = "f1_score"
     tokenizer: TokenizerName = "words"
+
+    example = Example(
+        sample_of(
+            "Sum up the report in one sentence.",
+            "The bridge is closed for repairs in May.",
+            "In May the town will repair its old bridge.",
+            "It rained all week.",
+            reference="The old bridge is closed for repairs in May.",
+        )
+    )
 
     def check(self) -> None:
         """Raise MissingExtra when the tokenizer's package is absent."""

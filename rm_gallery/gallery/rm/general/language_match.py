@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.script import language_shares
@@ -22,6 +24,7 @@ _NOT_PROSE = re.compile(
 _SHOWN = 3
 
 
+@RewardRegistry.register("language_match")
 class LanguageMatchReward(RuleReward):
     """Share of the answer's words that are in the wanted language; with `min_share` 1 from that share on, else 0.
 
@@ -39,6 +42,8 @@ class LanguageMatchReward(RuleReward):
     language: str | None = None
     min_share: float | None = Field(default=None, gt=0, le=1)
     include_thought: bool = False
+
+    example = Example(sample_of("今天天气怎么样？", "今天晴，最高气温二十五度。", "It is sunny today."), params={})
 
     @field_validator("language")
     @classmethod

@@ -10,6 +10,8 @@ from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.numbers import Number, close, find_numbers
@@ -18,6 +20,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, refer
 Mode = Literal["ordered", "any_order", "final"]
 
 
+@RewardRegistry.register("number_accuracy")
 class NumberAccuracyReward(RuleReward):
     """Share of the reference's numbers that the answer gives: matched / numbers in the reference.
 
@@ -36,6 +39,15 @@ class NumberAccuracyReward(RuleReward):
     name: str = "number_accuracy"
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
     mode: Mode = "ordered"
+
+    example = Example(
+        sample_of(
+            "How many women and how many men work there?",
+            "There are 1,204 women and 987 men.",
+            "There are 1204 women and 978 men.",
+            reference="1204 women, 987 men",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Match the numbers."""

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
@@ -15,6 +17,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
 Mode = Literal["search", "match", "fullmatch"]
 
 
+@RewardRegistry.register("regex_match")
 class RegexMatchReward(RuleReward):
     """1 when the answer matches the pattern, else 0; with `negate` the other way round.
 
@@ -32,9 +35,22 @@ class RegexMatchReward(RuleReward):
     pattern: str | None = None
     mode: Mode = "search"
     ignore_case: bool = False
+    """Python's re.IGNORECASE."""
     multiline: bool = False
+    """Python's re.MULTILINE."""
     dotall: bool = False
+    """Python's re.DOTALL."""
     negate: bool = False
+
+    example = Example(
+        sample_of(
+            "When was the treaty signed? Use the form 2000-12-31.",
+            "Signed on 1648-10-24.",
+            "In October 1648.",
+            pattern=r"\b\d{4}-\d{2}-\d{2}\b",
+        ),
+        inputs={"pattern": "the field `pattern`, else `pattern` in `answer.label` or `metadata`"},
+    )
 
     @field_validator("pattern")
     @classmethod

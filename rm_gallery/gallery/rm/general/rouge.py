@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
@@ -30,6 +32,7 @@ class RougeScore(NamedTuple):
     fmeasure: float
 
 
+@RewardRegistry.register("rouge")
 class RougeReward(RuleReward):
     """ROUGE-L F-measure of the answer against the reference, or ROUGE-1 / ROUGE-2 by `variant`.
 
@@ -48,6 +51,17 @@ class RougeReward(RuleReward):
     name: str = "rouge"
     variant: Variant = "rougeL"
     measure: Measure = "fmeasure"
+    """Which of F, P and R is the score."""
+
+    example = Example(
+        sample_of(
+            "Sum up the report in one sentence.",
+            "The bridge is closed for repairs in May.",
+            "In May the town will repair its old bridge.",
+            "It rained all week.",
+            reference="The old bridge is closed for repairs in May.",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare with each reference and keep the best."""

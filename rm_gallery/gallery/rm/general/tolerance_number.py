@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.final_phrase import announced
@@ -15,6 +17,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, refer
 from rm_gallery.gallery.rm.text import after_thought
 
 
+@RewardRegistry.register("tolerance_number_match")
 class ToleranceNumberMatchReward(RuleReward):
     r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x |reference|), else 0.
 
@@ -36,6 +39,10 @@ class ToleranceNumberMatchReward(RuleReward):
     relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
     absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     require_unit: bool = False
+
+    example = Example(
+        sample_of("How long is a marathon?", "It is 42.195 km.", "About 26.2 miles.", "40 km", reference="42195 m")
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Read both quantities and compare."""

@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from rm_gallery.core.reward.base import BasePairWiseRubricReward
+from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.stats import ranking
-from rm_gallery.gallery.rm.alignment.judged import scenario
+from rm_gallery.gallery.rm.alignment.base import LANGUAGES, scenario
 
 Aggregation = Literal["win_rate", "copeland", "elo", "bradley_terry"]
 _ELO_START = 1000.0
@@ -27,12 +29,25 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
-    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = scenario("base_helpfulness")
+    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = {
+        language: scenario("base_helpfulness")[language] for language in LANGUAGES
+    }
 
     name: str = "group_pairwise"
     aggregation: Aggregation = "win_rate"
+    """How wins become scores; each reward of this family has its own."""
     prior: float = Field(default=1.0, gt=0)
     """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores are to 0.5."""
+
+    example = Example(
+        sample_of(
+            "How do I get a coffee stain out of a cotton shirt?",
+            "There are many products on the market for that.",
+            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+            "Wash it twice.",
+        ),
+        judge=PhraseJudge(("cold water", "Wash it twice", "many products")),
+    )
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
         """One score per output from the wins of each pair."""
@@ -47,6 +62,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
         return [score for score in rules[self.aggregation]() if score is not None]
 
 
+@RewardRegistry.register("group_win_rate")
 class GroupWinRateReward(GroupPairWiseReward):
     """Share of its comparisons that an answer won, draws half: a judge asks about every pair in both orders.
 
@@ -57,6 +73,7 @@ class GroupWinRateReward(GroupPairWiseReward):
     aggregation: Aggregation = "win_rate"
 
 
+@RewardRegistry.register("group_copeland")
 class GroupCopelandReward(GroupPairWiseReward):
     """Copeland score of an answer: (1 + (answers beaten - answers lost to) / other answers) / 2.
 
@@ -68,6 +85,7 @@ class GroupCopelandReward(GroupPairWiseReward):
     aggregation: Aggregation = "copeland"
 
 
+@RewardRegistry.register("group_elo")
 class GroupEloReward(GroupPairWiseReward):
     """Elo rating of an answer as its expected score against an average one: 1 / (1 + 10^(-(R - 1000) / 400)).
 
@@ -80,6 +98,7 @@ class GroupEloReward(GroupPairWiseReward):
     aggregation: Aggregation = "elo"
 
 
+@RewardRegistry.register("group_bradley_terry")
 class GroupBradleyTerryReward(GroupPairWiseReward):
     """Bradley–Terry strength of an answer as its probability to beat an average one.
 

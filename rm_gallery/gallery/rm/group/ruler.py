@@ -10,7 +10,9 @@ from pydantic import Field, field_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseRubricReward
+from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.prompting import render
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reply_text import read_integer, read_number
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate
@@ -96,6 +98,7 @@ class GroupTemplate(RubricTemplate):
         )
 
 
+@RewardRegistry.register("ruler")
 class RulerReward(BaseRubricReward, BaseListWiseReward):
     """Shows a judge all answers of a group in one prompt, in a seeded order; it scores each from 0 to 1 relative to the others.
 
@@ -113,6 +116,17 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
 
     name: str = "ruler"
     template: type[BasePromptTemplate] | None = GroupTemplate
+
+    example = Example(
+        sample_of(
+            "How do I get a coffee stain out of a cotton shirt?",
+            "There are many products on the market for that.",
+            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+            "Wash it twice.",
+        ),
+        judge=PhraseJudge(("cold water", "Wash it twice", "many products")),
+        inputs={"answer": "all `output[i]` together, each with its steps"},
+    )
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Task, rubrics, and the different outputs."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.instruction.arguments import plain
@@ -14,6 +16,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
 from rm_gallery.gallery.rm.text import after_thought
 
 
+@RewardRegistry.register("ifeval")
 class IfevalReward(RuleReward):
     """Share of the sample's verifiable instructions that the answer follows; with `level="prompt"` 1 for all, else 0.
 
@@ -34,7 +37,19 @@ class IfevalReward(RuleReward):
 
     name: str = "ifeval"
     level: Literal["instruction", "prompt"] = "instruction"
+    """Whether the score is the share of instructions followed, or 1 for all and else 0."""
     mode: Literal["strict", "loose"] = "strict"
+
+    example = Example(
+        sample_of(
+            "Describe the sea in lower case and without commas.",
+            "the sea is wide and never quite still",
+            "The sea is wide and never quite still",
+            "The sea, it is wide.",
+            instruction_id_list=["change_case:english_lowercase", "punctuation:no_comma"],
+            kwargs=[{}, {}],
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Check one instruction after the other."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
 
 
+@RewardRegistry.register("length_baseline")
 class LengthBaselineReward(RuleReward):
     """Number of characters of the answer; with `shortest`, minus that number.
 
@@ -18,6 +21,11 @@ class LengthBaselineReward(RuleReward):
 
     name: str = "length_baseline"
     shortest: bool = False
+
+    example = Example(
+        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
+        use="The scores are a yardstick for other rewards and nothing to train on.",
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Count the characters."""

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.workers.pool import get_pool
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.number_accuracy import matched
@@ -30,6 +32,7 @@ _WORDS = {
 }
 
 
+@RewardRegistry.register("cosine_length_scaling")
 class CosineLengthScalingReward(MeasuredReward):
     """A right answer is worth more the shorter it is, a wrong one less: wrong after long thought beats wrong at once.
 
@@ -57,6 +60,18 @@ class CosineLengthScalingReward(MeasuredReward):
     max_value_correct: float = Field(default=1.0, ge=-1, le=1)
     exceed_value: float | None = Field(default=None, ge=-1, le=1)
     timeout: float = Field(default=5.0, gt=0)
+
+    example = Example(
+        sample_of(
+            "What is six times seven?",
+            "42",
+            "<think>6 · 7 = 42</think>42",
+            "41",
+            "<think>6 · 7 = 41</think>41",
+            reference="42",
+        ),
+        params={"max_length": 40},
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> CosineLengthScalingReward:

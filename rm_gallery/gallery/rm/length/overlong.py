@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import EMPTY_IS_BEST, Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.length.measure import MeasuredReward
 from rm_gallery.gallery.rm.rule import one_score
 
 
+@RewardRegistry.register("dapo_soft_overlong_punishment")
 class DapoSoftOverlongPunishmentReward(MeasuredReward):
     """0 up to `max_length - cache`, falling linearly to -1 at `max_length`, -1 beyond; to be added to another reward.
 
@@ -26,6 +29,13 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
     name: str = "dapo_soft_overlong_punishment"
     max_length: int = Field(default=20480, gt=0)
     cache: int = Field(default=4096, ge=0)
+    """Length before `max_length` over which the punishment grows; C above."""
+
+    example = Example(
+        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
+        params={"max_length": 50, "cache": 25},
+        use=EMPTY_IS_BEST,
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> DapoSoftOverlongPunishmentReward:

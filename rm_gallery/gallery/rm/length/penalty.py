@@ -8,10 +8,13 @@ from pydantic import Field, model_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.example import PENALTY, Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 
 
+@RewardRegistry.register("length_penalty")
 class LengthPenaltyReward(BasePointWiseReward):
     """0 between `min_length` and `max_length` characters; outside, -`penalty_rate` for every character too few or too many.
 
@@ -25,6 +28,12 @@ class LengthPenaltyReward(BasePointWiseReward):
     max_length: int = Field(default=1000, ge=0)
     penalty_rate: float = Field(default=0.01, ge=0)
     max_penalty: float | None = Field(default=None, ge=0)
+
+    example = Example(
+        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
+        params={"min_length": 10, "max_length": 40},
+        use=PENALTY,
+    )
 
     @model_validator(mode="after")
     def _bounds(self) -> LengthPenaltyReward:

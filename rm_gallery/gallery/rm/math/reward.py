@@ -9,12 +9,15 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.workers.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.math.verify import fast_verdict, verify_answer
 from rm_gallery.gallery.rm.needs import required_reference
 
 
+@RewardRegistry.register("math_verify_reward")
 class MathVerifyReward(BasePointWiseReward):
     """1 when the answer's final result equals the reference's mathematically, else 0.
 
@@ -32,6 +35,16 @@ class MathVerifyReward(BasePointWiseReward):
     """Seconds one comparison may take."""
     in_process: bool = True
     """Whether plain numbers are compared without a worker process; the verdicts are the same."""
+
+    example = Example(
+        sample_of(
+            "A shirt of 40 dollars is sold at 25 % off. What does it cost?",
+            "40 · 0.75 = 30, so it costs \\boxed{30} dollars.",
+            "It costs \\boxed{\\frac{60}{2}} dollars.",
+            "The answer is 10 dollars.",
+            reference="30",
+        )
+    )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare the one output with its reference."""

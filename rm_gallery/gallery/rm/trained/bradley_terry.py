@@ -9,10 +9,13 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 
+@RewardRegistry.register("bt:")
 class BradleyTerryReward(BasePointWiseReward):
     """Score of a trained linear Bradley–Terry model for an answer in its conversation.
 
@@ -29,6 +32,17 @@ class BradleyTerryReward(BasePointWiseReward):
 
     path: str = Field(min_length=1)
     """Folder written by `rm-gallery train bt`."""
+
+    example = Example(
+        sample_of(
+            "How do I get a coffee stain out of a cotton shirt?",
+            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+            "idk",
+        ),
+        use="The scores say which of several answers to the same prompt is better: take them for best-of-N and preference "
+        "pairs, and in training only within a group.",
+        environment="a model in the folder DIR, as `rm-gallery train bt` writes it",
+    )
 
     def __init__(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         """Take the model's folder, and the settings every reward has."""

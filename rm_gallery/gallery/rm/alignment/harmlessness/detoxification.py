@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import MissingExtra, ProviderError
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
@@ -14,6 +16,7 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 _LOADING = threading.Lock()
 
 
+@RewardRegistry.register("detoxify_reward")
 class DetoxifyReward(RuleReward):
     """1 - toxicity, as the Detoxify model estimates the probability that a reader finds the answer toxic.
 
@@ -28,7 +31,16 @@ class DetoxifyReward(RuleReward):
 
     name: str = "detoxify_reward"
     model_name: Literal["original", "unbiased", "multilingual", "original-small", "unbiased-small"] = "unbiased"
+    """Which of Detoxify's models is asked."""
     device: str = "cpu"
+    """Where it runs, in PyTorch's words."""
+
+    example = Example(
+        sample_of(
+            "What do you think of my essay?", "The second part is clear and well argued.", "You are a stupid idiot."
+        ),
+        environment="the extra `toxicity`, and a model that is loaded from the network once",
+    )
 
     def check(self) -> None:
         """Raise MissingExtra when the package is absent."""

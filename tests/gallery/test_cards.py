@@ -1,0 +1,88 @@
+"""Every reward has an example that tells its answers apart, and a page in `gallery/` that says what the code says today."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rm_gallery.cli.catalogue import Entry, parameters_of
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.rm import discover
+from tests.docs.blocks import blocks_of
+from tests.gallery.registry_cases import create, example_of
+from tests.support.children import ROOT
+from tools import cards
+
+NAMES = sorted(f"{name}DIR" if name.endswith(":") else name for name in discover())
+PATHS = sorted({cards.path_of(Entry(name, RewardRegistry.get(name))) for name in NAMES})
+RUNNING = [name for name in NAMES if not example_of(name).environment]
+
+
+@cache
+def pages() -> dict[str, str]:
+    return cards.catalogue()
+
+
+def test_no_page_is_missing_stale_or_left_over() -> None:
+    found = cards.differences(ROOT / "gallery", pages())
+    assert found == {"missing": [], "stale": [], "surplus": []}, "run `python tools/cards.py`"
+
+
+def test_pages_are_written_compared_and_taken_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cards"
+    folder.mkdir()
+    assert cards.main([str(folder), "--check"]) == 1 and not list(folder.iterdir())
+    assert (cards.main([str(folder)]), cards.main([str(folder), "--check"])) == (0, 0)
+    (folder / "general/accuracy.md").write_text("old\n", encoding="utf-8")
+    (folder / "general/gone.md").write_text(cards.MARK, encoding="utf-8")
+    (folder / "notes.md").write_text("my own notes\n", encoding="utf-8")
+    capsys.readouterr()
+    assert cards.main([str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["stale: general/accuracy.md", "surplus: general/gone.md"]
+    assert cards.differences(folder, pages()) == {"missing": [], "stale": [], "surplus": []}
+    assert (folder / "notes.md").exists() and not (folder / "general/gone.md").exists()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_pages_code_prints_what_it_shows(path: str) -> None:
+    (block,) = blocks_of(pages()[path])
+    if block.not_run:
+        assert any(example_of(name).environment for name in NAMES if f"`{name}`" in pages()[path])
+        return
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block.code, path, "exec"), {})
+    shown = [line.removeprefix("# ").removeprefix("#") for line in block.code.splitlines() if line.startswith("#")]
+    assert [line.rstrip() for line in printed.getvalue().splitlines()] == shown
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_an_example_tells_its_answers_apart(name: str) -> None:
+    reward, sample = create(name), example_of(name).sample
+    scored = reward.evaluate(sample)
+    scores = [reward.score_of(output.answer.reward) for output in scored.output]
+    assert 2 <= len(set(scores)) <= len(sample.output) <= 4 and None not in scores
+    assert reward.evaluate(sample) == scored
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if example_of(name).recorded])
+def test_what_was_recorded_is_what_it_prints(name: str) -> None:
+    example = example_of(name)
+    try:
+        create(name).check()
+    except ConfigError as error:
+        pytest.skip(f"{example.environment}: {error}")
+    assert cards.printed(name, example) == list(example.recorded)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_need_and_every_field_is_explained(name: str) -> None:
+    reward = RewardRegistry.get(name)
+    assert reward.needs <= set(cards.NEEDS)
+    silent = [parameter.name for parameter in parameters_of(reward) if not parameter.description]
+    assert silent == [], "write a string below each field, or name it in backticks in the class's docstring"

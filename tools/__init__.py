@@ -1,0 +1,1 @@
+"""What the project uses on itself."""
