@@ -47,7 +47,7 @@ def test_it_is_silent_and_light(name: str, tmp_path: Path) -> None:
 
 
 def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
-    inside = "rm_gallery/core/sandbox/harness/inside/"
+    inside = "rm_gallery/core/sandbox/inside/"
     names = [module_name(file) for file in sources() if not file.startswith(inside) and "__main__" not in file]
     assert len(names) > 50
     code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)\n{LOADED}"

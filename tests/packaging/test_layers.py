@@ -73,10 +73,10 @@ def calls(names: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
 @pytest.mark.parametrize(
     ("names", "allowed"),
     [
-        (("print",), ("rm_gallery/cli/", "rm_gallery/core/sandbox/harness/inside/")),
+        (("print",), ("rm_gallery/cli/", "rm_gallery/core/sandbox/inside/")),
         (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ()),
         (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ()),
-        (("eval", "exec"), ("rm_gallery/core/sandbox/harness/inside/",)),
+        (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
         (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/workers/",)),
         (("os._exit", "os.abort"), ("rm_gallery/core/engine/workers/main.py", "rm_gallery/core/sandbox/")),
     ],

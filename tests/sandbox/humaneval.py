@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rm_gallery.core.sandbox.harness.spec import HumanEvalTests
+from rm_gallery.core.sandbox.code_tests import HumanEvalTests
 from tests.support.shared_data import shared_file
 
 

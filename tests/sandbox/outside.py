@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from rm_gallery.core.engine.workers.pool import get_pool, processors
+
 SECRET_NAME, SECRET = "RM_TEST_SECRET_KEY", "the-key-nobody-may-see"
 
 
@@ -37,7 +39,7 @@ class Outside:
 
 
 def descendants() -> set[int]:
-    """Ids of all living processes below this one; a zombie is none."""
+    """Ids of all living processes below this one that are no worker of the sandbox's pool; a zombie is none."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -50,4 +52,4 @@ def descendants() -> set[int]:
     found = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
-    return found - {os.getpid()}
+    return found - {os.getpid(), *get_pool("sandbox", max_workers=processors() + 1).worker_pids()}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rm_gallery.core.sandbox.harness.score import run_code_tests
-from rm_gallery.core.sandbox.harness.spec import AssertTests, CodeTestReport, CodeTests, InputOutputTests
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTestReport, CodeTests, InputOutputTests, run_code_tests
+from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import Runner
 
 QUICK = SandboxLimits(wall_seconds=2.0, cpu_seconds=2.0, memory_mb=256, output_kb=64)

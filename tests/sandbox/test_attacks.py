@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.harness.spec import HumanEvalTests
+from rm_gallery.core.sandbox.code_tests import HumanEvalTests
 from tests.sandbox.attacks import ATTACKS
 from tests.sandbox.outside import SECRET_NAME, Outside
 from tests.sandbox.scoring import score

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rm_gallery.core.sandbox.harness.inside.codec import CodecError, Ref, TooLarge, decode, encode
+from rm_gallery.core.sandbox.inside.codec import CodecError, Ref, TooLarge, decode, encode
 
 SCALARS = st.one_of(
     st.none(),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rm_gallery.core.sandbox.harness.inside.compare import same_output, same_value
+from rm_gallery.core.sandbox.inside.testing import same_output, same_value
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.sandbox.harness.extract import extract_code
+from rm_gallery.core.sandbox.code_tests import extract_code
 
 TABLE = [
     ("bare code", "x = 1\n", "x = 1\n"),

@@ -8,15 +8,15 @@ import json
 import pytest
 from aiohttp import web
 
-from rm_gallery.core.sandbox.harness.score import run_code_tests
-from rm_gallery.core.sandbox.harness.spec import (
+from rm_gallery.core.sandbox.code_tests import (
     AssertTests,
     CodeTestReport,
     CodeTests,
     HumanEvalTests,
     InputOutputTests,
+    run_code_tests,
 )
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
 from tests.sandbox.fusion_server import FusionServer, fusion_server

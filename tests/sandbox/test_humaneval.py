@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.process import SandboxLimits
 from tests.sandbox.humaneval import Problem, problems
 from tests.sandbox.mutants import one_token_faults
 from tests.sandbox.scoring import score_all

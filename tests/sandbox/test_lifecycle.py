@@ -14,10 +14,8 @@ from collections.abc import Callable
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.harness.score import run_code_tests
-from rm_gallery.core.sandbox.harness.spec import AssertTests, CodeTestReport, HumanEvalTests
-from rm_gallery.core.sandbox.limits import SandboxLimits
-from rm_gallery.core.sandbox.slots import Cancel, Slots
+from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTestReport, HumanEvalTests, run_code_tests
+from rm_gallery.core.sandbox.process import SandboxLimits
 from tests.sandbox.outside import descendants
 from tests.sandbox.scoring import score
 
@@ -52,63 +50,6 @@ def test_cancelling_kills_the_processes(bubblewrap: BwrapRunner) -> None:
     assert eventually(lambda: descendants() <= before)
 
 
-def test_waiting_jobs_can_be_cancelled_without_ever_starting() -> None:
-    started: list[int] = []
-    release = threading.Event()
-
-    async def run() -> None:
-        slots = Slots(1)
-
-        def first(cancel: Cancel) -> None:
-            release.wait(5)
-
-        def second(cancel: Cancel) -> None:
-            started.append(1)
-
-        running = asyncio.create_task(slots.run(first))
-        waiting = asyncio.create_task(slots.run(second))
-        await asyncio.sleep(0.05)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        release.set()
-        await running
-        await slots.run(lambda cancel: None)
-
-    asyncio.run(run())
-    assert started == []
-
-
-def test_slots_bound_what_runs_at_once() -> None:
-    running: list[int] = []
-    most: list[int] = []
-
-    def work(cancel: Cancel) -> None:
-        running.append(1)
-        most.append(len(running))
-        time.sleep(0.01)
-        running.pop()
-
-    async def many() -> None:
-        slots = Slots(3)
-        await asyncio.gather(*(slots.run(work) for _ in range(40)))
-
-    asyncio.run(many())
-    assert len(most) == 40
-    assert max(most) <= 3
-
-
-def test_errors_reach_the_caller() -> None:
-    def fail(cancel: Cancel) -> None:
-        raise KeyError("x")
-
-    async def run() -> None:
-        await Slots(1).run(fail)
-
-    with pytest.raises(KeyError):
-        asyncio.run(run())
-
-
 def test_loops_in_many_threads_at_once(bubblewrap: BwrapRunner) -> None:
     reports: list[CodeTestReport] = []
     threads = [
@@ -136,8 +77,8 @@ def test_a_forked_process_gets_slots_of_its_own(bubblewrap: BwrapRunner) -> None
 
 def test_a_killed_parent_takes_the_sandbox_along(bubblewrap: BwrapRunner) -> None:
     script = (
-        "import asyncio\nfrom rm_gallery.core.sandbox.harness.score import run_code_tests\n"
-        "from rm_gallery.core.sandbox.harness.spec import AssertTests\nfrom rm_gallery.core.sandbox.select import get_runner\n"
+        "import asyncio\nfrom rm_gallery.core.sandbox.code_tests import run_code_tests\n"
+        "from rm_gallery.core.sandbox.code_tests import AssertTests\nfrom rm_gallery.core.sandbox.select import get_runner\n"
         f"asyncio.run(run_code_tests({ENDLESS!r}, AssertTests(['f()']), runner=get_runner()))\n"
     )
     before = descendants()
@@ -162,8 +103,8 @@ def alive(pid: int) -> bool:
 
 def test_an_interpreter_that_ends_does_not_wait_for_a_stranger(bubblewrap: BwrapRunner) -> None:
     script = (
-        "import asyncio\nfrom rm_gallery.core.sandbox.harness.score import run_code_tests\n"
-        "from rm_gallery.core.sandbox.harness.spec import AssertTests\nfrom rm_gallery.core.sandbox.select import get_runner\n"
+        "import asyncio\nfrom rm_gallery.core.sandbox.code_tests import run_code_tests\n"
+        "from rm_gallery.core.sandbox.code_tests import AssertTests\nfrom rm_gallery.core.sandbox.select import get_runner\n"
         "async def main():\n"
         f"    call = run_code_tests({ENDLESS!r}, AssertTests(['f()']), runner=get_runner())\n"
         "    try:\n        await asyncio.wait_for(call, 0.5)\n    except asyncio.TimeoutError:\n        print('stopped')\n"
@@ -187,13 +128,14 @@ def test_many_answers_at_once_share_the_slots(bubblewrap: BwrapRunner) -> None:
 
 def test_no_remains_are_left_to_the_process_that_adopts_orphans(bubblewrap: BwrapRunner) -> None:
     script = (
-        "import asyncio, ctypes, os\nfrom rm_gallery.core.sandbox.harness.score import run_code_tests\n"
-        "from rm_gallery.core.sandbox.harness.spec import AssertTests\nfrom rm_gallery.core.sandbox.limits import SandboxLimits\n"
+        "import asyncio, ctypes, os\nfrom rm_gallery.core.sandbox.code_tests import run_code_tests\n"
+        "from rm_gallery.core.sandbox.code_tests import AssertTests\nfrom rm_gallery.core.sandbox.process import SandboxLimits\n"
         "from rm_gallery.core.sandbox.select import get_runner\n"
         "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # adopt orphans, as process 1 does\n"
         f"for code in ({GOOD!r}, {ENDLESS!r}, 'import os; os._exit(0)', 'import os; os.fork()'):\n"
         "    limits = SandboxLimits(wall_seconds=0.5)\n"
         "    asyncio.run(run_code_tests(code, AssertTests(['f()']), runner=get_runner(), limits=limits))\n"
+        "from rm_gallery.core.engine.workers.pool import get_pool\nget_pool('sandbox').shutdown()\n"
         "try:\n    print(os.waitpid(-1, os.WNOHANG))\nexcept ChildProcessError:\n    print('none')\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)

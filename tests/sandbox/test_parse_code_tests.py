@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.sandbox.harness.spec import (
+from rm_gallery.core.sandbox.code_tests import (
     AssertTests,
     CodeTests,
     HumanEvalTests,

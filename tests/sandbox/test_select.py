@@ -9,10 +9,9 @@ import pytest
 
 from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.limits import SandboxLimits
-from rm_gallery.core.sandbox.sandbox_fusion import SandboxFusionRunner
-from rm_gallery.core.sandbox.select import doctor, get_runner
-from rm_gallery.core.sandbox.subprocess_runner import SubprocessRunner
+from rm_gallery.core.sandbox.fusion import SandboxFusionRunner
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.select import SubprocessRunner, doctor, get_runner
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.harness.spec import AssertTests, HumanEvalTests, InputOutputTests
+from rm_gallery.core.sandbox.code_tests import AssertTests, HumanEvalTests, InputOutputTests
 from rm_gallery.core.utils.errors import DataError
 from tests.sandbox.scoring import program_reasons, score
 

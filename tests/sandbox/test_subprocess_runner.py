@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.sandbox.harness.spec import AssertTests
-from rm_gallery.core.sandbox.subprocess_runner import SubprocessRunner
+from rm_gallery.core.sandbox.code_tests import AssertTests
+from rm_gallery.core.sandbox.select import SubprocessRunner
 from tests.sandbox.outside import SECRET_NAME, Outside
 from tests.sandbox.scoring import program_reasons, reasons, score
 

@@ -6,8 +6,8 @@ import pytest
 
 from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.harness.spec import AssertTests, CodeTests, InputOutputTests
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTests, InputOutputTests
+from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.utils.errors import DeadlineExceeded, SandboxUnavailable
 from tests.sandbox.scoring import reasons, score
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.sandbox import seccomp
-from rm_gallery.core.sandbox.bwrap import BwrapRunner
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.bwrap import BwrapRunner, system_call_filter
+from rm_gallery.core.sandbox.process import SandboxLimits
 from tests.sandbox.scoring import program_reasons
 
 pytestmark = pytest.mark.system("bubblewrap")
@@ -20,7 +19,7 @@ SEEN = [
         "PYTHONUTF8",
     ]))),
     ("packages", "import pydantic", "error: ModuleNotFoundError"),
-    ("this project", "import rm_gallery.core.sandbox.limits", "error: ModuleNotFoundError"),
+    ("this project", "import rm_gallery.core.sandbox.runner", "error: ModuleNotFoundError"),
     ("temp folder is empty", "import os; print(os.listdir('/tmp'))", "[]"),
     ("temp folder is usable", "import tempfile\nwith tempfile.TemporaryFile() as f:\n    print(f.write(b'abc'))", "3"),
     ("host name", "import socket; print(socket.gethostname())", "sandbox"),
@@ -51,7 +50,7 @@ def test_extra_packages_are_importable_and_read_only(bubblewrap: BwrapRunner, tm
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_filter_jumps_stay_inside_the_program(machine: str) -> None:
-    program = seccomp.program(machine)
+    program = system_call_filter(machine)
     assert program is not None
     instructions = list(struct.iter_unpack("=HBBI", program))
     for at, (code, if_true, if_false, _) in enumerate(instructions):
@@ -61,4 +60,4 @@ def test_filter_jumps_stay_inside_the_program(machine: str) -> None:
 
 
 def test_unknown_processors_have_no_filter() -> None:
-    assert seccomp.program("riscv64") is None
+    assert system_call_filter("riscv64") is None

@@ -2,25 +2,91 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
+import platform
 import random
 import re
 import shutil
+import signal
+import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.sandbox import interpreter, seccomp, watch
-from rm_gallery.core.sandbox.bwrap_process import BwrapProcess
-from rm_gallery.core.sandbox.harness.bundle import BOOT, Setting, boot_message
-from rm_gallery.core.sandbox.harness.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.limits import SandboxLimits
-from rm_gallery.core.sandbox.process import SandboxProcess
-from rm_gallery.core.sandbox.pump import Pump
+from rm_gallery.core.sandbox import boot
+from rm_gallery.core.sandbox.boot import BOOT, Setting, boot_message
+from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, tasks_of_user
 from rm_gallery.core.sandbox.runner import LocalRunner, Role
 from rm_gallery.core.utils.errors import SandboxUnavailable
+
+_REAP_SECONDS = 2.0
+
+
+class BwrapProcess(SandboxProcess):
+    """Outermost: a monitor; below it process 1 of the sandbox; below that the boot.
+
+    `options` begin with the program; `filter_program` is a system-call filter or None.
+    """
+
+    helpers = 2
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        command: Sequence[str],
+        *,
+        limits: SandboxLimits,
+        environment: Mapping[str, str],
+        filter_program: bytes | None,
+    ) -> None:
+        """Start the sandbox; raises OSError when that fails."""
+        self._info, info_write = os.pipe()
+        descriptors = [info_write]
+        full = [*options, "--info-fd", str(info_write)]
+        try:
+            if filter_program is not None:
+                descriptors.append(_readable(filter_program))
+                full += ["--seccomp", str(descriptors[-1])]
+            super().__init__(
+                [*full, "--", *command], limits=limits, environment=environment, pass_fds=descriptors, folder="/"
+            )
+        except BaseException:
+            os.close(self._info)
+            raise
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _before_kill(self) -> None:
+        # killing the monitor first would leave its child's remains to whatever is process 1 here, and an application
+        # that is process 1 of its container never collects them
+        for child in children_of(self.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        self.exit_code(_REAP_SECONDS)
+
+    def _after_wait(self) -> None:
+        # a program that ended by itself lets the monitor go before its child: if we are the one who adopts orphans, the
+        # remains are ours to collect; for anybody else's child the system says so at once
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            inner = int(json.loads(os.read(self._info, 4096))["child-pid"])
+            until = time.monotonic() + _REAP_SECONDS
+            while os.waitpid(inner, os.WNOHANG)[0] == 0 and time.monotonic() < until:
+                time.sleep(0.002)
+        os.close(self._info)
+
+
+def _readable(data: bytes) -> int:
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    os.close(writer)
+    return reader
+
 
 INSTALL = "apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), apk add bubblewrap (Alpine)"
 _PROBE_SECONDS = 20.0
@@ -65,19 +131,19 @@ def unavailable(reason: str) -> str:
 def _start(
     program: str, way: str, role: Role, limits: SandboxLimits, packages: Sequence[str] = ()
 ) -> tuple[SandboxProcess, bytes]:
-    mounts, inside = interpreter.package_mounts(packages)
+    mounts, inside = boot.package_mounts(packages)
     settings: dict[str, Setting] = {"strict": True, "paths": inside}
     if way == "root":
         # a user of its own per sandbox: the kernel exempts root from process limits, and counts every other user's
         settings["user"] = random.SystemRandom().randrange(1 << 29, 1 << 30)
     elif not _counts_per_namespace():
-        settings["processes"] = int(limits.processes) + watch.tasks_of_user()
-    options = [program, *_walls(way), *interpreter.mounts(), *mounts, *_temp(program, limits), "--remount-ro", "/"]
-    command = [interpreter.inside_executable(), "-S", "-s", "-c", BOOT]
-    environment = interpreter.environment()
+        settings["processes"] = int(limits.processes) + tasks_of_user()
+    command = [boot.inside_executable(), "-S", "-s", "-c", BOOT]
+    environment = boot.environment()
     try:
+        options = [program, *_walls(way), *boot.mounts(), *mounts, *_temp(program, limits), "--remount-ro", "/"]
         process = BwrapProcess(
-            options, command, limits=limits, environment=environment, filter_program=seccomp.program()
+            options, command, limits=limits, environment=environment, filter_program=system_call_filter()
         )
     except OSError as error:
         raise SandboxUnavailable(f"bubblewrap could not be started: {error}") from error
@@ -92,9 +158,9 @@ def _walls(way: str) -> list[str]:
         options += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         options += ["--unshare-all", "--uid", "65534", "--gid", "65534"]
-    options += ["--setenv", "LD_LIBRARY_PATH", f"{interpreter.PREFIX}/lib"]
+    options += ["--setenv", "LD_LIBRARY_PATH", f"{boot.PREFIX}/lib"]
     # folders made only as the way to a mount would be closed to the sandbox's user
-    for folder in ("/dev", "/usr", "/packages", interpreter.PREFIX, f"{interpreter.PREFIX}/bin"):
+    for folder in ("/dev", "/usr", "/packages", boot.PREFIX, f"{boot.PREFIX}/bin"):
         options += ["--dir", folder]
     for device in ("null", "zero", "urandom"):
         options += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
@@ -177,3 +243,79 @@ def _hint(stderr: str) -> str:
             "kernel.apparmor_restrict_unprivileged_userns=0, or start the container with --security-opt seccomp=unconfined)"
         )
     return ""
+
+
+# name -> (x86_64, aarch64)
+_DENIED: dict[str, tuple[int, int]] = {
+    # memory that no per-process limit counts
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+    # the network; a namespace of its own does not cover every address family
+    "socket": (41, 198),
+    # new namespaces and mounts
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    # other processes
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # kernel interfaces with a history of holes
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "personality": (135, 92),
+    "syslog": (103, 116),
+    "open_by_handle_at": (304, 265),
+}
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+_CLONE = (56, 220)
+_CLONE3 = 435
+# CLONE_NEWTIME shares its bit with the exit signal's mask and is only valid for clone3 and unshare
+_NEW_NAMESPACES = 0x7E020000
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_EPERM, _ENOSYS = 1, 38
+
+
+def system_call_filter(machine: str | None = None) -> bytes | None:
+    """Return the filter for this processor as packed BPF instructions, or None for a processor it does not know.
+
+    Denied calls fail with EPERM; clone3 fails with ENOSYS so that the C library falls back to clone, whose flags can be seen.
+    """
+    known = _ARCHITECTURES.get(machine or platform.machine())
+    if known is None:
+        return None
+    column, audit = known
+    code = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+    if column == 0:  # the x32 numbers would slip past the table
+        code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
+    for numbers in _DENIED.values():
+        code += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ERRNO | _EPERM)]
+    code += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
+    code += [(_EQUAL, 0, 3, _CLONE[column]), (_LOAD, 0, 0, 16), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
+    code += [(_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ALLOW)]
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)

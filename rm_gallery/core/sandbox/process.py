@@ -1,18 +1,234 @@
-"""One sandboxed process as its parent sees it: three pipes, a kill that reaches everything, an exit code."""
+"""One sandboxed process as its parent sees it: its limits, three pipes, what it uses, a kill that reaches everything."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
+import math
 import os
+import selectors
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import TracebackType
 
-from rm_gallery.core.sandbox import watch
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.engine.workers.main import in_worker
+from rm_gallery.core.utils.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SandboxLimits:
+    """Upper bounds for a sandboxed process and everything it starts; every figure is positive.
+
+    Raises ConfigError when a bound is zero, negative or not finite, or too small for the interpreter itself (64 MB, four
+    processes).
+    """
+
+    wall_seconds: float = 10.0
+    """Wall time of one test unit (one `check`, one assert line, one input)."""
+    cpu_seconds: float = 10.0
+    """CPU time of one process, rounded up to whole seconds by the kernel's limit."""
+    memory_mb: int = 512
+    """Address space of one process, and resident memory of all processes of one sandbox together."""
+    processes: int = 16
+    """Processes and threads of one sandbox, the interpreter itself included."""
+    file_mb: int = 16
+    """Largest single file, and the whole private temp folder."""
+    output_kb: int = 256
+    """Bytes the program may print to stdout and stderr together."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise ConfigError(f"SandboxLimits.{field.name} must be a positive number, found {value!r}")
+        for name, least in (("memory_mb", 64), ("processes", 4)):
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"SandboxLimits.{name} must be at least {least}, or the interpreter itself does not start; "
+                    f"found {getattr(self, name)}"
+                )
+
+    @property
+    def output_bytes(self) -> int:
+        """The output bound in bytes."""
+        return int(self.output_kb * 1024)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory bound in bytes."""
+        return int(self.memory_mb * 1024 * 1024)
+
+    @property
+    def file_bytes(self) -> int:
+        """The file bound in bytes."""
+        return int(self.file_mb * 1024 * 1024)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Resident bytes and number of processes of a tree."""
+
+    resident_bytes: int
+    processes: int
+
+
+def tree_usage(root: int) -> Usage | None:
+    """Return the usage of `root` and its descendants, or None where /proc cannot tell."""
+    resident = processes = 0
+    pending = [root]
+    while pending:
+        pid = pending.pop()
+        try:
+            with open(f"/proc/{pid}/statm", "rb") as statm:
+                resident += int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children", "rb") as children:
+                    pending.extend(map(int, children.read().split()))
+        except (OSError, IndexError, ValueError):  # gone meanwhile, or no such /proc here
+            continue
+        processes += 1
+        if processes > 4096:
+            break
+    return Usage(resident, processes) if processes else None
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the ids of a process's direct children; empty where /proc cannot tell."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as children:
+            return [int(child) for child in children.read().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def tasks_of_user() -> int:
+    """Count the threads of this process's user: where the kernel counts them all, a limit has to start from there."""
+    user, total = os.getuid(), 0
+    try:
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    if os.stat(f"/proc/{name}").st_uid == user:
+                        total += len(os.listdir(f"/proc/{name}/task"))
+                except OSError:
+                    continue
+    except OSError:
+        return 0
+    return total
+
+
+_CHUNK = 65536
+_HIGH_WATER = 1 << 20
+
+
+class Pump:
+    """Readers get each chunk (b'' once at the end); written bytes wait until the pipe takes them."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._readers: dict[int, Callable[[bytes], None]] = {}
+        self._pending: dict[int, bytearray] = {}
+        self._paused_by: dict[int, int] = {}
+        self._closing: set[int] = set()
+
+    def __enter__(self) -> Pump:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._selector.close()
+
+    def on_read(self, descriptor: int, take: Callable[[bytes], None], *, fills: int | None = None) -> None:
+        """Call `take` with what arrives; while the pipe `fills` is choked, nothing more is read."""
+        os.set_blocking(descriptor, False)
+        self._readers[descriptor] = take
+        if fills is not None:
+            self._paused_by[descriptor] = fills
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Queue bytes for a pipe; bytes for a reader that has gone are dropped."""
+        pending = self._pending.get(descriptor)
+        if pending is None:
+            os.set_blocking(descriptor, False)
+            pending = self._pending[descriptor] = bytearray()
+        idle = not pending
+        pending += data
+        if idle:
+            self._flush(descriptor)
+
+    def close_after_flush(self, descriptor: int) -> None:
+        """Let the pipe's reader see its end once all queued bytes are through; nothing may be written after this."""
+        self._closing.add(descriptor)
+        self.write(descriptor, b"")
+
+    def _flush(self, descriptor: int) -> None:
+        pending = self._pending[descriptor]
+        try:
+            while pending:
+                del pending[: os.write(descriptor, memoryview(pending)[:_CHUNK])]
+        except BlockingIOError:
+            pass
+        except OSError:  # the reader has gone; its end shows on the other pipe
+            pending.clear()
+        registered = descriptor in self._selector.get_map()
+        if pending and not registered:
+            self._selector.register(descriptor, selectors.EVENT_WRITE)
+        elif registered and not pending:
+            self._selector.unregister(descriptor)
+        if not pending and descriptor in self._closing:
+            self._shut(descriptor)
+
+    def _shut(self, descriptor: int) -> None:
+        # the number stays taken until its owner closes it; only the pipe behind it goes
+        self._closing.discard(descriptor)
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+    def turn(self, timeout: float) -> None:
+        """Wait for the next readable or writable pipe, at most `timeout` seconds, and serve all that are ready."""
+        self._pause_and_resume()
+        for key, events in self._selector.select(timeout):
+            descriptor = key.fd
+            if events & selectors.EVENT_WRITE:
+                self._flush(descriptor)
+            elif descriptor in self._readers:
+                self._read(descriptor)
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        take = self._readers[descriptor]
+        if not data:
+            self._selector.unregister(descriptor)
+            del self._readers[descriptor]
+            self._paused_by.pop(descriptor, None)
+        take(data)
+
+    def _pause_and_resume(self) -> None:
+        listening = self._selector.get_map()
+        for source, sink in self._paused_by.items():
+            choked = len(self._pending.get(sink, b"")) > _HIGH_WATER
+            if choked and source in listening:
+                self._selector.unregister(source)
+            elif not choked and source not in listening and source in self._readers:
+                self._selector.register(source, selectors.EVENT_READ)
+
 
 _WATCH_EVERY = 0.1
+_PR_SET_CHILD_SUBREAPER = 36
+_ORPHAN_ROUNDS = 100
 
 
 class SandboxProcess:
@@ -31,6 +247,7 @@ class SandboxProcess:
         folder: str | None = None,
     ) -> None:
         """Start `command`; raises OSError when that fails."""
+        _adopts_orphans()
         self._limits = limits
         self._popen = subprocess.Popen(
             command,
@@ -60,7 +277,7 @@ class SandboxProcess:
         if now < self._next_watch:
             return ""
         self._next_watch = now + _WATCH_EVERY
-        usage = watch.tree_usage(self._popen.pid)
+        usage = tree_usage(self._popen.pid)
         if usage is None:
             return ""
         if usage.resident_bytes > self._limits.memory_bytes:
@@ -111,3 +328,27 @@ class SandboxProcess:
 def _signed(code: int) -> int:
     # the sandbox reports a signal as 128 + number, as a shell does
     return 128 - code if 128 < code < 160 else code
+
+
+@functools.cache
+def _adopts_orphans() -> bool:
+    """Have the system hand processes that lost their parent to this one; only in a worker process, whose children are known."""
+    if not in_worker() or sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def end_orphans(known: set[int]) -> None:
+    """In a worker process: kill and reap every child but the known ones, as long as killing brings new ones."""
+    if not _adopts_orphans():
+        return
+    for _ in range(_ORPHAN_ROUNDS):
+        found = [pid for pid in children_of(os.getpid()) if pid not in known]
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, 0)

@@ -6,8 +6,7 @@ import abc
 from dataclasses import dataclass
 from typing import Literal
 
-from rm_gallery.core.sandbox.limits import SandboxLimits
-from rm_gallery.core.sandbox.process import SandboxProcess
+from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess
 
 Role = Literal["functions", "programs", "testing", "probe"]
 
@@ -20,6 +19,9 @@ class Runner(abc.ABC):
 
 class LocalRunner(Runner):
     """Starts processes on this machine and talks to them through pipes."""
+
+    walls = True
+    """Whether the code is kept away from every other process."""
 
     @abc.abstractmethod
     def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:

@@ -1,18 +1,121 @@
-"""The thread that owns one worker process: feeds it chunks, takes its answers, replaces it when it hangs or dies."""
+"""One call and what its future becomes; and the thread that owns a worker process, replacing it when it hangs or dies."""
 
 from __future__ import annotations
 
+import math
+import pickle
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol
 
-from rm_gallery.core.engine.workers.calls import Call, WorkerCrashed
-from rm_gallery.core.engine.workers.main import Setup
-from rm_gallery.core.engine.workers.process import WorkerGone, WorkerProcess, WorkerSilent
+from rm_gallery.core.engine.workers.main import ERROR, MEMORY, Request, Setup
+from rm_gallery.core.engine.workers.process import Answer, WorkerGone, WorkerProcess, WorkerSilent, describe_exit
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
 
 _STARTS_PER_CALL = 3
+
+
+class WorkerCrashed(RMGalleryError):
+    """The process that ran a call ended by itself; `exit_code` is negative for a signal."""
+
+    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class WorkerMemoryExceeded(RMGalleryError, MemoryError):
+    """A call needed more than the memory cap of a worker process."""
+
+
+class RemoteTraceback(Exception):
+    """Cause of an error raised in a worker: the traceback there, as text."""
+
+    def __str__(self) -> str:
+        return "\n" + "".join(str(argument) for argument in self.args)
+
+
+class Call:
+    """A function, its arguments and the future that gets the outcome."""
+
+    __slots__ = ("_begun", "_running", "aborted", "arguments", "deadline", "future", "name", "reference")
+
+    def __init__(self, name: str, reference: bytes, arguments: bytes, deadline: float | None) -> None:
+        self.name = name
+        self.reference = reference
+        self.arguments = arguments
+        self.deadline = deadline
+        self.future: Future[Any] = Future()
+        self.aborted = 0
+        self._begun = False
+        self._running = False
+
+    def request(self, function: int) -> Request:
+        """The call as it is sent to a worker."""
+        return Request(function, self.arguments, self.deadline)
+
+    def begin(self) -> bool:
+        """Mark the future as running; False when it was cancelled before, so that its answer is dropped."""
+        if not self._begun:
+            self._begun = True
+            self._running = self.future.set_running_or_notify_cancel()
+        return self._running
+
+    def finish(self, answer: Answer, memory_cap: int | None) -> None:
+        """Give the answer of a worker to the future."""
+        if not self.begin():
+            return
+        if answer.kind == MEMORY:
+            cap = f"{memory_cap / 2**20:,.0f} MB" if memory_cap else "what the system gives"
+            self.fail(WorkerMemoryExceeded(f"{self.name} needed more memory than its worker process may use ({cap})"))
+            return
+        try:
+            value = pickle.loads(answer.payload)
+            if answer.kind == ERROR:
+                error, text = value
+                error.__cause__ = RemoteTraceback(text)
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(value)
+        except Exception as error:  # noqa: BLE001 - an answer that cannot be rebuilt is this call's failure alone
+            self.fail(RuntimeError(f"the result of {self.name} cannot be rebuilt: {type(error).__name__}: {error}"))
+
+    def overdue(self) -> None:
+        """Fail the call for its deadline."""
+        self.fail(
+            DeadlineExceeded(f"{self.name} ran longer than its deadline of {self.deadline:g} s; its process was killed")
+        )
+
+    def crashed(self, exit_code: int | None) -> None:
+        """Fail the call because its process ended while running it."""
+        message = f"the worker process running {self.name} ended ({describe_exit(exit_code)})"
+        self.fail(WorkerCrashed(message, exit_code=exit_code))
+
+    def never_began(self) -> None:
+        """Fail the call because processes kept ending before it."""
+        self.fail(
+            WorkerCrashed(
+                f"{self.name} could not begin: {self.aborted} worker processes ended or hung while loading it; "
+                "their messages are on stderr"
+            )
+        )
+
+    def fail(self, error: Exception) -> None:
+        """Give an error of the pool's own to the future, unless it was cancelled."""
+        if self.begin():
+            self.future.set_exception(error)
+
+    def drop(self) -> None:
+        """The pool is closing or the call was cut: end the future as cancelled."""
+        self.future.cancel()
+        self.fail(CancelledError())
+
+
+def check_deadline(deadline: float | None) -> None:
+    """Raise ConfigError unless the deadline is None or a positive number of seconds."""
+    if deadline is not None and not (deadline > 0 and math.isfinite(deadline)):
+        raise ConfigError(f"a deadline is a positive number of seconds or None, found {deadline!r}")
 
 
 class Source(Protocol):

@@ -1,9 +1,10 @@
-"""The child side of the worker pool: reads chunks of calls, answers each call by itself, leaves with its parent."""
+"""The child side of the worker pool: reads chunks of calls, answers each by itself, leaves with its parent; and how functions are named."""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib
 import math
 import os
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ STARTED, VALUE, ERROR, MEMORY = range(4)
 """Kinds of answers: the chunk's functions are loaded; then per call a value, an exception, or the memory cap."""
 
 _ORPHAN_SLACK = 5.0
+_SERVING = threading.Event()
 _FUNCTIONS_KEPT = 64
 
 
@@ -46,8 +49,14 @@ class Request(NamedTuple):
     deadline: float | None
 
 
+def in_worker() -> bool:
+    """Whether this process is a worker of a pool, so that every child of it belongs to the call it runs."""
+    return _SERVING.is_set()
+
+
 def main() -> None:
     """Serve chunks from stdin until it closes."""
+    _SERVING.set()
     frames_in, frames_out = _claim_pipes()
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     # A thread of its own notices the parent's death also while a call is running.
@@ -261,3 +270,57 @@ def _brief(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide which error it was
         message = "no message"
     return f"{type(error).__qualname__}: {message[:2000]}"
+
+
+def function_reference(function: Callable[..., Any]) -> tuple[str, bytes]:
+    """Name and reference by which a worker process finds the function.
+
+    Functions and classes travel by name; bound methods, partials and callable objects are pickled.
+
+    Raises:
+        ConfigError: the function lives in the script that is run, is a lambda or a closure, or cannot be pickled.
+    """
+    module, qualname = _home(function)
+    name = f"{module}.{qualname}"
+    if module in ("__main__", "__mp_main__"):
+        raise ConfigError(f"{name} lives in the script that is run; move it to a module, worker processes import it")
+    if "<locals>" in qualname or "<lambda>" in qualname:
+        raise ConfigError(f"{name} is a lambda or an inner function; use a function at the top of a module")
+    if _travels_by_name(function):
+        found: Any = sys.modules.get(module)
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+        if found is not function:
+            raise ConfigError(f"{module}:{qualname} is not the function given, so worker processes cannot find it")
+        return name, pickle.dumps((module, qualname, None))
+    try:
+        return name, pickle.dumps((module, qualname, pickle.dumps(function, pickle.HIGHEST_PROTOCOL)))
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be sent to a worker process: {type(error).__name__}: {error}") from error
+
+
+def pickle_arguments(name: str, arguments: tuple[Any, ...]) -> bytes:
+    """Arguments as bytes; raises ConfigError naming the function when one cannot be pickled."""
+    try:
+        return pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise ConfigError(f"an argument of {name} cannot be pickled: {type(error).__name__}: {error}") from error
+
+
+def _home(function: Callable[..., Any]) -> tuple[str, str]:
+    target: Any = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    owner = getattr(target, "__self__", None)
+    if owner is not None and not isinstance(owner, types.ModuleType):
+        owner_class = owner if isinstance(owner, type) else type(owner)
+        return owner_class.__module__, f"{owner_class.__qualname__}.{getattr(target, '__name__', 'call')}"
+    if not hasattr(target, "__qualname__"):
+        target = type(target)
+    return getattr(target, "__module__", None) or "builtins", target.__qualname__
+
+
+def _travels_by_name(function: Callable[..., Any]) -> bool:
+    if isinstance(function, types.BuiltinFunctionType):
+        return isinstance(function.__self__, types.ModuleType)
+    return isinstance(function, (types.FunctionType, type))

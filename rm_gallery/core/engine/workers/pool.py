@@ -13,17 +13,15 @@ from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rm_gallery.core.engine.workers.calls import (
+from rm_gallery.core.engine.workers.driver import (
     Call,
+    Driver,
     RemoteTraceback,
     WorkerCrashed,
     WorkerMemoryExceeded,
     check_deadline,
-    function_reference,
-    pickle_arguments,
 )
-from rm_gallery.core.engine.workers.driver import Driver
-from rm_gallery.core.engine.workers.main import Setup
+from rm_gallery.core.engine.workers.main import Setup, function_reference, pickle_arguments
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = ["RemoteTraceback", "WorkerCrashed", "WorkerMemoryExceeded", "WorkerPool", "get_pool"]
@@ -61,7 +59,7 @@ class WorkerPool:
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ConfigError(f"max_workers is at least 1, found {max_workers}")
-        self.max_workers = max_workers or _processors()
+        self.max_workers = max_workers or processors()
         self.setup = Setup(tuple(preload), memory_cap)
         self.startup_allowance = startup_allowance
         self._reset()
@@ -233,13 +231,19 @@ class WorkerPool:
         self._reset()
 
 
-def get_pool() -> WorkerPool:
-    """The pool shared by the whole process, made on first use and ended at exit."""
-    global _shared
+def get_pool(
+    name: str = "rewards", *, max_workers: int | None = None, memory_cap: int | None = 4 * 2**30
+) -> WorkerPool:
+    """The pool of this name, shared by the whole process, made on first use and ended at exit.
+
+    Rewards share one; the sandbox and SQL have their own, so that what a stranger's code holds up is its like alone. The
+    settings count when the pool is made.
+    """
     with _guard:
-        if _shared is None or _shared.closed:
-            _shared = WorkerPool()
-        return _shared
+        pool = _shared.get(name)
+        if pool is None or pool.closed:
+            pool = _shared[name] = WorkerPool(max_workers, memory_cap=memory_cap)
+        return pool
 
 
 def _result(future: Future[T]) -> T | BaseException:
@@ -250,13 +254,14 @@ def _result(future: Future[T]) -> T | BaseException:
     return future.result() if error is None else error
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-_shared: WorkerPool | None = None
+_shared: dict[str, WorkerPool] = {}
 _guard = threading.Lock()
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 _hooked = False

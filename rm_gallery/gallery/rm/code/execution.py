@@ -12,10 +12,8 @@ from rm_gallery.core.engine.context import remaining_seconds
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.sandbox.harness.extract import extract_code
-from rm_gallery.core.sandbox.harness.score import run_code_tests
-from rm_gallery.core.sandbox.harness.spec import CodeTestReport, CodeTests, parse_code_tests
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, extract_code, parse_code_tests, run_code_tests
+from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import DataError, RMGalleryError, SandboxUnavailable, Unscored
 from rm_gallery.gallery.rm.python_text import parse_python

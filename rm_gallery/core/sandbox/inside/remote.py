@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 
-from rm_gallery.core.sandbox.harness.inside.channel import FrameTooLarge, PeerGone
-from rm_gallery.core.sandbox.harness.inside.codec import CodecError, TooLarge, decode, encode
+from rm_gallery.core.sandbox.inside.base import FrameTooLarge, PeerGone
+from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
+
 
 # raised inside an iteration of the test code these would end it early, which an `all(...)` takes for success
 _NEVER_NATIVE = {"StopIteration", "StopAsyncIteration", "GeneratorExit"}

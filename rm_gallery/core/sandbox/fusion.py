@@ -1,29 +1,118 @@
-"""Scoring through a service that can only run whole programs: the conversation is replayed, one message further each time.
+"""Scoring through a SandboxFusion service, which can only run whole programs.
 
-The answer still never shares a program with the tests, so it cannot read them or forge their verdict. The price is two runs
-per call the tests make.
+The conversation between answer and tests is replayed, one message further each time. The answer still never shares a program
+with the tests, so it cannot read them or forge their verdict. The price is two runs per call the tests make.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import math
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.sandbox.harness.attempt import Attempt
-from rm_gallery.core.sandbox.harness.bundle import source_of
-from rm_gallery.core.sandbox.harness.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.harness.inside.compare import same_output
-from rm_gallery.core.sandbox.harness.programs import as_text, output_bound
-from rm_gallery.core.sandbox.harness.score import answer_job, build_report, test_job
-from rm_gallery.core.sandbox.harness.spec import CodeTestReport, CodeTests, InputOutputTests
-from rm_gallery.core.sandbox.limits import SandboxLimits
+from rm_gallery.core.sandbox.attempt import Attempt, as_text, output_bound
+from rm_gallery.core.sandbox.boot import source_of
+from rm_gallery.core.sandbox.code_tests import (
+    CodeTestReport,
+    CodeTests,
+    InputOutputTests,
+    answer_job,
+    build_report,
+    test_job,
+)
+from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
+from rm_gallery.core.sandbox.inside.testing import same_output
+from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner
-from rm_gallery.core.utils.errors import DataError, DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
 
-_INSIDE = "rm_gallery.core.sandbox.harness.inside"
-_MODULES = ("codec", "channel", "assemble", "compare", "remote", "functions", "testing", "replay")
+if TYPE_CHECKING:
+    import aiohttp
+
+
+_OVERHEAD_SECONDS = 15.0
+_MAX_REPLY = 32 * 1024 * 1024
+
+
+class SandboxFusionRunner(RemoteRunner):
+    """Runs programs on a SandboxFusion server; its operator answers for the walls there.
+
+    Raises ConfigError for something that is no http(s) address.
+    """
+
+    name = "fusion"
+
+    def __init__(self, url: str) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"the SandboxFusion address must begin with http:// or https://, found {url[:80]!r}")
+        self._url = url.rstrip("/")
+
+    async def run(self, code: str, stdin: str, limits: SandboxLimits) -> RemoteResult:
+        """Run one Python program; see RemoteRunner."""
+        import aiohttp
+
+        body = {
+            "code": code,
+            "language": "python",
+            "stdin": stdin,
+            "run_timeout": limits.wall_seconds,
+            "compile_timeout": limits.wall_seconds,
+            "memory_limit_MB": math.ceil(limits.memory_mb),
+        }
+        timeout = aiohttp.ClientTimeout(total=2 * limits.wall_seconds + _OVERHEAD_SECONDS)
+        try:
+            # a session per call: event loops come and go, and a session belongs to one of them
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                async with session.post(f"{self._url}/run_code", json=body) as response:
+                    text = await _read(response)
+        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+            raise ProviderError(
+                f"SandboxFusion at {self._url} cannot be reached: {error}", kind="unreachable"
+            ) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            name = type(error).__name__
+            raise ProviderError(f"SandboxFusion at {self._url} did not answer: {name}", kind="transient") from error
+        if text is None:
+            return RemoteResult("output limit", "", "", None)
+        return self._result(text)
+
+    def _result(self, text: bytes) -> RemoteResult:
+        try:
+            reply: Any = json.loads(text)
+            result = reply.get("run_result")
+        except (ValueError, AttributeError) as error:
+            raise ProviderError("SandboxFusion sent no JSON object", kind="transient") from error
+        if reply.get("status") == "SandboxError" or not isinstance(result, dict):
+            raise ProviderError(f"SandboxFusion failed: {str(reply.get('message'))[:200]}", kind="transient")
+        status = str(result.get("status"))
+        return RemoteResult(
+            status="finished" if status == "Finished" else "deadline" if "TimeLimit" in status else "error",
+            stdout=str(result.get("stdout") or ""),
+            stderr=str(result.get("stderr") or ""),
+            exit_code=result.get("return_code") if isinstance(result.get("return_code"), int) else None,
+        )
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """Return the body, or None when it is larger than any fair program prints; raises ProviderError for an error status."""
+    if response.status == 429:
+        raise ProviderError("SandboxFusion asks to slow down", kind="rate_limit", status=429)
+    if response.status >= 400:
+        kind: Any = "transient" if response.status >= 500 else "fatal"
+        raise ProviderError(f"SandboxFusion answered with HTTP {response.status}", kind=kind, status=response.status)
+    parts = bytearray()
+    async for chunk in response.content.iter_chunked(65536):
+        parts += chunk
+        if len(parts) > _MAX_REPLY:
+            return None
+    return bytes(parts)
+
+
+_INSIDE = "rm_gallery.core.sandbox.inside"
+_MODULES = ("codec", "base", "remote", "answer", "testing")
 _Known = list[tuple[bytes, "bytes | None"]]
 
 
@@ -96,14 +185,14 @@ class _Session:
             known.append((request, replies[len(asked)] if len(replies) > len(asked) else None))
 
     async def _replies(self, answer: dict[str, object], requests: list[bytes]) -> tuple[list[bytes], str]:
-        result = await self.run(_program(f"replay.candidate({answer!r}, {requests!r})"))
+        result = await self.run(_program(f"answer.replay_functions({answer!r}, {requests!r})"))
         replies = [payload for kind, payload in _messages(result.stdout) if kind == "A"]
         return replies, _end_reason(result)
 
     async def _tests(
         self, job: dict[str, object], hello: bytes, known: _Known
     ) -> tuple[list[tuple[Any, ...]], bytes | None]:
-        result = await self.run(_program(f"replay.tests({_literal(job)}, {hello!r}, {known!r})"))
+        result = await self.run(_program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})"))
         messages = _messages(result.stdout)
         if any(kind == "X" for kind, _ in messages):
             raise DataError("the tests take another path each time they run, which a remote sandbox cannot follow")
@@ -142,8 +231,8 @@ def _program(call: str) -> str:
         f"import sys\nfor name, text in {sources!r}:\n"
         "    module = sys.modules[name] = type(sys)(name)\n"
         "    exec(compile(text, name, 'exec'), module.__dict__)\n"
-        f"replay, codec = sys.modules['{_INSIDE}.replay'], sys.modules['{_INSIDE}.codec']\n"
-        f"replay.steady_hashes()\n{call}\n"
+        f"answer, base, codec, testing = (sys.modules['{_INSIDE}.' + name] for name in ('answer', 'base', 'codec', 'testing'))\n"
+        f"base.steady_hashes()\n{call}\n"
     )
 
 

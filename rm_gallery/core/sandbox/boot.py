@@ -1,13 +1,20 @@
-"""Which files the Python interpreter needs to start, and where they appear inside a sandbox."""
+"""What a sandboxed interpreter needs to start: its files and environment, and the inside modules sent to it as bytes."""
 
 from __future__ import annotations
 
 import functools
+import importlib.resources
+import marshal
+import math
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import CodeType
+from typing import Union
+
+from rm_gallery.core.sandbox.process import SandboxLimits
 
 PREFIX = "/py"
 """Neutral place of the interpreter inside: the outside path may hold a user's name."""
@@ -87,3 +94,63 @@ def environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
     }
+
+
+Setting = Union[int, bool, str, list[str]]
+_INSIDE = "rm_gallery.core.sandbox.inside"
+
+# what each role needs, in loading order; the last one holds `serve_ROLE`
+_MODULES_OF: dict[str, tuple[str, ...]] = {
+    "functions": ("codec", "base", "answer"),
+    "programs": ("codec", "base", "answer"),
+    "testing": ("codec", "base", "remote", "testing"),
+    "probe": ("codec", "base"),
+}
+
+# the whole command line of a sandboxed process; marshal is safe here because the bytes come from this very process
+BOOT = """
+import marshal, os, sys
+def read(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part:
+            os._exit(97)
+        data += part
+    return data
+modules, settings = marshal.loads(read(int.from_bytes(read(8), "big")))
+sys.argv[:] = [""]
+for name, code in modules:
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+getattr(module, settings["main"])(settings)
+"""
+
+
+@functools.cache
+def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
+    found = []
+    for stem in _MODULES_OF[role]:
+        name = f"{_INSIDE}.{stem}"
+        found.append((name, compile(source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0)))
+    return tuple(found)
+
+
+def source_of(stem: str) -> str:
+    """Return the source text of one inside module."""
+    return (importlib.resources.files(_INSIDE) / f"{stem}.py").read_text(encoding="utf-8")
+
+
+def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Setting]) -> bytes:
+    """Return the bytes a booting process reads first: its modules and its settings."""
+    full: dict[str, Setting] = {
+        "cpu_seconds": math.ceil(limits.cpu_seconds),
+        "memory_bytes": limits.memory_bytes,
+        "file_bytes": limits.file_bytes,
+        "processes": int(limits.processes),
+        "paths": [],
+        "main": f"serve_{role}",
+        **settings,
+    }
+    body = marshal.dumps((_modules(role), full))
+    return len(body).to_bytes(8, "big") + body

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 250
 

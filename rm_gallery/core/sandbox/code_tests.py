@@ -1,0 +1,324 @@
+"""Score a code answer by its tests, the answer and the tests walled off from each other."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from rm_gallery.core.engine.workers.pool import WorkerCrashed, WorkerPool, get_pool, processors
+from rm_gallery.core.sandbox.attempt import Attempt, Clock, PairAttempt, ProgramAttempt, as_text
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
+from rm_gallery.core.utils.errors import ConfigError, DataError
+
+
+def extract_code(text: str) -> str:
+    """Return the last fenced block that is not empty, else the whole text.
+
+    Fences are three or more backticks or tildes, with or without a language, indented or not; a fence that is never closed
+    runs to the end. Windows line ends become plain ones. Without any block, stray fence lines are dropped.
+    """
+    found: str | None = None
+    block: list[str] | None = None
+    fence, indent = "", 0
+    outside: list[str] = []
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        mark = _fence(line)
+        if block is None:
+            if mark:
+                fence, indent, block = mark, len(line) - len(line.lstrip()), []
+            else:
+                outside.append(line)
+        elif mark[:1] == fence[:1] and len(mark) >= len(fence) and line.strip() == mark:
+            found = _joined(block) or found
+            block = None
+        else:
+            block.append(_without_indent(line, indent))
+    if block is not None:
+        found = _joined(block) or found
+    return found if found is not None else "\n".join(outside)
+
+
+def _fence(line: str) -> str:
+    stripped = line.strip()
+    for mark in "`~":
+        length = len(stripped) - len(stripped.lstrip(mark))
+        # a backtick later in the line makes it inline code
+        if length >= 3 and "`" not in stripped[length:]:
+            return mark * length
+    return ""
+
+
+def _without_indent(line: str, indent: int) -> str:
+    return line[min(indent, len(line) - len(line.lstrip())) :]
+
+
+def _joined(block: list[str]) -> str | None:
+    return "\n".join(block) + "\n" if any(line.strip() for line in block) else None
+
+
+@dataclass(frozen=True)
+class HumanEvalTests:
+    """A `check(candidate)` function and the name to pass to it (HumanEval, arXiv:2107.03374): one unit."""
+
+    test: str
+    entry_point: str
+    prompt: str = ""
+    """What the answer continues: signature and docstring, with imports and helper functions before it."""
+
+
+@dataclass(frozen=True)
+class AssertTests:
+    """Assert lines (MBPP, arXiv:2108.07732): each line is a unit."""
+
+    tests: Sequence[str]
+    setup: str = ""
+    """Code run once before the lines."""
+    prompt: str = ""
+    entry_point: str = ""
+
+
+@dataclass(frozen=True)
+class InputOutputTests:
+    """Inputs with expected outputs (APPS, arXiv:2105.09938): each input is a unit.
+
+    Without `fn_name` inputs are stdin texts and outputs what has to be printed; with it, inputs are argument lists (or texts
+    with one JSON value per line) and outputs the values to be returned.
+    """
+
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    fn_name: str | None = None
+
+
+_AFTER_DEADLINE = 60.0
+"""Seconds more than a sample's own deadline until the process that watches it counts as hung."""
+
+CodeTests = Union[HumanEvalTests, AssertTests, InputOutputTests]
+
+
+def parse_code_tests(record: Mapping[str, Any]) -> CodeTests:
+    """Build the tests from a label or metadata.
+
+    Keys: `test` + `entry_point` (and `prompt`), or `tests` (and `setup`), or `inputs_outputs`/`input_output` as a mapping or
+    JSON text, or `inputs` + `outputs` (and `fn_name`). Raises DataError when none of them fits.
+    """
+    for key in ("inputs_outputs", "input_output"):
+        if record.get(key) is not None:
+            return _input_output(record[key])
+    if "inputs" in record and "outputs" in record:
+        return _input_output(record)
+    if record.get("test") is not None:
+        return HumanEvalTests(_text(record, "test"), _text(record, "entry_point"), _text(record, "prompt", ""))
+    if record.get("tests") is not None:
+        tests = record["tests"]
+        lines = [tests] if isinstance(tests, str) else list(tests)
+        return AssertTests(
+            lines, _text(record, "setup", ""), _text(record, "prompt", ""), _text(record, "entry_point", "")
+        )
+    raise DataError(
+        "no code tests found: expected 'test' with 'entry_point', 'tests', or 'inputs_outputs'; "
+        f"the record has the keys {sorted(map(str, record))[:20]}"
+    )
+
+
+def _text(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = record.get(key, default)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise DataError(f"code tests: '{key}' must be text, found {type(value).__name__}")
+    return value
+
+
+def _input_output(value: Any) -> InputOutputTests:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise DataError(f"code tests: 'inputs_outputs' is no valid JSON ({error})") from error
+    if not isinstance(value, Mapping) or "inputs" not in value or "outputs" not in value:
+        raise DataError("code tests: 'inputs_outputs' must hold 'inputs' and 'outputs'")
+    inputs, outputs = list(value["inputs"]), list(value["outputs"])
+    if len(inputs) != len(outputs):
+        raise DataError(f"code tests: {len(inputs)} inputs but {len(outputs)} outputs")
+    return InputOutputTests(inputs, outputs, value.get("fn_name"))
+
+
+@dataclass(frozen=True)
+class UnitOutcome:
+    """How one test unit ended."""
+
+    index: int
+    reason: str
+    """'passed', 'wrong answer', 'error: NameError', 'deadline', 'memory', 'processes', 'output limit',
+    'crashed exit code 1' or 'tampering'."""
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the unit passed."""
+        return self.reason == "passed"
+
+
+@dataclass(frozen=True)
+class CodeTestReport:
+    """Outcome of all units of one answer; `score` is in [0, 1], higher is better."""
+
+    outcomes: Sequence[UnitOutcome]
+    seconds: float
+    """Wall time without the wait for a free slot."""
+    runner: str
+    starts: int = field(default=1)
+    """How many times the sandbox was started."""
+
+    @property
+    def total(self) -> int:
+        """Number of units."""
+        return len(self.outcomes)
+
+    @property
+    def passed(self) -> int:
+        """Number of units passed."""
+        return sum(outcome.passed for outcome in self.outcomes)
+
+    @property
+    def score(self) -> float:
+        """Share of all units passed."""
+        return self.passed / self.total
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How often each reason occurred, in order of first occurrence."""
+        counts: dict[str, int] = {}
+        for outcome in self.outcomes:
+            counts[outcome.reason] = counts.get(outcome.reason, 0) + 1
+        return counts
+
+
+async def run_code_tests(
+    code: str,
+    tests: CodeTests,
+    *,
+    runner: Runner,
+    limits: SandboxLimits | None = None,
+    deadline: float = 60.0,
+    pool: WorkerPool | None = None,
+) -> CodeTestReport:
+    """Run `code` against `tests` in the runner's sandbox and report every unit.
+
+    The score is passed units over all units, in [0, 1]; higher is better. `deadline` is in seconds for the whole sample,
+    counted from when it gets a slot; units not reached by then count as failed with the reason 'deadline'. Arguments are
+    copied to the answer's process: a function that only changes its argument in place is not seen. Works from any event
+    loop; cancelling kills the processes. Raises DataError when the tests themselves cannot run, SandboxUnavailable or
+    DeadlineExceeded when the sandbox does not start.
+    """
+    limits = limits or SandboxLimits()
+    code = code.replace("\r\n", "\n").replace("\r", "\n")
+    units = unit_count(tests)
+    if isinstance(runner, RemoteRunner):
+        from rm_gallery.core.sandbox.fusion import run_remotely
+
+        return await run_remotely(code, tests, units, runner, limits, deadline)
+    if not isinstance(runner, LocalRunner):
+        raise ConfigError(f"runner must come from get_runner(), found {type(runner).__name__}")
+    if pool is None:
+        # a sandbox is two processes that mostly wait for each other
+        pool = get_pool("sandbox", max_workers=processors() + 1)
+    try:
+        arguments = (code, tests, units, runner, limits, deadline)
+        return await pool.asubmit(_run_locally, *arguments, deadline=deadline + _AFTER_DEADLINE)
+    except WorkerCrashed:
+        if runner.walls:
+            raise
+        # without walls the answer can kill whoever runs it, and must gain nothing by it
+        return build_report(dict.fromkeys(range(units), ("tampering", "")), units, time.monotonic(), runner, 1)
+
+
+def unit_count(tests: CodeTests) -> int:
+    """Return how many units the tests have; raises DataError for none or for unequal lists."""
+    if isinstance(tests, HumanEvalTests):
+        return 1
+    units = len(tests.tests) if isinstance(tests, AssertTests) else len(tests.inputs)
+    if isinstance(tests, InputOutputTests) and len(tests.outputs) != units:
+        raise DataError(f"code tests: {units} inputs but {len(tests.outputs)} outputs")
+    if units == 0:
+        raise DataError("the code tests are empty: nothing can be scored")
+    return units
+
+
+def _run_locally(
+    code: str,
+    tests: CodeTests,
+    units: int,
+    runner: LocalRunner,
+    limits: SandboxLimits,
+    deadline: float,
+) -> CodeTestReport:
+    began = time.monotonic()
+    attempt_from = _attempts(code, tests, units, runner, limits)
+    outcomes: dict[int, tuple[str, str]] = {}
+    first = starts = 0
+    while first < units:
+        attempt = attempt_from(first, Clock(limits, began + deadline, first_start=not starts))
+        starts += 1
+        outcomes.update(attempt.outcomes)
+        first = attempt.next_unit
+        if attempt.all_rest:
+            outcomes.update({number: (attempt.all_rest, attempt.all_detail) for number in range(first, units)})
+            break
+    return build_report(outcomes, units, began, runner, starts)
+
+
+def build_report(
+    outcomes: dict[int, tuple[str, str]], units: int, began: float, runner: Runner, starts: int
+) -> CodeTestReport:
+    """Put the outcomes of all units in order."""
+    ordered = tuple(UnitOutcome(number, *outcomes[number]) for number in range(units))
+    return CodeTestReport(ordered, time.monotonic() - began, runner.name, starts)
+
+
+def _attempts(
+    code: str, tests: CodeTests, units: int, runner: LocalRunner, limits: SandboxLimits
+) -> Callable[[int, Clock], Attempt]:
+    if isinstance(tests, InputOutputTests) and not tests.fn_name:
+        inputs = [as_text(value) for value in tests.inputs]
+        expected = [as_text(value) for value in tests.outputs]
+        return lambda first, clock: ProgramAttempt(limits, clock, first, inputs, expected).run(runner, limits, code)
+    answer, job = answer_job(code, tests), test_job(tests)
+    return lambda first, clock: PairAttempt(limits, clock, first, units).run(runner, limits, answer, job)
+
+
+def answer_job(code: str, tests: CodeTests) -> dict[str, object]:
+    """Return everything the answer's process is told: no test, no expected value."""
+    prompt, entry_point = (
+        ("", tests.fn_name or "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
+    )
+    return {"code": code, "prompt": prompt, "entry_point": entry_point}
+
+
+def test_job(tests: CodeTests) -> dict[str, object]:
+    """Return everything the test process is told."""
+    job: dict[str, object] = {"prompt": "", "setup": "", "entry_point": "", "test": "", "tests": [], "calls": []}
+    if isinstance(tests, HumanEvalTests):
+        job.update(style="check", prompt=tests.prompt, entry_point=tests.entry_point, test=tests.test)
+    elif isinstance(tests, AssertTests):
+        job.update(style="asserts", tests=list(tests.tests), setup=tests.setup, prompt=tests.prompt)
+        job.update(entry_point=tests.entry_point)
+    else:
+        calls = [_call(given, expected) for given, expected in zip(tests.inputs, tests.outputs, strict=True)]
+        job.update(style="calls", entry_point=tests.fn_name, calls=calls)
+    return job
+
+
+def _call(given: Any, expected: Any) -> tuple[list[Any], Any]:
+    if isinstance(given, str):
+        try:
+            arguments = [json.loads(line) for line in given.split("\n") if line.strip()]
+            return arguments, json.loads(expected) if isinstance(expected, str) else expected
+        except ValueError:
+            return [given], expected
+    return (list(given) if isinstance(given, (list, tuple)) else [given]), expected

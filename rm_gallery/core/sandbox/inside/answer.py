@@ -1,0 +1,304 @@
+"""The candidate's process: serves calls to what the answer defines, or runs it as a program. It knows no test and no expected value."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import struct
+import sys
+
+from rm_gallery.core.sandbox.inside.base import (
+    Channel,
+    PeerGone,
+    candidate_sources,
+    confine,
+    own_stdout,
+    take_standard_streams,
+    write_line,
+)
+from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import CodeType
+    from typing import Any
+
+
+_MAX_REFERENCES = 100_000
+
+
+class Candidate:
+    """The answer's namespace and the objects it handed out by reference."""
+
+    def __init__(self) -> None:
+        module = type(sys)("candidate")
+        sys.modules["candidate"] = module
+        self._names: dict[str, Any] = module.__dict__
+        self._kept: list[object] = []
+
+    def load(self, job: Mapping[str, Any]) -> bytes:
+        """Execute the answer; the reply lists the names that can be called, or the error."""
+        try:
+            for text in candidate_sources(job["prompt"], job["code"], job["entry_point"]):
+                # the whole point of this process: it holds nothing worth stealing and can reach nothing
+                exec(compile(text, "<candidate>", "exec", dont_inherit=True), self._names)
+            names = [name for name, value in self._names.items() if callable(value) and not name.startswith("__")]
+            return encode(("ok", names))
+        except BaseException as error:  # noqa: BLE001 - reported to the test process as a typed record
+            return encode(("error", *_describe(error)))
+
+    def handle(self, request: bytes) -> bytes:
+        """Answer one request with an encoded (number, status, …)."""
+        message: Any = decode(request, resolve=self._kept.__getitem__)
+        operation, number, arguments = message[0], message[1], message[2:]
+        try:
+            result = getattr(self, f"op_{operation}")(*arguments)
+            return encode((number, "ok", result), keep=self._keep)
+        except TooLarge:
+            return encode((number, "too large"))
+        except CodecError as error:
+            return encode((number, "error", ["CodecError"], str(error)))
+        except BaseException as error:  # noqa: BLE001 - reported to the test process as a typed record
+            return encode((number, "error", *_describe(error)))
+
+    def _keep(self, value: object) -> int:
+        if len(self._kept) >= _MAX_REFERENCES:
+            raise TooLarge("too many references")
+        self._kept.append(value)
+        return len(self._kept) - 1
+
+    def op_call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+        """Call a function by its name, or a kept object."""
+        function = self._find(target) if type(target) is str else target
+        return _plain(function(*arguments, **keywords))
+
+    def op_find(self, name: str) -> object:
+        """Return a function itself, so that it can be passed as an argument."""
+        return self._find(name)
+
+    def _find(self, name: str) -> Any:
+        if name in self._names:
+            return self._names[name]
+        if "Solution" in self._names and hasattr(self._names["Solution"], name):
+            return getattr(self._names["Solution"](), name)
+        raise NameError(f"name '{name}' is not defined")
+
+    def op_get(self, target: Any, name: str) -> object:
+        """Read an attribute."""
+        return getattr(target, name)
+
+    def op_set(self, target: Any, name: str, value: object) -> None:
+        """Set an attribute."""
+        setattr(target, name, value)
+
+    def op_item(self, target: Any, key: object) -> object:
+        """Read an item."""
+        return target[key]
+
+    def op_len(self, target: Any) -> int:
+        """Return the length."""
+        return len(target)
+
+    def op_str(self, target: Any) -> str:
+        """Return the text form."""
+        return str(target)
+
+    def op_iter(self, target: Any) -> object:
+        """Start an iteration; the iterator stays here."""
+        return iter(target)
+
+    def op_next(self, target: Any) -> tuple[object, ...]:
+        """Return (item,), or () at the end."""
+        for item in target:
+            return (item,)
+        return ()
+
+
+def _plain(value: Any) -> object:
+    # numpy scalars compare like numbers in ordinary test code, so they cross as numbers
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", True):
+        return value.item()
+    return value
+
+
+def _describe(error: BaseException) -> tuple[list[str], str]:
+    names = [kind.__name__ for kind in type(error).__mro__ if kind not in (object, BaseException)] or ["BaseException"]
+    try:
+        return names, str(error)[:300]
+    except BaseException:  # noqa: BLE001 - an answer's exception may fail while it is printed
+        return names, ""
+
+
+def add_site_names() -> None:
+    """Provide `exit` and `quit`, which an interpreter without the site module lacks."""
+    builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
+
+
+def replay_functions(job: Mapping[str, Any], requests: list[bytes]) -> None:
+    """Load the answer, handle a fixed list of requests, print the replies: one whole program without a live channel."""
+    add_site_names()
+    out = own_stdout()
+    candidate = Candidate()
+    for reply in [candidate.load(job), *map(candidate.handle, requests)]:
+        write_line(out, "A", reply)
+    os._exit(0)
+
+
+def serve_functions(settings: Mapping[str, Any]) -> None:
+    """Confine this process, load the answer and serve until the other side is gone."""
+    confine(settings)
+    sys.path[:0] = settings["paths"]
+    channel: Channel = take_standard_streams()
+    add_site_names()
+    try:
+        job: Any = decode(channel.read())
+        channel.write(b"")  # tells the parent that the clock may start
+        candidate = Candidate()
+        channel.write(candidate.load(job))
+        while True:
+            channel.write(candidate.handle(channel.read()))
+    except PeerGone:
+        return
+
+
+REPLY = struct.Struct(">BiH")
+FINISHED, OUTPUT_LIMIT, FORK_FAILED = 0, 1, 2
+
+
+def serve_programs(settings: Mapping[str, Any]) -> None:
+    """Confine this process, compile the program and answer each input with a packed status and the bytes printed."""
+    confine(settings)
+    sys.path[:0] = settings["paths"]
+    channel = take_standard_streams()
+    add_site_names()
+    try:
+        job: Any = decode(channel.read())
+        channel.write(b"")
+        program, failure = _compile(job["code"])
+        while True:
+            stdin = channel.read()
+            channel.write(_run(program, failure, stdin, job["output_bytes"]))
+    except PeerGone:
+        return
+
+
+def _compile(code: str) -> tuple[CodeType | None, str]:
+    try:
+        return compile(code, "<program>", "exec", dont_inherit=True), ""
+    except BaseException as error:  # noqa: BLE001 - becomes the outcome of every input
+        return None, type(error).__name__
+
+
+def _run(program: CodeType | None, failure: str, stdin: bytes, output_bytes: int) -> bytes:
+    if program is None:
+        return pack_reply(FINISHED, 1, failure, b"")
+    source = _file_with(stdin)
+    out_read, out_write = os.pipe()
+    report_read, report_write = os.pipe()
+    try:
+        child = os.fork()
+    except OSError as error:
+        for descriptor in (source, out_read, out_write, report_read, report_write):
+            os.close(descriptor)
+        return pack_reply(FORK_FAILED, 1, type(error).__name__, b"")
+    if child == 0:
+        _child(program, source, out_write, report_write)
+    for descriptor in (source, out_write, report_write):
+        os.close(descriptor)
+    output = _read_at_most(out_read, output_bytes + 1)
+    over = len(output) > output_bytes
+    os.close(out_read)
+    if over:
+        os.kill(child, 9)
+    status = os.waitpid(child, 0)[1]
+    os.set_blocking(report_read, False)  # a grandchild may still hold the other end
+    try:
+        # children of the program may report as well; the first one counts
+        name = os.read(report_read, 100).decode("utf-8", "replace").partition("\n")[0]
+    except BlockingIOError:
+        name = ""
+    os.close(report_read)
+    return pack_reply(
+        OUTPUT_LIMIT if over else FINISHED, os.waitstatus_to_exitcode(status), name, output[:output_bytes]
+    )
+
+
+def pack_reply(state: int, exit_code: int, error: str, output: bytes) -> bytes:
+    """Pack one answer: state, exit code (negative for a signal), name of the uncaught exception, printed bytes."""
+    name = error.encode("utf-8", "replace")[:100]
+    return REPLY.pack(state, exit_code, len(name)) + name + output
+
+
+def _file_with(stdin: bytes) -> int:
+    # a pipe would dead-lock on inputs above its capacity; fall back to it where the temp folder is read-only
+    path = f"stdin-{os.getpid()}"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError:
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.close(reader)
+            _write_all(writer, stdin)
+            os._exit(0)
+        os.close(writer)
+        return reader
+    os.unlink(path)
+    _write_all(descriptor, stdin)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BrokenPipeError:
+        return
+
+
+def _read_at_most(descriptor: int, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        chunk = os.read(descriptor, min(65536, size - len(parts)))
+        if not chunk:
+            break
+        parts += chunk
+    return bytes(parts)
+
+
+def _child(program: CodeType, source: int, out_write: int, report_write: int) -> None:
+    os.dup2(source, 0)
+    os.dup2(out_write, 1)
+    os.closerange(3, report_write)
+    os.closerange(report_write + 1, 256)
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.argv[:] = ["program.py"]
+    module = type(sys)("__main__")
+    sys.modules["__main__"] = module
+    status = 1
+    try:
+        try:
+            exec(program, module.__dict__)
+        finally:
+            _finish()
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:  # noqa: BLE001 - its name is the outcome of this input
+        os.write(report_write, type(error).__name__.encode("utf-8", "replace")[:100] + b"\n")
+    finally:
+        os._exit(status & 255)
+
+
+def _finish() -> None:
+    """Do what the interpreter does at its end: join threads, run exit functions, flush."""
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit = sys.modules.get("atexit")
+    if atexit is not None:
+        atexit._run_exitfuncs()
+    sys.stdout.flush()

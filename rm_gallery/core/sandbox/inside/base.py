@@ -1,0 +1,241 @@
+"""What every sandboxed process begins with: messages, confinement, the texts of a program; and the probe that tries the walls."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rm_gallery.core.sandbox.inside.codec import decode, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+MAX_FRAME = 16 * 1024 * 1024
+
+
+class PeerGone(BaseException):
+    """The other side closed its end; not an Exception, so that tested code cannot swallow it by accident."""
+
+
+class FrameTooLarge(PeerGone):
+    """The other side announced a message beyond the bound."""
+
+
+class Channel:
+    """Whole messages in and out; `kind` is one byte that names the message for the relay in the middle."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source = source
+        self._sink = sink
+
+    def read(self) -> bytes:
+        """Return the next message; raises PeerGone at the end of the stream."""
+        size = int.from_bytes(self._exactly(4), "big")
+        if size > MAX_FRAME:
+            raise FrameTooLarge(f"message of {size} bytes")
+        return self._exactly(size)
+
+    def write(self, payload: bytes, kind: bytes = b"") -> None:
+        """Send one message; raises PeerGone when nobody reads any more."""
+        view = memoryview(kind + len(payload).to_bytes(4, "big") + payload)
+        try:
+            while view:
+                view = view[os.write(self._sink, view) :]
+        except BrokenPipeError as error:
+            raise PeerGone("nobody reads") from error
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            chunk = os.read(self._source, min(size - len(parts), 1 << 20))
+            if not chunk:
+                raise PeerGone("end of stream")
+            parts += chunk
+        return bytes(parts)
+
+
+def take_standard_streams() -> Channel:
+    """Move the message channel off descriptors 0 and 1: input becomes empty, prints join stderr, which the parent counts."""
+    channel = Channel(os.dup(0), os.dup(1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return channel
+
+
+def confine(settings: Mapping[str, int]) -> None:
+    """Give up the user id where asked, then set hard limits that cannot be raised again.
+
+    Raises OSError or ValueError when a limit cannot be set and `strict` asks for all of them.
+    """
+    import resource  # absent on Windows, where the parent still imports this module
+
+    user = settings.get("user")
+    if user:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    cpu = settings["cpu_seconds"]
+    wanted = [
+        ("RLIMIT_CORE", 0, 0),
+        ("RLIMIT_CPU", cpu, cpu + 1),
+        ("RLIMIT_FSIZE", settings["file_bytes"], settings["file_bytes"]),
+        ("RLIMIT_NOFILE", 64, 64),
+        ("RLIMIT_STACK", 64 << 20, -1),
+        ("RLIMIT_NPROC", settings["processes"], settings["processes"]),
+        ("RLIMIT_AS", settings["memory_bytes"], settings["memory_bytes"]),
+    ]
+    for name, soft, hard in wanted:
+        try:
+            kind = getattr(resource, name)
+            old_hard = resource.getrlimit(kind)[1]
+            ceiling = old_hard if hard == -1 else hard
+            if old_hard != resource.RLIM_INFINITY and (ceiling == resource.RLIM_INFINITY or ceiling > old_hard):
+                ceiling = old_hard
+            if ceiling != resource.RLIM_INFINITY:
+                soft = min(soft, ceiling)
+            resource.setrlimit(kind, (soft, ceiling))
+        except (OSError, ValueError, AttributeError):
+            if settings.get("strict") and name != "RLIMIT_STACK":
+                raise
+    sys.path[:] = [entry for entry in sys.path if entry]
+
+
+_ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
+
+
+def prelude(prompt: str, entry_point: str) -> str:
+    """Return what the prompt holds before the definition of `entry_point`: its imports and helper functions.
+
+    A prompt that does not define it is prose, not code to continue: '' then.
+    """
+    lines = prompt.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        words = line.replace("[", "(").split("(")[0].split()
+        if words[-2:] == ["def", entry_point] and not line[0].isspace():
+            while number and lines[number - 1].startswith("@"):
+                number -= 1
+            return "".join(lines[:number])
+    return ""
+
+
+def candidate_sources(prompt: str, code: str, entry_point: str) -> list[str]:
+    """Return the texts to execute one after the other in the same namespace.
+
+    A completion that defines the entry point itself runs after the prompt's imports and helpers. Any other completion
+    continues the prompt, as it stands or, when only that compiles, indented by four columns.
+    """
+    helpers = prelude(prompt, entry_point)
+    if not prompt or not entry_point:
+        return [code]
+    if defines(code, entry_point):
+        return [helpers, code]
+    indented = "".join("    " + line if line.strip() else line for line in code.splitlines(keepends=True))
+    for joined in (prompt + code, prompt + "\n" + indented):
+        if _compiles(joined):
+            return [joined]
+    return [helpers, code]
+
+
+def defines(code: str, name: str) -> bool:
+    """Tell whether `code` parses and binds `name` at its top level."""
+    try:
+        tree = compile(code, "<candidate>", "exec", _ONLY_AST, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return False
+    for node in tree.body:
+        if getattr(node, "name", None) == name:
+            return True
+        if any(getattr(target, "id", None) == name for target in getattr(node, "targets", [])):
+            return True
+    return False
+
+
+def _compiles(code: str) -> bool:
+    try:
+        compile(code, "<candidate>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return False
+    return True
+
+
+def serve_probe(settings: Mapping[str, Any]) -> None:
+    """Confine this process and report the facts a caller checks before trusting the sandbox."""
+    confine(settings)
+    channel = take_standard_streams()
+    secret: Any = decode(channel.read())
+    facts = {
+        "sees_outside_file": os.path.exists(secret),
+        "can_write_root": _can_write("/probe"),
+        "can_write_temp": _can_write("/tmp/probe"),
+        "interfaces": _interfaces(),
+        "can_fork": _can_fork(1),
+        "processes_bounded": not _can_fork(settings["processes"] + 8),
+    }
+    channel.write(encode(facts))
+
+
+def _interfaces() -> list[str]:
+    import _socket  # the C module: the wrapper would cost ten times as much to load
+
+    try:
+        return [name for _, name in _socket.if_nameindex()]
+    except OSError:  # sockets are forbidden altogether
+        return []
+
+
+def _can_write(path: str) -> bool:
+    try:
+        with open(path, "w"):
+            return True
+    except OSError:
+        return False
+
+
+def _can_fork(count: int) -> bool:
+    """Tell whether `count` children can exist at once."""
+    reader, writer = os.pipe()
+    children = []
+    try:
+        for _ in range(count):
+            child = os.fork()
+            if child == 0:
+                os.close(writer)
+                os.read(reader, 1)
+                os._exit(0)
+            children.append(child)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(writer)
+        for child in children:
+            os.waitpid(child, 0)
+        os.close(reader)
+
+
+def own_stdout() -> int:
+    """Keep stdout for messages and send prints to stderr: a replayed program has no channel."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    return out
+
+
+def write_line(out: int, kind: str, payload: bytes) -> None:
+    """Write one message of a replayed program as a line: its kind, and its bytes in base64."""
+    import binascii
+
+    data = memoryview(kind.encode() + b" " + binascii.b2a_base64(payload))
+    while data:
+        data = data[os.write(out, data) :]
+
+
+def steady_hashes() -> None:
+    """Start this program again with a fixed hash seed: every repetition has to take the same path."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
