@@ -19,12 +19,12 @@ from rm_gallery.cli.report import print_report
 from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.folder.files import write_whole
 from rm_gallery.core.model.resolve import resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RunOptions, run_stream
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import write_whole
 from rm_gallery.gallery.evaluation.protocol import Report, SampleScores, score_benchmark
 from rm_gallery.gallery.evaluation.samples import sample_scores
 

@@ -118,7 +118,7 @@ def to_parquet(dataset: BaseDataSet, path: str | Path) -> Path:
     about = _json({"name": dataset.name, "metadata": dataset.metadata}, "the data set's metadata")
     schema = pa.schema([(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: about})
     records = (_flat(sample) for sample in dataset.datasamples)
-    with written_whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with written_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while rows := list(islice(records, _GROUP_ROWS)):
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     return Path(path)
@@ -146,7 +146,7 @@ def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
 
     Raises DataError as `to_parquet` does.
     """
-    with written_whole(path) as temporary, temporary.open("wb") as file:
+    with written_whole(path) as file:
         for sample in dataset.datasamples:
             file.write(orjson.dumps(to_record(sample), option=orjson.OPT_APPEND_NEWLINE))
     return Path(path)

@@ -20,7 +20,7 @@ from rm_gallery.core.reward.merge import issue_of, no_reward, out_of_range, writ
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.models import build, copy_with
-from rm_gallery.core.utils.seeded import seeded_order
+from rm_gallery.core.utils.prompt import seeded_order
 
 PREFERENCE_LABELS = frozenset(
     {"preference", "response_type", "is_preferred", "preference_score", "type", "process_type"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import secrets
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -85,22 +86,53 @@ def _grouped_positions(keys: list[Hashable], wanted: int, seed: int) -> set[int]
 
 
 @contextmanager
-def written_whole(path: str | Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success it takes the place of `path` in one step, else it is removed.
+def replacing(path: str | Path) -> Iterator[BinaryIO]:
+    """Give a new file beside `path`; on success it takes the place of `path` in one step, else it is removed.
 
-    Folders are made as needed. A reader, or a process killed midway, never leaves or sees half a file. Raises DataError
-    when the place cannot be written to.
+    A reader, or a process killed midway, never leaves or sees half a file, and a power cut keeps the old one or the new. The
+    new file's name is a random one that must not exist yet, so that no planted link is followed. Raises OSError.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield temporary
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def write_whole(path: str | Path, data: bytes) -> None:
+    """Replace a file by `data`, as `replacing` does; raises OSError."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def written_whole(path: str | Path) -> Iterator[BinaryIO]:
+    """`replacing` for a file a user named: folders are made as needed, and DataError says where nothing can be written."""
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            yield file
     except OSError as error:
-        raise DataError(f"{target}: cannot be written: {error.strerror or error}") from error
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in it last through a power cut, where the system can."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # not every file system can
+            raise
+    finally:
+        os.close(descriptor)

@@ -82,9 +82,17 @@ def _names(name: str, alias: Any) -> list[str]:
     return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 
 
+def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """The known names that are most like a name, nearest first; none where nothing is like it."""
+    folded: dict[str, str] = {}
+    for each in sorted(known):
+        folded.setdefault(each.casefold(), each)
+    return [folded[each] for each in difflib.get_close_matches(name.casefold(), list(folded), n=n, cutoff=0.5)]
+
+
 def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "") -> str:
     """Message for a name that is not known, with the nearest ones that are."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = nearest(name, names)
     suggestion = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(names[:12])}." if names else ""
     return f"There is no {what} '{name}'.{suggestion}" + (f" {hint}" if hint else "")

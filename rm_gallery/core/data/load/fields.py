@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.utils import models
 from rm_gallery.core.utils.errors import DataError
 
 RowUnit = Literal["row", "line", "item"]
@@ -33,7 +33,7 @@ class RowRef(NamedTuple):
 def nearest(name: str, known: Iterable[str]) -> str:
     """The part of an error message that helps on: the nearest known names, else all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    close = models.nearest(name, names)
     if close:
         return "did you mean " + " or ".join(f"'{item}'" for item in close) + "?"
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""

@@ -144,35 +144,6 @@ else:
 _BLOCK = 1 << 20
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file by `data`: readers and a later run see the old content or the new, nothing in between."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in it last through a power cut, where the system can."""
-    if os.name == "nt":
-        return
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # not every file system can
-            raise
-    finally:
-        os.close(fd)
-
-
 def to_line(record: dict[str, Any]) -> bytes:
     """A record as one JSON line with its line end.
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.engine.folder.files import FileLock, from_line, mend_tail, read_lines, to_line, write_whole
+from rm_gallery.core.engine.folder.files import FileLock, from_line, mend_tail, read_lines, to_line
 from rm_gallery.core.engine.folder.manifest import describe, differences, plain, redact
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import replacing, write_whole
 
 __all__ = ["RunStore", "redact"]
 
@@ -182,20 +183,14 @@ class RunStore:
             return total - len(last)
 
     def _rewrite(self, lines: Iterable[bytes]) -> None:
-        path = self.folder / RESULTS
-        temporary = path.with_name(path.name + ".tmp")
         try:
-            with open(temporary, "wb") as out:
+            with replacing(self.folder / RESULTS) as out:
                 out.writelines(lines)
-                out.flush()
-                os.fsync(out.fileno())
-            os.close(self._fd)  # Windows does not replace an open file
-            self._fd = -1
-            os.replace(temporary, path)
+                os.close(self._fd)  # Windows does not replace an open file
+                self._fd = -1
         finally:
             if self._fd < 0:
                 self._fd = _open_results(self.folder)
-            temporary.unlink(missing_ok=True)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json as a whole."""

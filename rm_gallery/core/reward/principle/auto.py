@@ -17,7 +17,7 @@ from rm_gallery.core.reward.rubric import conversation_text
 from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
 from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import Configured
-from rm_gallery.core.utils.seeded import seeded_order
+from rm_gallery.core.utils.prompt import seeded_order
 
 
 class AutoPrincipleGenerator(Configured):

@@ -68,10 +68,10 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
         "offset": model.offset,
         "weights": {"file": WEIGHTS_FILE, "sha256": hashlib.sha256(weights).hexdigest()},
     }
-    with written_whole(Path(folder) / WEIGHTS_FILE) as path:
-        path.write_bytes(weights)
-    with written_whole(Path(folder) / METADATA_FILE) as path:
-        path.write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    with written_whole(Path(folder) / WEIGHTS_FILE) as file:
+        file.write(weights)
+    with written_whole(Path(folder) / METADATA_FILE) as file:
+        file.write(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def load_model(folder: str | Path) -> BradleyTerryModel:
