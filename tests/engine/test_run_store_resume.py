@@ -76,17 +76,6 @@ def test_a_record_that_could_not_be_found_again_is_refused(tmp_path: Path, entry
         assert list(store.records()) == []
 
 
-def test_compact_keeps_one_line_per_id_and_the_store_goes_on(tmp_path: Path) -> None:
-    with RunStore.open(tmp_path, MANIFEST) as store:
-        store.append_all([record("a", "failed"), record("b"), record("a"), record("c", "failed")])
-        assert store.compact() == 1
-        assert [entry["id"] for entry in store.records()] == ["b", "a", "c"]
-        store.append(record("d"))
-        assert store.compact() == 0
-        assert len(list(store.records())) == 4
-    assert not list(tmp_path.glob("*.tmp"))
-
-
 def test_the_summary_is_replaced_as_a_whole(tmp_path: Path) -> None:
     with RunStore.open(tmp_path, MANIFEST) as store:
         store.write_summary({"n": 1, "api_key": "sk-abc"})

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, overload
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.utils.identity import digest
 
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 IssueStatus = Literal["unscored", "failed"]
@@ -22,7 +23,7 @@ class RewardDimension(BaseModel):
     name: str
     reason: str | None = None
     source: str | None = None
-    """Name of the reward that said it, filled in when the result is written to the output."""
+    """Key of the reward that said it, filled in when the result is written to the output."""
 
 
 class RewardDimensionWithScore(RewardDimension):
@@ -44,7 +45,7 @@ class RewardIssue(BaseModel):
     """Why a reward gave no score: `unscored` (nothing to judge by) or `failed` (the judging broke)."""
 
     name: str
-    """Name of the reward."""
+    """Key of the reward."""
     status: IssueStatus
     reason: str
     """A short code, such as parse, no_reference, deadline, rate_limit, fatal, truncated, content_filter, error."""
@@ -62,7 +63,10 @@ class Reward(BaseModel):
     details: list[RewardDimensionWithScore] = Field(default_factory=list)
     issues: list[RewardIssue] = Field(default_factory=list)
     extra_data: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By reward name, what else it found out (parsed fields, orders, flip rate)."""
+    """By reward key, what else it found out (parsed fields, orders, flip rate)."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """By reward key, the hash of the settings it judged with. A key is the reward's name, and `name#hash` where a reward
+    of that name with other settings has judged this output before."""
 
     def __bool__(self) -> bool:
         return bool(self.details)
@@ -109,6 +113,25 @@ class DataSample(BaseModel):
         """The given id, else the content hash: stable over runs, orders and processes."""
         return self.unique_id or self.content_hash()
 
+    @property
+    def sample_key(self) -> str:
+        """The id and a hash of everything a reward may read: what makes two samples the same question.
+
+        Texts, roles, tool calls, names, labels, steps, metadata, category and source count; rewards and `created_at` do
+        not. Raises ConfigError for a value whose content cannot be told, such as a function in the metadata.
+        """
+        body = [
+            [_read(message) for message in self.input],
+            [
+                [_read(output.answer), *([_read(step) for step in output.steps] if output.steps else ())]
+                for output in self.output
+            ],
+            self.metadata or 0,
+            self.task_category or 0,
+            self.source or 0,
+        ]
+        return f"{self.sample_id}:{digest(body, f'sample {self.unique_id[:80]!r}')}"
+
     def content_hash(self) -> str:
         """Sha256 (first 32 hex digits) of input, answers and steps; labels, rewards and metadata do not count."""
         parts = [_spoken(message) for message in self.input]
@@ -141,6 +164,23 @@ def preference_of(output: DataOutput) -> str | None:
     """`chosen`, `rejected`, or None when the output carries no preference label."""
     value = (output.answer.label or {}).get("preference")
     return value if value in ("chosen", "rejected") else None
+
+
+_DETAILS = ("label", "name", "tool_calls", "tool_call_id", "reasoning_content", "additional_kwargs")
+
+
+def _read(message: ChatMessage) -> list[Any]:
+    """What a reward may read in a message: role, content, and the details it has."""
+    fields = message.__dict__
+    found = [fields["role"], fields["content"]]
+    if type(message) in (Step, ChatMessage):
+        for name in _DETAILS:
+            value = fields.get(name)
+            if value:
+                found += (name, value)
+    else:
+        found.append({name: value for name, value in fields.items() if name != "reward"})
+    return found
 
 
 def _spoken(message: ChatMessage) -> str:

@@ -61,28 +61,19 @@ def _checked(
     return outcome
 
 
-def _with_source(detail: RewardDimensionWithScore, source: str) -> RewardDimensionWithScore:
-    if detail.source == source:
-        return detail
-    if detail.source is None:
-        detail.__dict__["source"] = source  # fresh from the reward: no copy is needed
-        return detail
-    return copy_with(detail, source=source)
-
-
 def _write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) -> None:
     """Write one job's scores, or the reason why there are none, to its answer or step."""
-    name, outcome = reward.name, _checked(reward, raw, RewardDimensionWithScore, None)
+    outcome = _checked(reward, raw, RewardDimensionWithScore, None)
     if outcome.value is None:
-        return write(step, name, [], issue_of(name, outcome))
+        return write(step, reward, [], issue_of(reward.name, outcome))
     result = outcome.value
-    details = [_with_source(d, name) for d in result.details if isinstance(d, RewardDimensionWithScore)]
-    return write(step, name, details, None, result.extra_data)
+    details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
+    return write(step, reward, details, None, result.extra_data)
 
 
-def _at(rank: RewardDimensionWithRank, position: int, source: str) -> RewardDimensionWithScore:
+def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
     """One output's score of a rank that was checked."""
-    fields = {"name": rank.name, "reason": rank.reason, "source": source, "score": float(rank.rank[position])}
+    fields = {"name": rank.name, "reason": rank.reason, "source": None, "score": float(rank.rank[position])}
     return build(RewardDimensionWithScore, fields)
 
 
@@ -135,7 +126,7 @@ class BaseStepWiseReward(BaseReward):
         for output in sample.output:
             if not output.steps:
                 missing: Outcome[Any] = Outcome("unscored", reason="no_steps", message="The output holds no steps.")
-                write(output.answer, self.name, [], issue_of(self.name, missing))
+                write(output.answer, self, [], issue_of(self.name, missing))
         for job, raw in zip(jobs, outcomes, strict=True):
             i, j = job.place
             _write_scores(self, (sample.output[i].steps or [])[j], raw)
@@ -158,7 +149,7 @@ class _ComparingReward(BaseReward):
 
     def _write_all(self, sample: DataSample, outcome: Outcome[Any]) -> None:
         for output in sample.output:
-            write(output.answer, self.name, [], issue_of(self.name, outcome))
+            write(output.answer, self, [], issue_of(self.name, outcome))
 
     def _too_few(self, sample: DataSample) -> bool:
         return self.judged and len(sample.output) == 1
@@ -191,8 +182,8 @@ class BaseListWiseReward(_ComparingReward):
         extra = {**outcome.value.extra_data, "order": order} if self.judged else outcome.value.extra_data
         ranks = [d for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)]
         for position, index in enumerate(order):
-            details = [_at(d, position, self.name) for d in ranks]
-            write(sample.output[index].answer, self.name, details, None, extra)
+            details = [_at(d, position) for d in ranks]
+            write(sample.output[index].answer, self, details, None, extra)
         return None
 
 
@@ -265,8 +256,8 @@ class BasePairWiseReward(_ComparingReward):
         extra = {"pairs": pairs, "flip_rate": flips / len(margins)} if self.judged else {"pairs": pairs}
         for index, output in enumerate(sample.output):
             reason = "\n".join(reasons[index]) or None
-            detail = RewardDimensionWithScore(name=self.name, reason=reason, score=scores[index], source=self.name)
-            write(output.answer, self.name, [detail], None, extra)
+            detail = RewardDimensionWithScore(name=self.name, reason=reason, score=scores[index])
+            write(output.answer, self, [detail], None, extra)
 
 
 def _sign(margin: float) -> int:

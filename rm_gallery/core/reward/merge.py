@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import (
     DataOutput,
@@ -16,6 +16,9 @@ from rm_gallery.core.data.schema import (
 )
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.utils.models import build, copy_with
+
+if TYPE_CHECKING:
+    from rm_gallery.core.reward.reward import BaseReward
 
 
 def writable_copy(sample: DataSample) -> DataSample:
@@ -30,29 +33,39 @@ def _copy_output(output: DataOutput) -> DataOutput:
 
 def write(
     step: Step,
-    source: str,
+    reward: BaseReward,
     details: list[RewardDimensionWithScore],
     issue: RewardIssue | None = None,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Set what reward `source` says about one answer or step, replacing what it said before."""
+    """Set what `reward` says about one answer or step, replacing what it said before.
+
+    It goes under the reward's name, or under `name#hash` where a reward of that name with other settings has written.
+    """
     before = step.reward
-    kept = [detail for detail in before.details if detail.source != source] + details if before.details else details
-    issues = [known for known in before.issues if known.name != source] if before.issues else []
+    key = reward.key_in(before) if before.sources else reward.name
+    for position, detail in enumerate(details):
+        if detail.source is None:
+            detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
+        elif detail.source != key:
+            details[position] = copy_with(detail, source=key)
+    kept = [detail for detail in before.details if detail.source != key] + details if before.details else details
+    issues = [known for known in before.issues if known.name != key] if before.issues else []
     if issue is not None:
-        issues.append(issue)
-    extra_data = {key: value for key, value in before.extra_data.items() if key != source} if before.extra_data else {}
+        issues.append(issue if issue.name == key else copy_with(issue, name=key))
+    extra_data = {name: value for name, value in before.extra_data.items() if name != key} if before.extra_data else {}
     if extra:
-        extra_data[source] = extra
+        extra_data[key] = extra
     score = None if not kept else kept[0].score if len(kept) == 1 else sum(d.score for d in kept) / len(kept)
+    sources = {**before.sources, key: reward.settings_hash}
     step.__dict__["reward"] = build(
-        Reward, {"score": score, "details": kept, "issues": issues, "extra_data": extra_data}
+        Reward, {"score": score, "details": kept, "issues": issues, "extra_data": extra_data, "sources": sources}
     )
 
 
 def no_reward() -> dict[str, Any]:
     """Fields of a `Reward` nobody has written to."""
-    return {"score": None, "details": [], "issues": [], "extra_data": {}}
+    return {"score": None, "details": [], "issues": [], "extra_data": {}, "sources": {}}
 
 
 def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:

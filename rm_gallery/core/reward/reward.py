@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, Reward
+from rm_gallery.core.engine.folder.manifest import MASK, redact
 from rm_gallery.core.engine.outcome import Outcome
-from rm_gallery.core.model.base import named
 from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.identity import class_code, digest, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.run import RunOptions
+
+
+UNRELATED = ("max_workers", "deadline")
+"""Settings that decide how a run goes and not what comes out."""
+_HASH = "(settings hash)"
 
 
 class Job(NamedTuple):
@@ -173,10 +181,22 @@ class BaseReward(Configured, metaclass=RewardMeta):
         ranked.sort(key=lambda output: sign * (self.score_of(output.answer.reward) or 0.0))
         return copy_with(result, output=ranked[:n])
 
-    def score_of(self, reward: Any) -> float | None:
-        """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it gave none."""
-        own = [detail.score for detail in reward.details if detail.source == self.name]
+    def score_of(self, reward: Reward) -> float | None:
+        """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it gave none.
+
+        A reward of the same name with other settings is another reward.
+        """
+        key = self.key_in(reward)
+        own = [detail.score for detail in reward.details if detail.source == key]
         return sum(own) / len(own) if own else None
+
+    def key_in(self, reward: Reward) -> str:
+        """The key of this reward in an output's details, issues and extra data.
+
+        Its name; `name#hash` where a reward of that name with other settings was there first.
+        """
+        first = reward.sources.get(self.name)
+        return self.name if first is None or first == self.settings_hash else f"{self.name}#{self.settings_hash[:8]}"
 
     def normalized(self, score: float) -> float:
         """A score of this reward mapped to [0, 1], 1 being best; ConfigError when its range has no bounds."""
@@ -192,10 +212,63 @@ class BaseReward(Configured, metaclass=RewardMeta):
         return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
 
     def describe(self) -> dict[str, Any]:
-        """What identifies this reward in a manifest: its class and settings, without secrets."""
-        settings = self.model_dump(mode="json", exclude={"llm", "max_workers", "template"}, fallback=named)
-        out = {"class": f"{type(self).__module__}.{type(self).__qualname__}", **settings}
-        llm = getattr(self, "llm", None)
+        """What identifies this reward in a run's manifest: class, the code of a user's class, settings, prompt and model.
+
+        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of it. Raises ConfigError
+        for a setting whose content cannot be told, such as a lambda.
+        """
+        out: dict[str, Any] = {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
+        for name in type(self).model_fields:
+            if name not in ("llm", "template", *UNRELATED):
+                out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
+        code = class_code(type(self))
+        if code:
+            out["code"] = code
+        template, llm = getattr(self, "template", None), getattr(self, "llm", None)
+        if isinstance(template, type):
+            out["template"] = {**plain_form(template), "prompts": prompts_hash(getattr(template, "prompt_name", ""))}
         if llm is not None:
-            out["llm"] = llm.describe()
+            out["llm"] = {**llm.describe(), **sent_along(llm)}
         return out
+
+    @property
+    def settings_hash(self) -> str:
+        """A hash of what `describe` tells: equal for equal settings in every process, worked out once per object."""
+        known: str | None = self.__dict__.get(_HASH)
+        if known is None:
+            try:
+                known = digest(redact(self.describe()))
+            except ConfigError:
+                known = digest(["object", id(self), type(self).__qualname__])
+            self.__dict__[_HASH] = known
+        return known
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; the reward is another one afterwards."""
+        self.__dict__.pop(_HASH, None)
+        super().__setattr__(name, value)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """A copy with some fields changed."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop(_HASH, None)
+        return copied
+
+
+def sent_along(llm: Any) -> dict[str, Any]:
+    """A hash per header and query field a model sends with every request; credentials have none."""
+    out = {}
+    for name in ("default_headers", "default_query"):
+        given = redact(dict(getattr(llm, name, None) or {}))
+        kept = {key: digest(value)[:8] for key, value in given.items() if MASK not in str(value)}
+        if kept:
+            out[name.removeprefix("default_")] = kept
+    return out
+
+
+@lru_cache(maxsize=64)
+def prompts_hash(prompt_name: str) -> str:
+    """A hash of the library's prompt files a template is made from; of all of them when it names none."""
+    files = sorted((Path(__file__).parent / "prompts").iterdir())
+    used = [file for file in files if not prompt_name or file.name.startswith((f"{prompt_name}.", "_"))]
+    return digest([[file.name, file.read_text(encoding="utf-8")] for file in used])

@@ -167,7 +167,7 @@ def from_line(line: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return record if isinstance(record, dict) else None
 

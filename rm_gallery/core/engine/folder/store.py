@@ -16,7 +16,7 @@ import orjson
 from rm_gallery.core.engine.folder.files import FileLock, from_line, mend_tail, read_lines, to_line
 from rm_gallery.core.engine.folder.manifest import describe, differences, plain, redact
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import replacing, write_whole
+from rm_gallery.core.utils.file import write_whole
 
 __all__ = ["RunStore", "redact"]
 
@@ -30,8 +30,8 @@ REUSED = frozenset({"scored", "unscored"})
 class RunStore:
     """One run's folder, open for appending; made by `open`, usable from several threads of one process.
 
-    A record is a dict with at least `id` (str) and `status` (scored, unscored or failed). The last record of an id
-    counts. Records survive `kill -9` once `append` has returned, a power cut once `flush` has.
+    A record is a dict with at least `id` (str) and `status` (scored, unscored or failed); `key` (str) tells apart what
+    shares an id, `n` numbers equal ones. The last record of a key counts. Records survive `kill -9` once `append` has returned, a power cut once `flush` has.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any], lock: FileLock, fd: int) -> None:
@@ -43,6 +43,8 @@ class RunStore:
         self._lock = threading.Lock()
         self._torn = False
         self.appended = 0
+        self.damaged = 0
+        """Lines without a record, as of the last reading."""
 
     @classmethod
     def open(
@@ -146,51 +148,27 @@ class RunStore:
                 os.fsync(self._fd)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """All records in the order written, superseded ones too; damaged lines are left out and thus owed again."""
+        """All records in the order written, superseded ones too; lines that hold none are counted in `damaged`, and what
+        they stood for is owed again.
+        """
+        self.damaged = 0
         for line in read_lines(self.folder / RESULTS):
             record = from_line(line)
-            if record is not None and isinstance(record.get("id"), str):
+            if record is not None and isinstance(record.get("id"), str) and _same_kind(record):
                 yield record
+            else:
+                self.damaged += 1
 
     def finished(self, reuse: Collection[str] = REUSED) -> dict[str, dict[str, Any]]:
-        """The last record per id, for ids whose last status is in `reuse`; failed samples are retried by default."""
+        """The last record per key, for those whose last status is in `reuse`; failed samples are retried by default."""
         last: dict[str, dict[str, Any]] = {}
         for record in self.records():
-            if record.get("status") in reuse:
-                last[record["id"]] = record
+            key = record_key(record.get("key", record["id"]), record.get("n", 0))
+            if record["status"] in reuse:
+                last[key] = record
             else:
-                last.pop(record["id"], None)
+                last.pop(key, None)
         return last
-
-    def compact(self) -> int:
-        """Rewrite the results with the last record of each id only; returns how many lines went. Memory: the ids."""
-        if self._pid != os.getpid() or self._fd < 0:
-            raise self._not_open()
-        with self._lock:
-            path = self.folder / RESULTS
-            last: dict[str, int] = {}
-            total = 0
-            for total, line in enumerate(read_lines(path), 1):
-                record = from_line(line)
-                if record is not None and isinstance(record.get("id"), str):
-                    last[record["id"]] = total
-            if len(last) < total:
-                kept = set(last.values())
-                try:
-                    self._rewrite(line for number, line in enumerate(read_lines(path), 1) if number in kept)
-                except OSError as error:
-                    raise _unwritable(self.folder, error, self.appended) from error
-            return total - len(last)
-
-    def _rewrite(self, lines: Iterable[bytes]) -> None:
-        try:
-            with replacing(self.folder / RESULTS) as out:
-                out.writelines(lines)
-                os.close(self._fd)  # Windows does not replace an open file
-                self._fd = -1
-        finally:
-            if self._fd < 0:
-                self._fd = _open_results(self.folder)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json as a whole."""
@@ -214,6 +192,16 @@ class RunStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def record_key(key: str, number: int) -> str:
+    """What a record is found by: its key (without one, its id), and its number among equal ones where it is not the first."""
+    return f"{key}~{number}" if number else key
+
+
+def _same_kind(record: dict[str, Any]) -> bool:
+    key, number, status = record.get("key", ""), record.get("n", 0), record.get("status")
+    return isinstance(key, str) and type(number) is int and isinstance(status, str) and status in STATUSES
 
 
 def _locked(folder: Path) -> FileLock:

@@ -1,0 +1,344 @@
+"""What makes two values, settings or pieces of code the same: plain forms and hashes, equal in every process."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import functools
+import hashlib
+import inspect
+import linecache
+import math
+import re
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel
+
+from rm_gallery.core.utils.errors import ConfigError
+
+_BY_TEXT = (date, time, timedelta, Decimal, Fraction, UUID, PurePath, complex)
+_FIXED = (str, int, float, bool, complex, type(None), bytes, re.Pattern)
+_LONG = 2_000
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_SOURCELESS = "a change of it could not be noticed"
+
+
+def digest(value: Any, what: str = "value") -> str:
+    """24 hex digits that differ when anything in `value` differs; equal for equal content in every process.
+
+    The order of dict keys does not count; lists and tuples are the same. Raises ConfigError, naming the place below
+    `what`, for a value whose content cannot be told (a lambda, an open file, an object of a foreign class).
+    """
+    try:
+        data = orjson.dumps(value, default=_opened, option=_OPTIONS)
+    except TypeError:
+        data = b"null"
+    if b"null" in data:  # NaN and infinities look like None here
+        data = orjson.dumps(plain_form(value, what), option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {"(class)": _name(type(value)), **value.__dict__, **(value.__pydantic_extra__ or {})}
+    raise TypeError
+
+
+def plain_form(value: Any, what: str = "value") -> Any:
+    """The value in JSON's types, readable where it is short, with nothing lost that tells it from another value.
+
+    What JSON has no form for becomes an object with one key in parentheses: `{"(float)": "nan"}`, `{"(set)": […]}`.
+    Raises ConfigError as `digest` does.
+    """
+    try:
+        return _plain(value, what)
+    except RecursionError:
+        raise ConfigError(f"{what} holds itself or is nested too deep to be told from another value.") from None
+
+
+def _plain(value: Any, what: str) -> Any:
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if isinstance(value, Enum):
+        return {"(enum)": [_name(kind), _plain(value.value, what)]}
+    if kind is str:
+        return value if value.isascii() or _is_unicode(value) else {"(text)": ascii(value)}
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else {"(int)": f"{value:x}"}
+    if kind is float:
+        return value if math.isfinite(value) else {"(float)": str(value)}
+    if isinstance(value, Mapping):
+        if all(type(key) is str and (key.isascii() or _is_unicode(key)) for key in value):
+            return {key: _plain(item, f"{what}.{key}") for key, item in value.items()}
+        pairs = [[_plain(key, what), _plain(item, f"{what}[{key!r:.40}]")] for key, item in value.items()]
+        return {"(dict)": sorted(pairs, key=orjson.dumps)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{what}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, (set, frozenset)):
+        return {"(set)": sorted((_plain(item, what) for item in value), key=orjson.dumps)}
+    return _odd(value, kind, what)
+
+
+def _odd(value: Any, kind: type, what: str) -> Any:
+    """Values that JSON has no form for."""
+    if isinstance(value, (str, int, float)):
+        base = str if isinstance(value, str) else int if isinstance(value, int) else float
+        return {f"({_name(kind)})": _plain(base(value), what)}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"(bytes)": hashlib.sha256(value).hexdigest()}
+    if isinstance(value, _BY_TEXT):
+        return {f"({kind.__name__})": str(value)}
+    if isinstance(value, re.Pattern):
+        return {"(pattern)": [_plain(value.pattern, what), value.flags]}
+    if isinstance(value, type):
+        return {"(class)": _name(value), **_kept("code", class_code(value))}
+    if callable(getattr(value, "describe", None)):
+        return _plain(value.describe(), what)
+    if isinstance(value, BaseModel):
+        return {"(class)": _name(kind), **_plain({**value.__dict__, **(value.__pydantic_extra__ or {})}, what)}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"(class)": _name(kind), **_plain(fields, what)}
+    if isinstance(value, functools.partial):
+        return {"(partial)": [_plain(part, what) for part in (value.func, value.args, value.keywords)]}
+    if isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
+        return _function(value, what)
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):
+        return {"(array)": [str(value.dtype), _plain(value.tolist(), what)]}
+    raise ConfigError(
+        f"{what} is an object of {_name(kind)}, whose content cannot be told: {_SOURCELESS}. Use text, numbers, lists and "
+        "dicts, or give its class a describe() that returns such."
+    )
+
+
+def shortened(form: Any) -> Any:
+    """A plain form as it is, or its hash where it is long."""
+    data = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
+    return form if len(data) <= _LONG else {"(hash)": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _kept(key: str, value: Any) -> dict[str, Any]:
+    return {key: value} if value else {}
+
+
+def _function(function: Any, what: str) -> dict[str, Any]:
+    """A function by its name, and by its code where it is the user's own."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    if isinstance(function, types.MethodType):
+        return {"(method)": name, "of": _plain(function.__self__, what)}
+    if "<lambda>" in name:
+        raise ConfigError(
+            f"{what} is a lambda, which has no stable name: {_SOURCELESS}. Define a function with a name, or pass plain values."
+        )
+    if not isinstance(function, types.FunctionType) or not is_users(function.__module__):
+        return {"(function)": name}
+    bound = inspect.getclosurevars(function).nonlocals
+    return {"(function)": name, "code": function_code(function), **_kept("closure", _plain(bound, what))}
+
+
+# -- code -------------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1024)
+def is_users(module: str | None) -> bool:
+    """Whether a module is neither this library's, nor Python's, nor one of the packages that versions stand for."""
+    top = (module or "").partition(".")[0]
+    if top in {"rm_gallery", "pydantic", *sys.builtin_module_names, *sys.stdlib_module_names} - {"__main__"}:
+        return False
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return not file.startswith(sysconfig.get_path("stdlib")) or "site-packages" in file
+
+
+def class_code(cls: type) -> dict[str, str]:
+    """What the user's own classes in the bases of `cls` say, by name: a short hash per member, and per function, class and
+    constant of their files that they use. Empty for classes of this library.
+    """
+    found: dict[str, str] = {}
+    for base in cls.__mro__:
+        if is_users(base.__module__):
+            node, scope = _class_node(base)
+            if node is None:
+                found.update(_compiled_members(base))
+                continue
+            for name, text in _members(node):
+                found[f"{base.__name__}.{name}"] = _short(text)
+            found.update(_used(node, scope, vars(sys.modules.get(base.__module__, builtins))))
+            found.update({f"{base.__name__}.{name}": value for name, value in _bound(base)})
+    return found
+
+
+def function_code(function: types.FunctionType) -> dict[str, str]:
+    """What a function says and what it uses of its file, as `class_code`."""
+    tree = _tree(_lines(function.__code__.co_filename))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    node = _innermost(tree, function.__name__, function.__code__.co_firstlineno, kinds) if tree else None
+    if node is None or tree is None:
+        return {function.__name__: _compiled(function.__code__)}
+    return {function.__name__: _short(ast.unparse(node)), **_used(node, tree, function.__globals__)}
+
+
+def _lines(file: str) -> str:
+    linecache.checkcache(file)
+    return "".join(linecache.getlines(file))
+
+
+@functools.lru_cache(maxsize=256)
+def _tree(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source) if source else None
+    except SyntaxError:
+        return None
+
+
+def _functions(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
+    for name, value in vars(cls).items():
+        parts = (value.fget, value.fset) if isinstance(value, property) else (getattr(value, "__func__", value),)
+        yield from ((name, part) for part in parts if isinstance(part, types.FunctionType))
+
+
+def _class_node(cls: type) -> tuple[ast.ClassDef | None, ast.Module]:
+    """Where a class is written, found by the line of one of its functions: its name alone may stand for several."""
+    nothing = ast.Module([], [])
+    places = [
+        (function.__code__.co_filename, function.__code__.co_firstlineno)
+        for _, function in _functions(cls)
+        if function.__qualname__.rpartition(".")[0] == cls.__qualname__
+    ]
+    if not places:
+        module = sys.modules.get(cls.__module__)
+        first = getattr(cls, "__firstlineno__", None)
+        if module is None or getattr(module, "__file__", None) is None:
+            return None, nothing
+        places = [(str(module.__file__), int(first or 0))]
+    for file, line in places:
+        tree = _tree(_lines(file))
+        if tree is not None:
+            node = _innermost(tree, cls.__name__, line, (ast.ClassDef,))
+            if isinstance(node, ast.ClassDef):
+                return node, tree
+    return None, nothing
+
+
+def _innermost(tree: ast.Module, name: str, line: int, kinds: tuple[type[ast.AST], ...]) -> Any:
+    """The last definition of that name around that line; around any line when it is 0."""
+    found = None
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and getattr(node, "name", None) == name:
+            decorated = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # type: ignore[attr-defined]
+            if not line or decorated <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
+                found = node
+    return found
+
+
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    if node.decorator_list:
+        yield "(decorators)", " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+    for item in node.body:
+        names = _defined(item)
+        yield (names[0] if names else f"(line {item.lineno - node.lineno})"), ast.unparse(item)
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [statement.name]
+    targets = (
+        statement.targets
+        if isinstance(statement, ast.Assign)
+        else [statement.target]
+        if isinstance(statement, (ast.AnnAssign, ast.AugAssign))
+        else []
+    )
+    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
+def _used(node: ast.AST, tree: ast.Module, scope: Mapping[str, Any]) -> dict[str, str]:
+    """What of its file a piece of code uses, and what that uses in turn; values of names that come from elsewhere."""
+    written: dict[str, list[ast.stmt]] = {}
+    for statement in tree.body:
+        for name in _defined(statement):
+            written.setdefault(name, []).append(statement)
+    found: dict[str, str] = {}
+    todo = [node]
+    while todo:
+        piece = todo.pop()
+        inside = {part.id for part in ast.walk(piece) if isinstance(part, ast.Name)}
+        for name in sorted(inside - found.keys()):
+            statements = [s for s in written.get(name, ()) if s is not node]
+            if statements:
+                found[name] = _short("\n".join(ast.unparse(statement) for statement in statements))
+                todo += statements
+            elif name not in written and name in scope and _is_fixed(scope[name]):
+                found[name] = digest(scope[name])[:8]
+    return found
+
+
+def _is_fixed(value: Any) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(_is_fixed(item) for item in value)
+    return isinstance(value, _FIXED)
+
+
+def _bound(cls: type) -> Iterator[tuple[str, str]]:
+    """What functions of a class made inside a function remember of it."""
+    for name, function in _functions(cls):
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue
+            if variable != "__class__" and _is_fixed(value):
+                yield f"{name}({variable})", digest(value)[:8]
+
+
+def _compiled_members(cls: type) -> dict[str, str]:
+    """Members of a class whose source is nowhere: compiled functions, and the values that can be told."""
+    found = {f"{cls.__name__}.{name}": _compiled(function.__code__) for name, function in _functions(cls)}
+    for name, value in vars(cls).items():
+        if not name.startswith("_") and isinstance(value, (*_FIXED, list, tuple, dict, set, frozenset)):
+            try:
+                found[f"{cls.__name__}.{name}"] = digest(value)[:8]
+            except ConfigError:
+                continue
+    found.update({f"{cls.__name__}.{name}": value for name, value in _bound(cls)})
+    return found
+
+
+def _compiled(code: types.CodeType) -> str:
+    return _short(repr(_code_parts(code)))
+
+
+def _code_parts(code: types.CodeType) -> tuple[Any, ...]:
+    constants = [
+        _code_parts(item) if isinstance(item, types.CodeType) else sorted(map(repr, item)) if isinstance(item, frozenset)
+        else repr(item) for item in code.co_consts
+    ]  # fmt: skip
+    return (code.co_code, constants, code.co_names, code.co_varnames)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
