@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import math
-from collections import Counter, OrderedDict, namedtuple
+from collections import Counter, OrderedDict, deque, namedtuple
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,7 +119,7 @@ def test_special_floats(value: float) -> None:
     assert math.isnan(found) == math.isnan(value)
 
 
-@pytest.mark.parametrize("value", [object(), len, int, range(3), iter([]), [print], {"a": {object()}}])
+@pytest.mark.parametrize("value", [object(), len, int, iter([]), [print], {"a": {object()}}])
 def test_other_types_are_refused(value: object) -> None:
     with pytest.raises(CodecError):
         encode(value)
@@ -130,6 +134,28 @@ def test_other_types_become_references_on_request() -> None:
 
     message = encode([1, len, (str,)], keep=keep)
     assert decode(message, resolve=kept.__getitem__) == [1, len, (str,)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        range(3, 9, 2),
+        slice(1, None),
+        deque([1, "a"], maxlen=3),
+        datetime.datetime(2020, 2, 29, 1, tzinfo=datetime.timezone.utc),
+        datetime.date(1, 1, 1),
+        datetime.time(23, 59, 59, 999),
+        datetime.timedelta(-1, 5, 6),
+        Decimal("-1.50"),
+        Fraction(1, 3),
+        np.array([[1.5, 2.0]]),
+    ],
+)
+def test_data_of_the_standard_library_and_numpy_arrives_as_its_type(value: object) -> None:
+    found = decode(encode([value]))
+    assert isinstance(found, list)
+    assert type(found[0]) is type(value)
+    assert repr(found[0]) == repr(value)
 
 
 CYCLE: list[object] = []
@@ -158,6 +184,10 @@ def test_large_values_are_refused(value: object) -> None:
         b"D\x00\x00\x00\x01N",
         b"d\x00",
         b"l\x00\x00\x00\x01" * 400 + b"N",
+        b"x" + encode("builtins.eval") + encode("1"),
+        b"x" + encode("datetime.date") + encode("29 February"),
+        b"x" + encode("numpy.ndarray") + encode(("|O", (1,), [1])),
+        b"xNN",
     ],
 )
 def test_damaged_messages_are_refused(message: bytes) -> None:

@@ -71,7 +71,7 @@ class Candidate:
     def op_call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
         """Call a function by its name, or a kept object."""
         function = self._find(target) if type(target) is str else target
-        return _plain(function(*arguments, **keywords))
+        return function(*arguments, **keywords)
 
     def op_find(self, name: str) -> object:
         """Return a function itself, so that it can be passed as an argument."""
@@ -113,13 +113,6 @@ class Candidate:
         for item in target:
             return (item,)
         return ()
-
-
-def _plain(value: Any) -> object:
-    # numpy scalars compare like numbers in ordinary test code, so they cross as numbers
-    if type(value).__module__ == "numpy" and not getattr(value, "shape", True):
-        return value.item()
-    return value
 
 
 def _describe(error: BaseException) -> tuple[list[str], str]:

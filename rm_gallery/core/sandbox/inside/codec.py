@@ -1,7 +1,8 @@
 """Bytes for plain Python values: the only thing that ever crosses the wall between candidate and test code.
 
-One tag byte, then lengths and contents. Decoding builds exact builtin types and nothing else, so an object with its own
-`__eq__` arrives as the plain value under it, or as an opaque `Ref` that equals nothing. Imports stay minimal because this
+One tag byte, then lengths and contents. Decoding builds exact builtin types, and of the standard library (and numpy, where
+it is there) the few that hold data only, so an object with its own `__eq__` arrives as the plain value under it, or as an
+opaque `Ref` that equals nothing; methods called on what arrives are those of the real type. Imports stay minimal because this
 module is loaded into every sandboxed process.
 """
 
@@ -12,6 +13,7 @@ import struct
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Any
 
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -93,6 +95,15 @@ class _Encoder:
             self.items(b"Z", frozenset.__len__(value), frozenset.__iter__(value), depth)
         elif isinstance(value, complex):
             self.out += b"c" + _COMPLEX.pack(complex.real.__get__(value), complex.imag.__get__(value))
+        else:
+            self.other(value, depth)
+
+    def other(self, value: object, depth: int) -> None:
+        kind = data_kind(value)
+        if kind is not None:
+            self.out += b"x"
+            self.put(kind, depth + 1)
+            self.put(_PARTS[kind](value), depth + 1)
         elif self.keep is None:
             raise CodecError(f"a value of type {type(value).__name__} cannot cross the sandbox")
         else:
@@ -109,6 +120,57 @@ class _Encoder:
         self.out += tag + _LENGTH.pack(count)
         for item in items:
             self.put(item, depth + 1)
+
+
+def data_kind(value: object) -> str | None:
+    """Name the type of data that a value outside of the builtin ones is or is derived from, None when it is something else."""
+    for kind in type(value).__mro__:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in _PARTS:
+            return name
+    return None
+
+
+def _array_parts(array: Any) -> tuple[object, ...]:
+    return array.dtype.str, array.shape, array.reshape(-1).tolist()
+
+
+# how a value of each type becomes plain, and below how it is built again: no more than data can come out of it
+_PARTS: dict[str, Callable[[Any], object]] = {
+    "builtins.range": lambda v: (v.start, v.stop, v.step),
+    "builtins.slice": lambda v: (v.start, v.stop, v.step),
+    "collections.deque": lambda v: (list(v), v.maxlen),
+    "datetime.datetime": lambda v: v.isoformat(),
+    "datetime.date": lambda v: v.isoformat(),
+    "datetime.time": lambda v: v.isoformat(),
+    "datetime.timedelta": lambda v: (v.days, v.seconds, v.microseconds),
+    "decimal.Decimal": lambda v: str(v),
+    "fractions.Fraction": lambda v: (v.numerator, v.denominator),
+    "numpy.generic": lambda v: v.item(),
+    "numpy.ndarray": _array_parts,
+}
+
+
+def _built(kind: object, parts: Any) -> object:
+    try:
+        if not isinstance(kind, str) or kind not in _PARTS:
+            raise CodecError(f"unknown type of data {kind!r}")
+        if kind == "numpy.generic":
+            return parts
+        module, _, name = kind.rpartition(".")
+        found: Any = getattr(__import__(module), name)
+        if kind == "numpy.ndarray":
+            dtype, shape, items = parts
+            if dtype[1:2] not in "biufcU":  # whatever else an array may hold
+                raise CodecError("an array of objects")
+            return __import__(module).array(items, dtype=dtype).reshape(shape)
+        if kind.startswith("datetime.") and isinstance(parts, str):
+            return found.fromisoformat(parts)
+        return found(*parts) if isinstance(parts, tuple) else found(parts)
+    except CodecError:
+        raise
+    except Exception as error:
+        raise CodecError(f"no value of type {kind}: {error}") from error
 
 
 def _integer_bytes(value: int) -> bytes:
@@ -163,6 +225,8 @@ class _Decoder:
             return self.sized(tag, self.raw(self.length()))
         if tag in b"ltSZD":
             return self.container(tag, self.length(), depth + 1)
+        if tag == b"x":
+            return _built(self.take(depth + 1), self.take(depth + 1))
         raise CodecError(f"unknown tag {tag!r}")
 
     def sized(self, tag: bytes, body: bytes) -> object:

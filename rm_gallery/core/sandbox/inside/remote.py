@@ -1,4 +1,11 @@
-"""What test code sees of the candidate: callables and objects whose every use is a message to the other process."""
+"""What test code sees of the candidate: callables and objects whose every use is a message to the other process.
+
+What the answer returns is data, built again on this side, and the methods a test calls on it are those of the real type. An
+object of any other type stays over there and is not believed: it can be iterated, indexed, measured, shown and called, which
+gives data again, but it has no attributes and methods, for they would be the answer's own word about itself. The exception
+is a class that the tests ask for: an object made by calling a name that the prompt defines as a class, or that begins with a
+capital letter and is not the entry point, has the attributes its class gives it, and so has what comes out of them.
+"""
 
 from __future__ import annotations
 
@@ -36,27 +43,40 @@ class Link:
         self.last_reason = ""
         self.untestable = ""
         self.named_exceptions: tuple[type[BaseException], ...] = ()
+        self.classes: set[str] = set()
 
     def begin_unit(self) -> None:
         """Forget the last unit's error."""
         self.last_error = None
 
     def ask(self, operation: str, *arguments: object) -> Any:
-        """Perform one operation in the candidate's process and return its value."""
+        """Perform one operation in the candidate's process and return its value.
+
+        The first argument is what it is done to: the name of a function, or an object.
+        """
         self.calls += 1
         number = self.calls
+        target = arguments[0] if arguments else None
+        depth = _depth_of(target) if isinstance(target, RemoteObject) else int(target in self.classes)
+        if operation in ("get", "set") and depth == 0:
+            refused = f"an object of the answer's own has no attribute {arguments[1]!r} for a test"
+            raise self._fail("error: AttributeError", AttributeError(refused))
         try:
             request = encode((operation, number, *arguments), keep=self._number_of)
         except TooLarge:
             # only a value that came from the answer grows beyond what it was sent in
             raise self._fail("output limit", CandidateError("the value is too large to be passed on")) from None
         except CodecError as error:
+            # tests that hand over what cannot cross are no fault of the answer, but what they do with an object of its own is
+            if operation != "call" or depth > 2:
+                raise self._fail("error: TypeError", TypeError(str(error))) from None
             self.untestable = str(error)
             raise NotTestable(str(error)) from error
         if self.fatal:
             raise PeerGone(self.fatal)
         try:
-            reply = decode(self._exchange(request), resolve=lambda number: RemoteObject(self, number))
+            deeper = depth + 1 if depth and isinstance(target, RemoteObject) else depth
+            reply = decode(self._exchange(request), resolve=lambda number: RemoteObject(self, number, deeper))
         except FrameTooLarge:
             raise self._give_up("output limit") from None
         except PeerGone:
@@ -135,11 +155,17 @@ class RemoteFunction:
         return self._link.ask("call", self.__name__, arguments, keywords)
 
 
+def _depth_of(value: RemoteObject) -> int:
+    """1 for an object that the tests constructed, more for what came out of it in so many steps, 0 for any other."""
+    return int(object.__getattribute__(value, "_depth"))
+
+
 class RemoteObject:
     """Stands for an object of a type that does not cross; it is equal to itself only, whatever its class says there."""
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: Link, number: int, depth: int) -> None:
         object.__setattr__(self, "_link", link)
+        object.__setattr__(self, "_depth", depth)
         object.__setattr__(self, "_number", number)
 
     def _ask(self, operation: str, *arguments: object) -> Any:
