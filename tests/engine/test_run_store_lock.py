@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from rm_gallery.core.engine.folder.store import RunStore
 from rm_gallery.core.utils.errors import ConfigError
-from tests.engine.child_processes import kill_after_lines, start
+from tests.engine.child_processes import finish, kill_after_lines, start
 
 MANIFEST = {"seed": 0}
 HOLDER = """
@@ -94,3 +96,34 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert len(store.finished()) == store.appended == 1600
+
+
+def test_d_a_copied_or_read_folder_keeps_its_lock(tmp_path: Path) -> None:
+    """Opening and closing the lock file in the owner's own process, as a copy does, frees nothing."""
+    folder = tmp_path / "run"
+    with RunStore.open(folder, MANIFEST) as store:
+        store.append({"id": "a", "status": "scored"})
+        shutil.copytree(folder, tmp_path / "copy")
+        refused = f"""
+            from rm_gallery.core.engine.folder.store import RunStore
+            try:
+                RunStore.open({str(folder)!r}, {{"seed": 0}})
+            except ValueError as error:
+                print(error)
+        """
+        assert f"being written by pid {os.getpid()} on " in finish(start(refused))
+        with RunStore.open(tmp_path / "copy", MANIFEST) as copy:
+            assert list(copy.finished()) == ["a"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+@pytest.mark.parametrize("name", ["manifest.json.tmp", "summary.json.tmp", ".lock", "results.jsonl"])
+def test_d_a_planted_link_is_not_followed(tmp_path: Path, name: str) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("")
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+    with contextlib.suppress(ConfigError), RunStore.open(folder, MANIFEST) as store:
+        store.append({"id": "a", "status": "scored"})
+        store.write_summary({"n": 1})
+    assert victim.read_text() == ""

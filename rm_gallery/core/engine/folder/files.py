@@ -18,28 +18,28 @@ import orjson
 
 from rm_gallery.core.utils.errors import DataError
 
-# POSIX record locks do not bind within one process, so this process keeps its own list: file -> pid that locked it
-# (a forked child inherits the list, but not the locks).
-_held: dict[str, int] = {}
+_open_locks: set[int] = set()
+"""Descriptors this process holds a lock by."""
 _guard = threading.Lock()
 _hooked = False
 
 
 class FileLock:
-    """Exclusive lock on a file, between processes and between holders in one process.
+    """Exclusive lock on a file, between processes and between holders in one process; its owner's death frees it.
 
-    Record locks rather than flock: children forked by the owner do not inherit them, so a killed run is free at once
-    even while its orphaned workers live on. The file stays behind; it names the last owner.
+    It belongs to the open file, so that copying or reading the file does not free it. Forked children close what they
+    inherit of it: a killed run is free at once even while its orphaned workers live on. The file stays behind; it names the
+    last owner.
     """
 
     def __init__(self, path: Path) -> None:
         _install_fork_hook()
         self.path = path
-        self._fd: int | None = None
-        self._key = ""
+        self._fd = -1
+        self._pid = 0
 
     def acquire(self, timeout: float = 0.0) -> bool:
-        """Try to take the lock for up to `timeout` seconds; False when somebody else keeps it."""
+        """Try to take the lock for up to `timeout` seconds; False when somebody else keeps it. Raises OSError."""
         give_up = time.monotonic() + timeout
         while not self._try():
             if time.monotonic() >= give_up:
@@ -48,45 +48,39 @@ class FileLock:
         return True
 
     def _try(self) -> bool:
-        key = str(self.path.resolve())
         with _guard:
-            if _held.get(key) == os.getpid():
-                return False
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
             try:
-                locked = try_lock(fd)
+                locked = _lock_open_file(fd)
+                if locked:
+                    os.ftruncate(fd, 0)
+                    os.write(fd, f"{os.getpid()} {socket.gethostname()}\n".encode())
             except OSError:
                 os.close(fd)
                 raise
             if not locked:
                 os.close(fd)
                 return False
-            os.ftruncate(fd, 0)
-            os.write(fd, f"{os.getpid()} {socket.gethostname()}\n".encode())
-            self._fd, self._key = fd, key
-            _held[key] = os.getpid()
+            self._fd, self._pid = fd, os.getpid()
+            _open_locks.add(fd)
             return True
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Give the lock back; harmless when it is not held, or held by the process this one was forked from."""
         with _guard:
-            if self._fd is None:
-                return
-            os.close(self._fd)
-            self._fd = None
-            if _held.get(self._key) == os.getpid():
-                del _held[self._key]
+            if self._fd >= 0 and self._pid == os.getpid():
+                _open_locks.discard(self._fd)
+                os.close(self._fd)
+            self._fd = -1
 
     def owner(self) -> str:
         """Who took the lock last, as `pid N on HOST`; for messages."""
-        with _guard:
-            if _held.get(str(self.path.resolve())) == os.getpid():
-                # Opening and closing the file here would drop the lock.
-                return "this process"
         try:
             pid, _, host = self.path.read_text(encoding="utf-8").strip().partition(" ")
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return "another process"
+        if (pid, host) == (str(os.getpid()), socket.gethostname()):
+            return "this process"
         return f"pid {pid} on {host}" if pid else "another process"
 
     def __enter__(self) -> FileLock:
@@ -100,16 +94,20 @@ class FileLock:
         self.release()
 
 
-def _fresh_guard() -> None:
+def _in_child() -> None:
     global _guard
     _guard = threading.Lock()
+    while _open_locks:
+        os.close(_open_locks.pop())
 
 
 def _install_fork_hook() -> None:
-    """A child forked while another thread is in here would wait for its guard for ever."""
+    """No fork happens while a lock is being taken, and a child keeps none of its parent's locks alive."""
     global _hooked
     if not _hooked and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_fresh_guard)
+        os.register_at_fork(
+            before=lambda: _guard.acquire(), after_in_parent=lambda: _guard.release(), after_in_child=_in_child
+        )
     _hooked = True
 
 
@@ -127,8 +125,19 @@ if sys.platform == "win32":
         os.lseek(fd, 0, os.SEEK_SET)
         return True
 
+    _lock_open_file = try_lock
+
 else:
     import fcntl
+
+    def _lock_open_file(fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK):
+                return False
+            raise
+        return True
 
     def try_lock(fd: int) -> bool:
         """Lock an open file for this process unless another one has; closing any descriptor of it frees it."""

@@ -214,7 +214,8 @@ def _locked(folder: Path) -> FileLock:
 
 
 def _open_results(folder: Path) -> int:
-    return os.open(folder / RESULTS, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(folder / RESULTS, flags, 0o644)
 
 
 def _move_aside(folder: Path, lock: FileLock) -> FileLock:

@@ -1,0 +1,392 @@
+"""What counts as the same question: whatever a reward can read gives a new score or a refusal, and nothing else does."""
+
+from __future__ import annotations
+
+import linecache
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import Field
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward, BaseReward
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.template import BasePromptTemplate
+from rm_gallery.core.utils.errors import ConfigError
+from tests.reward.rewards import PointJudge, Rule, scored
+from tests.support.samples import make_sample
+
+CALLS: list[dict[str, Any]] = []
+
+
+def number(value: Any) -> int:
+    """A number that differs for different JSON."""
+    return zlib.crc32(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) % 1_000_003
+
+
+class Echo(BaseLLM):
+    """Answers with a number made of the request and of what is sent along; every call is noted."""
+
+    model: str = "echo"
+    base_url: str = "http://one"
+    default_headers: dict[str, str] = Field(default_factory=dict)
+    default_query: dict[str, str] = Field(default_factory=dict)
+
+    def endpoint_key(self) -> str:
+        return self.base_url
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        CALLS.append(payload)
+        told = number([payload, self.base_url, self.default_headers, self.default_query])
+        message = {"role": "assistant", "content": f"<score>{told}</score>"}
+        return {"model": self.model, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+class Ask(BasePromptTemplate):
+    score: int = Field(default=...)
+
+    @classmethod
+    def format(cls, enable_thinking: bool = False, **kwargs: Any) -> str:
+        return f"Score this: {kwargs['read']}"
+
+
+class AskAnother(Ask):
+    @classmethod
+    def format(cls, enable_thinking: bool = False, **kwargs: Any) -> str:
+        return f"Grade this: {kwargs['read']}"
+
+
+class Reader(BaseLLMReward, BasePointWiseReward):
+    """Reads all there is to read: its score differs when anything does."""
+
+    template: type[BasePromptTemplate] | None = Ask
+    rubrics: tuple[str, ...] = ("be right",)
+    language: str = "en"
+    scale: float = 1.0
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        return {"read": number([sample.query_text(), sample.output[0].answer.text, self.rubrics, self.language])}
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        read = sample.model_dump(
+            mode="json", exclude={"created_at": True, "output": {"__all__": {"answer": {"reward"}}}}
+        )
+        return scored(self.name, self.scale * (response.score + number([read, kwargs])))
+
+
+def samples() -> list[DataSample]:
+    steps = [Step(content="one", label={"correctness": 1}), Step(content="two", label={"correctness": 0})]
+    answer = Step(role=MessageRole.ASSISTANT, content="4", label={"reference": "4"})
+    first = DataSample(
+        unique_id="a",
+        input=[ChatMessage(content="Be brief.", role=MessageRole.SYSTEM), ChatMessage(content="2+2?")],
+        output=[DataOutput(answer=answer, steps=steps)],
+        metadata={"level": 3, "none": None},
+        task_category="math",
+        source="test",
+    )
+    return [first, make_sample("x", "y", unique_id="b")]
+
+
+class Case:
+    """One evaluation: the samples, the reward's settings, the model's and the keywords of the hooks."""
+
+    def __init__(self) -> None:
+        self.samples = samples()
+        self.reward: dict[str, Any] = {}
+        self.llm: dict[str, Any] = {"default_headers": {"x-deployment": "a", "Authorization": "Bearer 12345678"}}
+        self.hooks: dict[str, Any] = {"threshold": 1}
+        self.options: dict[str, Any] = {}
+
+    def run(self, folder: Path) -> list[list[float | None]]:
+        CALLS.clear()
+        reward = Reader(llm=Echo(**self.llm), **self.reward)
+        given = {**self.options, **self.hooks}
+        done = reward.evaluate_batch(self.samples, run_dir=str(folder), **given)
+        return [[output.answer.reward.score for output in sample.output] for sample in done]
+
+
+def _set(path: str, value: Any) -> Callable[[Case], None]:
+    """A change: `samples[0].metadata['level']` and the like becomes the value."""
+
+    def change(case: Case) -> None:
+        exec(f"case.{path} = value", {"case": case, "value": value})
+
+    return change
+
+
+SAMPLE = {
+    "input text": _set("samples[0].input[1].content", "2+3?"),
+    "role": _set("samples[0].input[0].role", MessageRole.DEVELOPER),
+    "answer text": _set("samples[0].output[0].answer.content", "5"),
+    "label": _set("samples[0].output[0].answer.label", {"reference": "5"}),
+    "label's type": _set("samples[0].output[0].answer.label", {"reference": 4}),
+    "metadata": _set("samples[0].metadata['level']", 4),
+    "metadata beside None": _set("samples[0].metadata['level']", float("nan")),
+    "step": _set("samples[0].output[0].steps[0].content", "eins"),
+    "step label": _set("samples[0].output[0].steps[1].label", {"correctness": 1}),
+    "tool calls": _set("samples[0].output[0].answer.tool_calls", [{"id": "c", "function": {"name": "f"}}]),
+    "reasoning": _set("samples[0].output[0].answer.reasoning_content", "hm"),
+    "name": _set("samples[0].input[1].name", "Eve"),
+    "task category": _set("samples[0].task_category", "code"),
+    "source": _set("samples[0].source", "other"),
+}
+SETTINGS = {
+    "hooks.threshold": _set("hooks['threshold']", 0),
+    "template": _set("reward['template']", AskAnother),
+    "rubrics": _set("reward['rubrics']", ("be kind",)),
+    "language": _set("reward['language']", "zh"),
+    "scale": _set("reward['scale']", 2.0),
+    "llm.model": _set("llm['model']", "other"),
+    "llm.temperature": _set("llm['temperature']", 0.5),
+    "llm.extra_body": _set("llm['extra_body']", {"top_k": 3}),
+    "llm.endpoint": _set("llm['base_url']", "http://two"),
+    "llm.headers.x-deployment": _set("llm['default_headers']", {"x-deployment": "b"}),
+    "llm.query": _set("llm['default_query']", {"api-version": "2"}),
+    "repeat": _set("options['repeat']", 1),
+}
+UNRELATED: dict[str, Callable[[Case], None]] = {
+    "nothing": lambda case: None,
+    "deadline": _set("options['deadline']", 99.0),
+    "max_workers": _set("options['max_workers']", 3),
+    "the reward's own max_workers and deadline": _set("reward", {"max_workers": 2, "deadline": 5.0}),
+    "a credential": _set("llm['default_headers']['Authorization']", "Bearer 87654321"),
+    "patience": _set("llm['timeout']", 7.0),
+    "order": lambda case: case.samples.reverse(),
+    "the order of keys": _set("samples[0].metadata", {"none": None, "level": 3}),
+}
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> tuple[Path, list[list[float | None]]]:
+    """A finished run."""
+    folder = tmp_path / "run"
+    return folder, Case().run(folder)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_i1_another_sample_gets_another_score(first: tuple[Path, list[list[float | None]]], name: str) -> None:
+    folder, before = first
+    case = Case()
+    SAMPLE[name](case)
+    for scores in (case.run(folder), case.run(folder)):
+        assert scores[0] != before[0]
+        assert scores[1] == before[1]
+    assert CALLS == [], "the third run finds both"
+    assert Case().run(folder) == before and CALLS == []
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_i1_other_settings_are_refused_by_name(first: tuple[Path, list[list[float | None]]], name: str) -> None:
+    folder, before = first
+    case = Case()
+    SETTINGS[name](case)
+    with pytest.raises(ConfigError, match=rf"(?s){folder} holds a different run.*{name}[^\n]*→"):
+        case.run(folder)
+    assert CALLS == []
+    if not name.startswith(("llm.headers", "llm.query")):  # the key of a call is the model's to make
+        assert case.run(folder.with_name("another")) != before
+
+
+@pytest.mark.parametrize("name", UNRELATED)
+def test_i1_what_does_not_matter_calls_nothing(first: tuple[Path, list[list[float | None]]], name: str) -> None:
+    folder, before = first
+    case = Case()
+    UNRELATED[name](case)
+    scores = case.run(folder)
+    assert CALLS == []
+    assert sorted(scores, key=len) == sorted(before, key=len)
+
+
+@pytest.mark.parametrize("how", ["moved", "copied"])
+def test_i1_a_folder_elsewhere_is_the_same_run(first: tuple[Path, list[list[float | None]]], how: str) -> None:
+    folder, before = first
+    target = folder.with_name("elsewhere")
+    if how == "moved":
+        folder.rename(target)
+    else:
+        shutil.copytree(folder, target)
+    assert Case().run(target) == before
+    assert CALLS == []
+
+
+class Holds(Rule):
+    """A reward with a setting of any kind."""
+
+    model_config = {"arbitrary_types_allowed": True}
+
+    held: Any = None
+
+
+class Opaque:
+    """Nothing tells two of them apart."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "hooks", "metadata", "message"),
+    [
+        ({"held": lambda text: text}, {}, {}, "setting 'held' is a lambda"),
+        ({"held": {"deep": [Opaque()]}}, {}, {}, r"setting 'held'\.deep\[0\] is an object of .*Opaque"),
+        ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
+        ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
+        ({}, {}, {"made": Opaque()}, r"sample 's'\[2\]\.made is an object of .*Opaque"),
+    ],
+)
+def test_i1_what_cannot_be_told_apart_is_refused(
+    tmp_path: Path, settings: dict[str, Any], hooks: dict[str, Any], metadata: dict[str, Any], message: str
+) -> None:
+    reward, sample = Holds(**settings), make_sample("a b", metadata=metadata)
+    assert reward.evaluate_batch([sample], **hooks)[0].output[0].answer.reward.score == 2.0
+    with pytest.raises(ConfigError, match=message):
+        reward.evaluate_batch([sample], run_dir=str(tmp_path / "run"), **hooks)
+
+
+def test_i1_equal_samples_without_ids_are_all_scored_and_all_restored(tmp_path: Path) -> None:
+    """Three equal samples, and one that differs in its reference only."""
+    rows = [make_sample("4", unique_id="", reference=r) for r in ("4", "4", "5", "4")]
+    reward, folder = RewardRegistry.create("accuracy"), str(tmp_path / "run")
+    for _ in range(3):
+        done = reward.evaluate_batch(rows, run_dir=folder)
+        assert [sample.output[0].answer.reward.score for sample in done] == [1.0, 1.0, 0.0, 1.0]
+    lines = [orjson.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()]
+    assert len(lines) == 4
+    assert len({(line["key"], line.get("n", 0)) for line in lines}) == 4
+    counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
+    assert (counts["reused"], counts["equal"], counts["id_collisions"]) == (4, 2, 1)
+
+
+def test_i1_one_id_with_two_contents_converges(tmp_path: Path) -> None:
+    rows = [make_sample("4", unique_id="x", reference="4"), make_sample("5", unique_id="x", reference="4")]
+    reward, folder = RewardRegistry.create("accuracy"), tmp_path / "run"
+    for _ in range(3):
+        done = reward.evaluate_batch(rows, run_dir=str(folder))
+        assert [sample.output[0].answer.reward.score for sample in done] == [1.0, 0.0]
+    assert len((folder / "results.jsonl").read_bytes().splitlines()) == 2
+
+
+# -- rewards ----------------------------------------------------------------------------------------------------------------
+
+
+def test_i3_two_rewards_of_one_name_stand_beside_each_other() -> None:
+    strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
+    sample = make_sample("Yes", reference="yes")
+    for order in ((strict, loose), (loose, strict)):
+        found = order[1].evaluate(order[0].evaluate(sample))
+        for _ in range(2):  # again: each replaces its own
+            found = order[0].evaluate(order[1].evaluate(found))
+        reward = found.output[0].answer.reward
+        assert len(reward.details) == 2
+        assert (strict.score_of(reward), loose.score_of(reward)) == (0.0, 1.0)
+        assert {order[0].key_in(reward), order[1].key_in(reward)} == {
+            "accuracy",
+            f"accuracy#{order[1].settings_hash[:8]}",
+        }
+
+
+def test_i3_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:
+    strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
+    unscored = loose.evaluate(strict.evaluate(make_sample("Yes")))
+    names = [issue.name for issue in unscored.output[0].answer.reward.issues]
+    assert names == ["accuracy", f"accuracy#{loose.settings_hash[:8]}"]
+    begun = strict.evaluate(make_sample("Yes", reference="yes"))
+    for _ in range(2):
+        found = loose.evaluate_batch([begun], run_dir=str(tmp_path / "run"))[0].output[0].answer.reward
+        assert (strict.score_of(found), loose.score_of(found)) == (0.0, 1.0)
+
+
+def test_i3_speed_is_no_setting_and_a_changed_setting_is() -> None:
+    one = Rule(name="r")
+    assert one.settings_hash == Rule(name="r", max_workers=3, deadline=1.0).settings_hash
+    before = one.settings_hash
+    other = one.model_copy(update={"name": "other"})
+    assert other.settings_hash != before
+    one.name = "another"
+    assert one.settings_hash not in (before, other.settings_hash)
+
+
+# -- the code of a user's reward --------------------------------------------------------------------------------------------
+
+CELL = """
+LIMIT = {limit}
+
+def helper(text):
+    return {helper}
+
+class Mine(BasePointWiseReward):
+    facts = {facts}
+
+    def _evaluate(self, sample, **kwargs):
+        {body}
+        return scored(self.name, helper(sample.output[0].answer.text) + LIMIT + len(self.facts))
+"""
+WRITTEN: dict[str, Any] = {"limit": 1, "helper": "len(text)", "facts": {"a": 1}, "body": "pass"}
+
+
+def made(kept: bool = True, before: str = "", **changes: Any) -> BaseReward:
+    """A reward defined in a notebook cell; without `kept`, one whose source is nowhere."""
+    source = before + CELL.format(**{**WRITTEN, **changes})
+    cell = f"<cell {zlib.crc32(source.encode())}>" if kept else "<string>"
+    if kept:
+        linecache.cache[cell] = (len(source), None, source.splitlines(True), cell)
+    scope: dict[str, Any] = {
+        "__name__": "__main__", "BasePointWiseReward": BasePointWiseReward, "scored": scored,
+    }  # fmt: skip
+    exec(compile(source, cell, "exec"), scope)
+    reward: BaseReward = scope["Mine"]()
+    return reward
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["a notebook cell", "no source"])
+def test_i1_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool) -> None:
+    folder, sample = str(tmp_path / "run"), make_sample("abc")
+    made(kept).evaluate_batch([sample], run_dir=folder)
+    made(kept, before="# a comment more\n\n").evaluate_batch([sample], run_dir=folder)
+    changed: list[dict[str, Any]] = [{"facts": {"a": 1, "b": 2}}, {"body": "kwargs = {}"}]
+    if kept:
+        changed += [{"limit": 2}, {"helper": "len(text) + 1"}]
+    for change in changed:
+        with pytest.raises(ConfigError, match=r"reward\.code\.[\w.]+: "):
+            made(kept, **change).evaluate_batch([sample], run_dir=folder)
+
+
+def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:
+    def build(share: float) -> BaseReward:
+        class Local(BasePointWiseReward):
+            def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+                return scored(self.name, share)
+
+        return Local()
+
+    def build_other() -> BaseReward:
+        class Local(BasePointWiseReward):
+            def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+                return scored(self.name, 2.0)
+
+        return Local()
+
+    hashes = [build(0.5).settings_hash, build(0.5).settings_hash, build(0.7).settings_hash, build_other().settings_hash]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+
+
+def test_every_registered_reward_can_be_described() -> None:
+    for name in RewardRegistry.list():
+        if not name.startswith("bradley_terry"):  # reads a trained model
+            fields = RewardRegistry.get(name).model_fields
+            built = RewardRegistry.create(name, **({"llm": Echo()} if "llm" in fields else {}))
+            assert built.describe()["name"] == built.name
+
+
+def test_a_judge_in_another_process_has_the_same_hash() -> None:
+    import pickle
+
+    reward = PointJudge(llm=Echo(model="m"), name="j")
+    assert pickle.loads(pickle.dumps(reward)).settings_hash == reward.settings_hash
