@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.gallery.rm.instruction.language import candidate_languages, known_language
+from rm_gallery.core.text.language import candidate_languages, known_language
 
 ARTICLES = {
     "en": "All human beings are born free and equal in dignity and rights. They are endowed with reason and "

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rm_gallery.gallery.rm.math.verify import fast_verdict, verify_answer
+from rm_gallery.core.text.maths import fast_verdict, verify_answer
 
 
 def _number(rng: random.Random) -> str:
@@ -64,7 +64,7 @@ def test_leaves_to_math_verify(answer: str, gold: str) -> None:
 def test_needs_no_sympy() -> None:
     source = (
         "import sys\n"
-        "from rm_gallery.gallery.rm.math.verify import fast_verdict\n"
+        "from rm_gallery.core.text.maths import fast_verdict\n"
         "assert fast_verdict('A: 18', '#### 18').status == 'correct'\n"
         "assert 'sympy' not in sys.modules and 'math_verify' not in sys.modules\n"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from rm_gallery.core.engine.workers.pool import WorkerPool
-from rm_gallery.gallery.rm.math.verify import MathVerdict, fast_verdict, verify_answer
+from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from tests.support.shared_data import shared_file
 
 

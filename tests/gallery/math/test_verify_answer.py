@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.gallery.rm.math.verify import fast_verdict, verify_answer
+from rm_gallery.core.text.maths import fast_verdict, verify_answer
 
 _RIGHT = [
     ("18", "18", "the same integer"),

@@ -16,7 +16,7 @@ from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent.loops import looping
 from rm_gallery.gallery.rm.agent.tool_calls import tool_calls_of
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
-from rm_gallery.gallery.rm.tokens import words
+from rm_gallery.core.text.tokens import words
 
 _MIN_LOOP_WORDS = 20
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, Step
 from rm_gallery.gallery.rm.json_text import read_json
 from rm_gallery.gallery.rm.python_text import parse_python
-from rm_gallery.gallery.rm.text import after_thought, split_fences, tagged
+from rm_gallery.core.text.blocks import after_thought, split_fences, tagged
 
 _PYTHON_CALLS = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
 _MAX_PYTHON = 20_000

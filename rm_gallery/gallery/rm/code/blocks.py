@@ -9,7 +9,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.python_text import compile_problem, parse_python
 from rm_gallery.gallery.rm.rule import answer_text
-from rm_gallery.gallery.rm.text import split_fences
+from rm_gallery.core.text.blocks import split_fences
 
 _PYTHON = frozenset({"python", "py", "python3", "py3", "{python}", "{.python}"})
 

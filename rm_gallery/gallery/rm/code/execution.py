@@ -18,7 +18,7 @@ from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import DataError, RMGalleryError, SandboxUnavailable, Unscored
 from rm_gallery.gallery.rm.python_text import parse_python
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
 _BESIDE = ("prompt", "entry_point", "setup")

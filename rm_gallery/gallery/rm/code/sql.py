@@ -15,7 +15,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query
 from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
-from rm_gallery.gallery.rm.text import after_thought, split_fences
+from rm_gallery.core.text.blocks import after_thought, split_fences
 
 _DIALECTS = frozenset({"sql", "sqlite", "sqlite3"})
 _TOKEN = re.compile(

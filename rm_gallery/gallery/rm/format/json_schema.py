@@ -17,7 +17,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.json_text import read_json
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.gallery.rm.text import after_thought, split_fences
+from rm_gallery.core.text.blocks import after_thought, split_fences
 
 _MAX_PROBLEMS = 5
 

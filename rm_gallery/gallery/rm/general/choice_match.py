@@ -16,7 +16,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.final_phrase import announced
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
 

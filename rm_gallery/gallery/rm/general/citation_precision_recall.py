@@ -13,8 +13,8 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.citations import Sentence, cited_sentences
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
-from rm_gallery.gallery.rm.text import after_thought
-from rm_gallery.gallery.rm.tokens import words
+from rm_gallery.core.text.blocks import after_thought
+from rm_gallery.core.text.tokens import words
 
 _STOP = frozenset(
     "the of and to in is that it was for on are with as be at this have from or had by not but what all were when an a "

@@ -16,7 +16,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 
 @RewardRegistry.register("embedding_similarity")

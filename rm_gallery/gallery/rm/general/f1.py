@@ -12,7 +12,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
-from rm_gallery.gallery.rm.tokens import TokenizerName, tokenizer
+from rm_gallery.core.text.tokens import TokenizerName, tokenizer
 
 
 class Overlap(NamedTuple):

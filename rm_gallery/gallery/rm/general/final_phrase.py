@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rm_gallery.gallery.rm.general.boxed import last_boxed
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 _PHRASE = re.compile(
     r"####"

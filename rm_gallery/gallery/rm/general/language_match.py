@@ -13,9 +13,9 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.script import language_shares
-from rm_gallery.gallery.rm.instruction.language import UNKNOWN, known_language
+from rm_gallery.core.text.language import UNKNOWN, known_language
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.gallery.rm.text import after_thought, prose_of
+from rm_gallery.core.text.blocks import after_thought, prose_of
 
 _NOT_PROSE = re.compile(
     r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[.{1,2000}?\\\]|\\\(.{1,500}?\\\)|\\[A-Za-z]+", re.DOTALL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rm_gallery.gallery.rm.general.numbers import Number, find_numbers
+from rm_gallery.core.text.numbers import Number, find_numbers
 from rm_gallery.gallery.rm.general.units import Unit, unit_of
 
 

@@ -6,8 +6,8 @@ import unicodedata
 from functools import lru_cache
 from typing import NamedTuple
 
-from rm_gallery.gallery.rm.instruction.language import UNKNOWN, candidate_languages
-from rm_gallery.gallery.rm.tokens import words
+from rm_gallery.core.text.language import UNKNOWN, candidate_languages
+from rm_gallery.core.text.tokens import words
 
 __all__ = ["LanguageShares", "language_shares"]
 

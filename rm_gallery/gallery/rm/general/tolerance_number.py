@@ -14,7 +14,7 @@ from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.final_phrase import announced
 from rm_gallery.gallery.rm.general.quantities import Quantity, find_quantities
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 
 @RewardRegistry.register("tolerance_number_match")

@@ -13,7 +13,7 @@ from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.instruction.arguments import plain
 from rm_gallery.gallery.rm.instruction.table import follows
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 
 @RewardRegistry.register("ifeval")

@@ -14,11 +14,11 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.number_accuracy import matched
-from rm_gallery.gallery.rm.general.numbers import find_numbers
+from rm_gallery.core.text.numbers import find_numbers
 from rm_gallery.gallery.rm.length.measure import MeasuredReward
-from rm_gallery.gallery.rm.math.verify import fast_verdict, verify_answer
+from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.gallery.rm.rule import answer_text, known, one_score, references_of, shown
-from rm_gallery.gallery.rm.text import after_thought
+from rm_gallery.core.text.blocks import after_thought
 
 Correctness = Literal["exact", "number", "math", "label"]
 _WORDS = {

@@ -11,7 +11,7 @@ from rm_gallery.core.data.schema import Step
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward
 from rm_gallery.gallery.rm.token_setting import TokenizerSetting, tokens_of
-from rm_gallery.gallery.rm.tokens import words
+from rm_gallery.core.text.tokens import words
 
 LengthUnit = Literal["chars", "words", "tokens"]
 

@@ -12,7 +12,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal_phrases import REFUSALS
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, shown
-from rm_gallery.gallery.rm.text import after_thought, prose_of
+from rm_gallery.core.text.blocks import after_thought, prose_of
 
 _WINDOW = 400
 

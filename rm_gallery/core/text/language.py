@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from rm_gallery.gallery.rm.instruction.function_words import FUNCTION_WORDS, MARKS
+from rm_gallery.core.text.function_words import FUNCTION_WORDS, MARKS
 
 UNKNOWN = "und"
 """ISO 639's code for a language that could not be told."""

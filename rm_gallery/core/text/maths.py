@@ -12,18 +12,23 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.gallery.rm.math.final_answer import FinalAnswer, find_answer, find_reference
+from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
+from rm_gallery.core.text.letters import choice_letter
 
 WORKER_PRELOAD = ("math_verify",)
 """Imported by a worker process before the first deadline runs."""
 
 Status = Literal["correct", "wrong", "no_gold", "no_answer"]
 
+_LETTER = re.compile(r"\(?[A-J]\)?")
 _INTEGER = re.compile(r"-?\d+")
 _DECIMAL = re.compile(r"-?\d+\.\d{1,100}")
 _FRACTION = re.compile(r"-?\d{1,6}/\d{1,6}")
+_PLAIN_LOG = re.compile(r"\\log(?![A-Za-z]|\s*_)")
 _EXACT_DIGITS = 15
 _DECIMALS = 6
+_SMALL = Decimal("1e-4")
+"""Below this numbers are compared relative to the reference, to this share of it."""
 
 
 class MathVerdict(NamedTuple):
@@ -41,14 +46,17 @@ class MathVerdict(NamedTuple):
 def verify_answer(answer: str, gold: str) -> MathVerdict:
     """Compare the final answer of a solution with that of a reference; may run for ever or need much memory.
 
-    Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50.
+    Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50. Numbers below
+    1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads it.
     """
-    found, reference = find_answer(answer), find_reference(gold)
+    found, reference = _both(answer, gold)
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
     if found is None:
         return MathVerdict("no_answer", "", reference.text)
+    if (label := _compared_as_written(found, reference, answer)) is not None:
+        return label
     parsed = _parse(found)
     # "The answer is obvious" announces no value, unless the reference is a word too.
     announced = bool(parsed.values) and (found.shape != "words" or reference.shape == "words")
@@ -56,7 +64,8 @@ def verify_answer(answer: str, gold: str) -> MathVerdict:
         parsed = _parse(FinalAnswer(found.fallback, "text", ""))
     if not parsed.values:
         return MathVerdict("no_answer", parsed.text, reference.text)
-    return MathVerdict("correct" if _equal(gold_values, parsed.values) else "wrong", parsed.text, reference.text)
+    equal = _equal(gold_values, parsed.values) or _equal_otherwise(reference, gold_values, found, parsed.values)
+    return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
 
 def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
@@ -65,13 +74,33 @@ def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
     None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without an answer or
     reference; needs no heavy import.
     """
-    found, reference = find_answer(answer), find_reference(gold)
+    found, reference = _both(answer, gold)
     if reference is None:
         return MathVerdict("no_gold", found.text if found else "", "")
     if found is None:
         return MathVerdict("no_answer", "", reference.text) if reference.shape == "number" else None
     equal = _equal_plainly(reference, found)
     return None if equal is None else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
+
+
+def _both(answer: str, gold: str) -> tuple[FinalAnswer | None, FinalAnswer | None]:
+    reference = _reference(gold)
+    return find_answer(answer, factorial=reference is not None and "!" in reference.text), reference
+
+
+_reference = functools.lru_cache(maxsize=1024)(find_reference)
+
+
+def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str) -> MathVerdict | None:
+    """The verdict where mathematics has none to give: dates, times of day, letters of choices."""
+    if reference.shape == found.shape == "label":
+        texts = [re.sub(r"[\s.]", "", value.text.lower()) for value in (found, reference)]
+        bare = [text.rstrip("apm") for text in texts]
+        same = texts[0] == texts[1] or (bare[0] == bare[1] and bare != texts and (bare[0] == texts[0] or bare[1] == texts[1]))
+        return MathVerdict("correct" if same else "wrong", found.text, reference.text)
+    if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
+        return MathVerdict("correct" if letter in reference.text else "wrong", letter, reference.text)
+    return None
 
 
 def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
@@ -95,8 +124,11 @@ def _equal_decimals(gold: str, answer: str) -> bool | None:
     """Compare as Math-Verify does, rounded to six decimals in binary floats of 15 digits; None where that rounds."""
     if max(len(gold.partition(".")[0]), len(answer.partition(".")[0])) > _EXACT_DIGITS - _DECIMALS:
         return None
-    difference = abs(Decimal(gold) - Decimal(answer))
+    wanted, given = Decimal(gold), Decimal(answer)
+    difference = abs(wanted - given)
     if difference > Decimal(2).scaleb(-_DECIMALS):
+        return False
+    if max(abs(wanted), abs(given)) < _SMALL and difference > abs(wanted) * _SMALL:
         return False
     exact = max(len(gold.partition(".")[2]), len(answer.partition(".")[2])) <= _DECIMALS
     return difference == 0 if exact else None
@@ -135,4 +167,47 @@ def _parse(answer: FinalAnswer) -> _Parsed:
 
 
 def _equal(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
-    return bool(_math_verify().verify(list(gold), list(answer), timeout_seconds=None))
+    equal = bool(_math_verify().verify(list(gold), list(answer), timeout_seconds=None))
+    return equal and _small_parts_agree(gold[0], answer[0])
+
+
+def _small_parts_agree(gold: Any, answer: Any) -> bool:
+    """Whether the numbers below 1e-4 in two values, which six decimals do not tell apart, agree relatively."""
+    wanted, given = _numbers_in(gold), _numbers_in(answer)
+    small = float(_SMALL)
+    if len(wanted) != len(given) or not any(abs(value) < small for value in wanted + given):
+        return True
+    return all(any(_near(a, b) for b in given) for a in wanted) and all(any(_near(a, b) for a in wanted) for b in given)
+
+
+def _near(wanted: float, given: float) -> bool:
+    small = float(_SMALL)
+    return abs(wanted - given) <= (abs(wanted) * small if max(abs(wanted), abs(given)) < small else small)
+
+
+def _numbers_in(value: Any) -> list[float]:
+    """The real numbers a value is, or holds as a set or a tuple."""
+    if getattr(value, "is_number", False):
+        try:
+            return [float(value)]
+        except (TypeError, OverflowError, ValueError):
+            return []
+    held = value.args if type(value).__name__ in ("FiniteSet", "Tuple") else ()
+    return [number for part in held for number in _numbers_in(part)]
+
+
+def _equal_otherwise(
+    reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]
+) -> bool:
+    """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
+    kinds = {type(value).__name__ for value in gold}
+    if kinds & {"Interval", "Union"} and (
+        getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"
+    ):
+        return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
+    texts = (reference.text, found.text)
+    if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
+        natural = [value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)]
+        values = [_parse(value).values for value in natural]
+        return bool(values[0]) and bool(values[1]) and _equal(values[0], values[1])
+    return False

@@ -1,0 +1,363 @@
+r"""Where a text states its final answer: tags, JSON, boxes, marks, and phrases in eight languages that announce one.
+
+Every reader of answers (letters, mathematics, choices, quantities) takes its statements from here, best first, and reads
+the first one that holds what it looks for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from rm_gallery.core.text.reasoning import split_reasoning
+
+__all__ = ["Reading", "Statement", "final_text", "last_boxed", "last_boxes", "read_statements"]
+
+Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
+LIMIT = 50_000
+"""Characters from the end of a text in which announcements are looked for."""
+WINDOW = 2000
+"""Characters of one statement."""
+_BEFORE = 160
+
+
+class Statement(NamedTuple):
+    """What a text says its answer is: from the value on, at most to the end of the line; boxes hold all of it."""
+
+    text: str
+    kind: Kind
+    start: int = 0
+    """Where it stands in `Reading.text`."""
+
+
+class Reading(NamedTuple):
+    """A text after its reasoning, the statements in it, best first, and what is left without denied ones."""
+
+    text: str
+    statements: list[Statement]
+    rest: str
+    kind: Literal["tag", "json", "box", ""] = ""
+    """How the answer is marked beyond doubt, so that nothing but the statements counts; empty when it is not."""
+
+
+_OPEN_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+_NOT_THE_BOX = re.compile(r"\b(?:not|rather\s+than|instead\s+of)\s+\$?\Z|不是\s?\$?\Z")
+_SIGNS = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_BRACES = re.compile(r"[{}]")
+_TAG = re.compile(r"<\s?(/?)\s?(?:final[_ -]?)?answer\s?>", re.IGNORECASE)
+_KEY = re.compile(
+    r"[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*", re.IGNORECASE
+)
+_BARE_VALUE = re.compile(r"'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"|([^,}\n]{1,400})")
+_HASHES = re.compile(r"####[ \t]*(.*)")
+_HEADING = re.compile(r"[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$", re.IGNORECASE)
+_NUMERIC = re.compile(r"[\s$-]*\d[\d.,/%$]*\s*$")
+_TRAILER = 300
+_A_LINE = re.compile(r"^[ \t]*(?:\*\*)?A(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*(\S.*)$", re.MULTILINE)
+_OPTION_LINE = re.compile(r"^[ \t]*[B-E][ \t]*[:.)]", re.MULTILINE)
+
+_EUROPEAN = re.compile(
+    r"\b(?:answers?|ans|antwort|loesung|lösung|ergebnis|r[ée]ponse|résultat|respuesta|soluci[óo]n|resultado|risposta"
+    r"|resposta|ответ(?:ом|а)?|solutions(?=\s+are\b))\b"
+    r"(?:(?!\.\s)[^:=?!\n→⇒]){0,60}?"
+    r"(?:\b(?:is|are|was|being|equals|would\s+be|will\s+be|should\s+be|must\s+be|can(?:not)?\s+be|could\s+be|might\s+be"
+    r"|may\s+be|(?:appears?|seems?)\s+to\s+be|ist|sind|lautet|beträgt|wäre|est|sont|vaut|serait|es|son|sería|è|é|равен|равна|равно|является"
+    r"|составляет|будет|это)\b|n['’]est\b|\bis(?=n['’]t\b)|[:=→⇒]|[-=]>)"
+    r"|\b(?:answers?|antwort|r[ée]ponse|respuesta|ответ)(?:\*\*|__)?\s*(?:[:=→⇒]|[-=]>|[-–—](?=\s))"
+    r"|\bans\.\s|\bответ(?=\s+\d)|\b(?:right|correct)\s+(?:one|value|number|result|solution)\s+(?:is|was)\b"
+    r"|^[^\w\n]{0,8}(?:the\s+)?(?:final\s+|correct\s+)?answer[^\w\n]{0,4}$(?=\n)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_EASTERN = re.compile(
+    r"(?:答案|正确选项|结果)(?:[^。！？\n:：是为]{0,12}?)(?:应该|应当|应)?(?:不?是|不?为|等于|选择?|[:：=])"
+    r"|答\s*(?:应该|应当|应)?\s*(?:是|为|[:：])|(?:答え?|正解|解答|回答)\s*(?:は|[:：=])"
+    r"|(?:정답|답안?)\s*(?:은|는|[:：=])|(?:정답|답)이\s|故选|应选|(?<![不可])选(?=\s*[:：]?\s*[(\[]?[A-J](?![A-Za-z]))"
+)
+_DENIES = re.compile(
+    r"\s*(?:n['’]t\b|not\b|never\b|neither\b|nicht\b|kein|pas\b|no\b(?!\s*[.:])|не\b|不是|不为|并不是|并非|不选)",
+    re.IGNORECASE,
+)
+_DENIED_CUE = re.compile(r"n['’]est\b|\b(?:no|не)\s+(?:es|son|равен|является)|cannot\s+be|不[是为]", re.IGNORECASE)
+_DENIED_AFTER = re.compile(
+    r"^[^.!?。！？\n]{0,40}?(?:ではな|じゃな|이 아니|가 아니|아닙니다|아니고)"
+    r"|^\s*[^\s.!?\n]{1,20}\s+(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|false|not\b|mistaken)|^[^。？！\n]{0,12}吗",
+    re.IGNORECASE,
+)
+_BUT = re.compile(
+    r"(?:\b(?:but(?:\s+rather)?|rather|sondern|mais|sino|а|however)\b|而是|应该?是|;|；|ではなく|じゃなく|아니라|아니고)"
+    r"[,，:\s]*(?:it\s+is|it['’]s|is|是|为|plutôt|c'est|es)?\s*",
+    re.IGNORECASE,
+)
+_WRONG = re.compile(
+    r"\b(?:wrong|incorrect|worst|false|other|another|alternative|tempting|mistaken|naive|intermediate|partial|preliminary"
+    r"|previous|earlier|initial|original|first|old|student['’]?s?|distractor|bad|unlikely|impossible|falsche?n?|fausse|mauvaise"
+    r"|incorrecta|неправильн\w+|неверн\w+)\s+(?:\w+\s+)?(?:answers?|options?|choices?|solutions?|ones?|statements?|guess|antwort|r[ée]ponse|"
+    r"respuesta|ответ)\b|错误(?:的)?答案|错误选项|干扰|\banswers?\s+(?:to|for|of)\s+(?:the\s+)?(?:first|second|part|step|sub)",
+    re.IGNORECASE,
+)
+_NOT_MEANT = re.compile(
+    r"\b(?:tempted|suppose|supposing|pretend|what\s+if|let['’]?s\s+(?:say|assume|suppose)|assume\s+(?:that\s+)?the\s+answer"
+    r"|(?:one|some|many|you|people|someone|students?|others?)\s+(?:\w+\s+)?(?:might|may|could|would|think|say|often|argue|guess)"
+    r"|thought|used\s+to|not\s+(?:true|correct|the\s+case)\s+that|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
+    r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|容易误",
+    re.IGNORECASE,
+)
+_IF = re.compile(r"\b(?:if|were|had|unless|otherwise|without|wenn|si|если)\b|如果|若|要是", re.IGNORECASE)
+_WOULD = re.compile(r"\b(?:would|could|might|may|wäre|serait|sería)\b", re.IGNORECASE)
+_DOUBT = re.compile(r"\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能", re.IGNORECASE)
+_CLAUSE = re.compile(r"[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
+_FILLER = re.compile(
+    r"(?:[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
+    r"|simply|just|clearly|therefore|thus|then|also|indeed|obviously|definitely|(?:most\s+)?(?:probably|likely)|certainly"
+    r"|actually|precisely|equal\s+to|given\s+by|going\s+to\s+be|the\s+(?:following|number|value|letter|option|choice|one)|as\s+follows"
+    r"|correct|hence|now|still|clearly|is|be|a\s+total\s+of|etwa|ungefähr|circa|ca\.|environ|aproximadamente|unos|de"
+    r"|примерно|около|constituye|exactement|genau)\b(?!-)|大约|大概|约为?|就是?|应该是|是|为|等于|およそ|約|대략|약\s)",
+    re.IGNORECASE,
+)
+_CORRECTION = re.compile(
+    r"\b(?P<weak>wait|hmm+|hold on)\b|\b(?:actually|correction|scratch that|oops|my mistake|on second thought|i (?:meant?|made an?"
+    r"|misread|miscalculated)|let me (?:correct|fix|redo)|no(?=[,:;.!—-])|sorry)\b|不对|更正|纠正|错了|等等|等一下",
+    re.IGNORECASE,
+)
+_CORRECTED = re.compile(
+    r"(?:[\s,.:;!?—–*…-]+|\b(?:wait|no|actually|hmm+|sorry|oops|that['’]?s|that is|this is|it['’]?s|it is|is|was|were|wrong|not right|incorrect"
+    r"|a|an|the|error|mistake|correct|right|answer|value|result|one|should|must|be|i|mean|meant|made|make|that|it|so|there|instead|rather)\b"
+    r"|不对|应该?|是|为|更正|错了|等等|，|。|：)+",
+    re.IGNORECASE,
+)
+_VALUE = re.compile(r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![\w'’])")
+_ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
+
+
+def final_text(text: str) -> str:
+    """What a text says after its reasoning, Windows line ends made plain; empty when its reasoning never ends."""
+    return split_reasoning(text).final.replace("\r\n", "\n").strip()
+
+
+def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: bool = True) -> Reading:
+    r"""The statements of a text (after its reasoning), best first.
+
+    The first of these there is decides, and nothing else is then listed: the last `<answer>` tag; a JSON value under
+    "answer"; the last group of `\boxed{}`; the last `#### x` or `A: x` line. Else every announcement ("the answer is x",
+    答案是, Antwort, réponse, respuesta, ответ, 答え, 정답) and whatever `extra` finds, the last one first; what is denied ("is not
+    x", "a wrong answer is x"), supposed or asked is left out and blanked in `rest`; a correction ("wait, no: y") comes first.
+    """
+    marked = _marked(text, extra, boxes)
+    if marked is not None:
+        return marked
+    line = _hashes(text) or _last_a_line(text)
+    return _announced(text, extra) if line is None else Reading(text, [line], text)
+
+
+def _hashes(text: str) -> Statement | None:
+    """The last line behind ####, unless it is a heading of Markdown with text below it."""
+    last = None
+    for line in _HASHES.finditer(text):
+        last = line
+    if last is None or (len(text) - last.end() > _TRAILER and not _NUMERIC.match(last[1])) or _HEADING.match(last[1]):
+        return None
+    return Statement(last[1], "hashes", last.start(1))
+
+
+def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | None:
+    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = ((_tagged, "tag"), (_json_value, "json"))
+    for find, kind in kinds:
+        inside = find(text)
+        if inside is not None:
+            reading = _marked(inside, extra, boxes) or _announced(inside, extra)
+            whole = [Statement(inside, kind)] if len(inside) <= WINDOW else []
+            return Reading(inside, [*reading.statements, *whole], reading.rest, kind)
+    found = last_boxes(text) if boxes else None
+    return None if found is None else Reading(text, [Statement(", ".join(found), "box")], ", ".join(found), "box")
+
+
+def _tagged(text: str) -> str | None:
+    """Content of the last answer tag; one that is never closed runs to the end."""
+    if "<" not in text:
+        return None
+    last, opened = None, None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            last, opened = (opened, tag.start()), None
+    if opened is not None and last is None:
+        last = (opened, len(text))
+    return text[last[0] : last[1]].strip() if last else None
+
+
+def _json_value(text: str) -> str | None:
+    """The value under the last key "answer" of a JSON object, also of one in a fence or in prose."""
+    if ":" not in text or "{" not in text:
+        return None
+    last = None
+    for key in _KEY.finditer(text):
+        if last is None or not last[1] or key[1]:
+            last = key
+    if last is None or "{" not in text[: last.start()]:
+        return None
+    end = last.end()
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text[end : end + WINDOW])
+    except (ValueError, RecursionError):
+        bare = _BARE_VALUE.match(text, end)
+        return next(part for part in (*bare.groups(), "") if part is not None).strip() if bare else None
+    values = value if isinstance(value, list) else [value]
+    if value is None or any(isinstance(part, dict | list) for part in values):
+        return None
+    found = ", ".join(part if isinstance(part, str) else json.dumps(part) for part in values)
+    return found.replace("\f", "\\f").replace("\b", "\\b").strip()  # \frac and \boxed, written with one backslash
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces (of nested ones the outer); None for none."""
+    if "box" not in text:
+        return None
+    last = None
+    starts: list[int] = []
+    for sign in _SIGNS.finditer(text):
+        written = sign.group()
+        if written.endswith("{") and written != r"\{":
+            starts.append(sign.end() if len(written) > 1 else -1)
+        elif written == "}" and starts and (start := starts.pop()) >= 0:
+            last = text[start : sign.start()]
+    return last
+
+
+def last_boxes(text: str) -> list[str] | None:
+    """Contents of the last box and of those directly before it, None without a box; a last one left open counts."""
+    found: list[tuple[int, int, str]] = []
+    limit = len(text)
+    while len(found) < 8 and (start := max(text.rfind(r"\boxed", 0, limit), text.rfind(r"\fbox", 0, limit))) >= 0:
+        if _NOT_THE_BOX.search(text, max(0, start - 24), start):
+            limit = start
+            continue
+        end, content = _box_content(text, start)
+        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; boxes further apart are an earlier result.
+        if found and not _belongs_together(text[end : found[-1][0]]):
+            break
+        found.append((start, end, content))
+        limit = start
+    contents = list(dict.fromkeys(content.strip() for _, _, content in reversed(found)))
+    return contents if found else None
+
+
+def _box_content(text: str, start: int) -> tuple[int, str]:
+    opening = _OPEN_BOX.match(text, start)
+    if opening is None:  # \boxedsomething
+        return start, ""
+    begin = opening.end()
+    if text[begin : begin + 1] != "{":
+        token = text[begin : begin + WINDOW].split(maxsplit=1)[:1]
+        return begin, token[0].rstrip("$.") if token else ""
+    depth = 0
+    for brace in _BRACES.finditer(text, begin):
+        depth += 1 if brace.group() == "{" else -1
+        if depth == 0:
+            return brace.end(), text[begin + 1 : brace.start()]
+    return len(text), text[begin + 1 :]
+
+
+def _belongs_together(between: str) -> bool:
+    return "\n\n" not in between and (
+        len(between) < 10 or (len(between) < 70 and re.search(r"\b(?:and|or)\b|,|;", between) is not None)
+    )
+
+
+def _last_a_line(text: str) -> Statement | None:
+    last = None
+    for line in _A_LINE.finditer(text):
+        last = line
+    # Options of a multiple choice question look alike.
+    if last is None or _OPTION_LINE.search(text, last.end()):
+        return None
+    return Statement(last[1], "line", last.start(1))
+
+
+def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
+    offset = max(0, len(text) - LIMIT)
+    patterns = [_EUROPEAN] if text.isascii() else [_EUROPEAN, _EASTERN]
+    cues = sorted(
+        ((match.start(), match.end()) for p in [*patterns, *([extra] if extra else [])] for match in p.finditer(text, offset)),
+        key=lambda span: (span[1], -span[0]),
+    )
+    sure: list[Statement] = []
+    doubtful: list[Statement] = []
+    rest: list[str] = []
+    position = 0
+    for start, end in cues:
+        value, verdict = _judge(text, start, end)
+        if verdict == "denied":
+            stop = _SENTENCE.search(text, value)
+            rest.append(text[position : max(position, start)])
+            position = max(position, stop.start() if stop else len(text))
+            value = _after_but(text, value, position)
+            if value < 0:
+                continue
+            rest.append(text[value:position])
+            verdict = "sure"
+        statement = _statement(text, value)
+        if statement.text:
+            (sure if verdict == "sure" else doubtful).append(statement)
+    rest.append(text[position:])
+    best = sure[::-1] + doubtful[::-1]
+    if best and (corrected := _corrected(text, best[0])) is not None:
+        best.insert(0, corrected)
+    return Reading(text, best, "".join(rest))
+
+
+def _judge(text: str, start: int, end: int) -> tuple[int, Literal["sure", "doubtful", "denied"]]:
+    """Where the value of an announcement begins, and whether the sentence means it."""
+    lead = text[max(0, start - _BEFORE) : start]
+    cut = 0
+    for stop in _CLAUSE.finditer(lead):
+        cut = stop.end()
+    before, cue = lead[cut:], text[start:end]
+    following = text[end : end + 60]
+    if _DENIES.match(following) or _DENIED_CUE.search(cue) or _DENIED_AFTER.search(following):
+        return end, "denied"
+    context = before + cue
+    # only what stands close before the noun makes it another answer
+    if _WRONG.search(context[-100:]) or _NOT_MEANT.search(context):
+        return end, "denied"
+    stop = _SENTENCE.search(text, end, end + _BEFORE)
+    sentence_end = text[end : stop.start()] if stop else following
+    if _WOULD.search(cue) and _IF.search(before + " " + sentence_end):
+        return end, "denied"
+    asked = stop is not None and stop.group() in "?？"
+    return end, "doubtful" if asked or _DOUBT.search(context) else "sure"
+
+
+def _after_but(text: str, start: int, end: int) -> int:
+    but = _BUT.search(text, start, min(end, start + _BEFORE))
+    return but.end() if but and _VALUE.match(text, skip_fillers(text, but.end())) else -1
+
+
+def skip_fillers(text: str, position: int) -> int:
+    """The place after words and signs that only lead up to a value: "about", "clearly", "=", "**"."""
+    while (filler := _FILLER.match(text, position)) is not None:
+        position = filler.end()
+    return position
+
+
+def _statement(text: str, position: int, kind: Kind = "phrase") -> Statement:
+    begin = skip_fillers(text, position)
+    return Statement(text[begin : begin + WINDOW + 1].split("\n", 1)[0].strip(), kind, begin)
+
+
+def _corrected(text: str, statement: Statement) -> Statement | None:
+    """What a text says after it takes its statement back; None when it does not, or gives no value."""
+    found = None
+    for mark in _CORRECTION.finditer(text, statement.start, statement.start + WINDOW):
+        if mark.start() == statement.start:
+            continue
+        begin = _CORRECTED.match(text, mark.end())
+        place = skip_fillers(text, begin.end() if begin else mark.end())
+        value = _VALUE.match(text, place)
+        if value is None or (mark["weak"] and not _ENDS.match(text, value.end())):
+            continue
+        found = _statement(text, place, "correction")
+    return found

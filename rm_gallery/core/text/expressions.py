@@ -1,0 +1,327 @@
+"""Finding the final answer in a solution text and writing it the way a parser of mathematics can read."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from rm_gallery.core.text.answer import WINDOW, final_text, read_statements
+
+Shape = Literal["number", "latex", "words", "mixed", "text", "label"]
+"""number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words around a number;
+text: prose or several expressions, where the last one counts; label: a date or a time of day."""
+
+
+class FinalAnswer(NamedTuple):
+    """What a solution gives as its answer."""
+
+    text: str
+    shape: Shape
+    fallback: str
+    """Text to search when `text` holds nothing to compare; empty where the answer was marked beyond doubt."""
+
+
+_LIMIT = 50_000
+_SHORT = 200
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+_PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
+    0x3000: " ",
+    0x3002: ". ",
+    0x3001: ", ",
+    0x2212: "-",
+    0xA0: " ",
+    0x2009: " ",
+    0x202F: " ",
+    **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
+}
+_SYMBOLS = str.maketrans(
+    {
+        **{"π": r"\pi ", "∞": r"\infty ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "±": r"\pm "},
+        **{"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset "},
+    }
+)
+_FRACTIONS = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+_WORDS += "eighteen nineteen"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
+    f"{ten}{joint}{unit}" if unit else ten: 10 * tens + value
+    for tens, ten in enumerate(_TENS, 2)
+    for value, unit in enumerate(["", *_WORDS.split()[1:10]])
+    for joint in ("-", " ")
+}
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8}
+
+_NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?"
+_PLAIN = re.compile(rf"-?{_NUMBER}|-?\d+/\d+")
+_NUMBERS = re.compile(r"\d+(?:[.,/]\d+)*")
+_COMMA_LANGUAGE = re.compile(
+    r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b", re.IGNORECASE
+)
+_DECIMAL_COMMA = re.compile(r"(-?(?:\d+|\d{1,3}(?:[. ]\d{3})+)),(\d{1,2}|\d{4,})(?![\d,])")
+_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z\"'" + _CJK + r"])")
+_LABEL = re.compile(r"\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?", re.IGNORECASE)
+_BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
+_ENVIRONMENT = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|\\\((.+?)\\\)", re.DOTALL)
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
+_NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
+_WORD = re.compile(rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[A-Za-zÀ-ÿа-яА-Я]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{_CJK}]")
+_UNIT = re.compile(
+    rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
+    r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
+)
+_LATEX_UNIT = re.compile(
+    r"(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
+    r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$",
+    re.IGNORECASE,
+)
+_LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-яА-Я(]|\s*[{_CJK}])")
+_SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
+_RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
+
+_AFTERTHOUGHT = re.compile(
+    r"(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
+    r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
+    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|\d+\s*[*×x+/=-]\s*\d)"
+    r"|\s[-–—]\s(?=[A-Za-z]{2,})",
+    re.IGNORECASE,
+)
+_NOT_THIS = re.compile(
+    r"(?:,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
+    r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)", re.IGNORECASE | re.MULTILINE)
+_NO_VALUE = re.compile(r"(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b", re.IGNORECASE)
+_LEAD_IN = re.compile(r"(?:(?:so|thus|therefore|hence|then|and|finally|ergo)\b,?|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*", re.I)
+_SAYS = re.compile(
+    r".*\b(?:is|are|was|were|be|equals|becomes)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)", re.IGNORECASE
+)
+_VALUE = rf"[-±]?\$?(?:{_NUMBER}|\d+/\d+)%?"
+_SEVERAL = re.compile(
+    rf"(?:either\s+|both\s+)?({_VALUE}(?:\s*,\s*{_VALUE})*)\s*,?\s*(?:and|or|und|oder|et|ou|y|o|и|или|和|或|と|または|과|또는)\s*({_VALUE})"
+    r"(?![\w/^*]|\s*[-+*/=])(?:\s+[A-Za-z]|$|[.,;])",
+    re.IGNORECASE,
+)
+
+
+def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
+    r"""The final answer of a solution, None when the text gives none.
+
+    The first of its statements (see `read_statements`) that holds a value, else the whole of a short line or the end of a
+    longer text. Of "18 eggs for 3 days", "18, not 7" and "18 because of the 3 days" it is 18. `18!` in prose is an
+    exclamation unless `factorial`; in a formula or a box it is a factorial.
+    """
+    found = _find(_readable(text), factorial)
+    return None if found is None else _leading_number(found)
+
+
+def find_reference(text: str) -> FinalAnswer | None:
+    """The value a reference gives, None when it gives no single one: prose, two numbers, an unmarked derivation."""
+    found = _find(_readable(text), True)
+    if found is None or found.shape == "text" or _is_prose(found):
+        return None
+    if found.shape == "mixed" and len(_NUMBERS.findall(found.text)) != 1:
+        return None
+    return _leading_number(found)
+
+
+def _find(text: str, factorial: bool) -> FinalAnswer | None:
+    if len(text) <= 40 and _PLAIN.fullmatch(text):
+        return FinalAnswer(text, "number", "")
+    comma = "," in text and _COMMA_LANGUAGE.search(text) is not None
+    reading = read_statements(text)
+    tail = _tail(reading.rest)
+    for statement in reading.statements:
+        if statement.kind in ("box", "hashes", "line"):
+            return _marked(statement.text, statement.kind == "box" or factorial)
+        if statement.kind in ("tag", "json"):
+            return _unmarked(statement.text, factorial or statement.kind == "json")
+        if _NO_VALUE.match(statement.text):
+            return None
+        segment = _cut(statement.text)
+        found = _marked(_DECIMAL_COMMA.sub(_with_point, segment) if comma else segment, factorial)
+        if found is not None and not _is_prose(found):
+            return found._replace(fallback=tail)
+    if not tail:
+        return None
+    if len(reading.rest) <= WINDOW:
+        return _unmarked(tail, factorial)
+    return FinalAnswer(_spaced(tail), "text", "")
+
+
+def _tail(text: str) -> str:
+    """The end of a text to look for a value in, cut between words: half of a number is another number."""
+    text = text.strip()
+    tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
+    tail = _STEP.sub(" ", tail)
+    kept = _NOT_THIS.sub(" ", tail)
+    return (kept if re.search(r"\d", kept) else tail).strip() if kept != tail else tail.strip()
+
+
+def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
+    """A text that is one formula or one short line is its own answer; of others the last expression counts."""
+    if "\n" not in tail or _ENVIRONMENT.fullmatch(tail) or tail.startswith(r"\begin{"):
+        line = tail.replace("\n", " ")
+        if len(line) <= _SHORT:
+            if _NO_VALUE.search(line) and not _ENVIRONMENT.search(line):
+                return None
+            lead = _LEAD_IN.match(line)
+            says = _SAYS.match(line)
+            line = _cut(line[says.end() if says else lead.end() if lead else 0 :])
+        found = _marked(line, factorial)
+        if found is None or _is_prose(found):
+            return None
+        if len(tail) <= _SHORT or found.shape in ("number", "latex"):
+            return found
+    return FinalAnswer(_spaced(tail), "text", "")
+
+
+def _cut(text: str) -> str:
+    """The part of a statement that is its value, without what is said about it afterwards."""
+    begin = 0
+    if environment := _ENVIRONMENT.match(text):
+        begin = environment.end()
+    end = _SENTENCE_END.search(text + " ", begin)
+    text = text[: end.start()] if end else text
+    for after in _AFTERTHOUGHT.finditer(text, begin):
+        if text[: after.start()].strip(" ,;("):
+            text = text[: after.start()]
+            break
+    several = _SEVERAL.match(text)
+    return f"{several[1]}, {several[2]}" if several else text
+
+
+def _is_prose(answer: FinalAnswer) -> bool:
+    return answer.shape == "words" and " " in answer.text
+
+
+def _leading_number(answer: FinalAnswer) -> FinalAnswer:
+    if answer.shape != "mixed" or _RESULT_FOLLOWS.search(answer.text):
+        return answer
+    leading = _LEADING_NUMBER.match(answer.text)
+    return answer if leading is None else answer._replace(text=leading.group(1), shape=_shape(leading.group(1)))
+
+
+def _readable(text: str) -> str:
+    text = final_text(text)[-_LIMIT:]
+    return text.translate(_PUNCTUATION).strip() if not text.isascii() else text
+
+
+def _marked(segment: str, factorial: bool) -> FinalAnswer | None:
+    if len(segment) > WINDOW:  # cut short it might equal something
+        return None
+    text = _tidy(segment, factorial)
+    if not text:
+        return None
+    shape = _shape(text)
+    return FinalAnswer(_spaced(text) if shape in ("mixed", "text") else text, shape, "")
+
+
+def _shape(text: str) -> Shape:
+    if _PLAIN.fullmatch(text):
+        return "number"
+    if _LABEL.fullmatch(text):
+        return "label"
+    if _ENVIRONMENT.search(text):
+        return "text"
+    if not _WORD.search(_TEXT_COMMAND.sub(" ", text)):
+        return "latex"
+    return "mixed" if re.search(r"\d", text) else "words"
+
+
+def _tidy(segment: str, factorial: bool) -> str:
+    text = _BOLD.sub("", segment).strip().strip("`\"'“”*_").rstrip(" .,;:?").strip()
+    if not factorial and text.endswith("!") and not _ENVIRONMENT.search(text):
+        text = text.rstrip("! .")
+    if _PLAIN.fullmatch(text):
+        return text
+    whole = _ENVIRONMENT.fullmatch(text)
+    if whole is not None:
+        text = next(group for group in whole.groups() if group is not None).strip().rstrip(" .,;")
+    elif text.count("$") == 1 or not _ENVIRONMENT.search(text):
+        text = text.replace(r"\$", "$")
+        text = re.sub(r"[$€£¥₹]\s*(?=-?[\d.])", "", text)
+    if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
+        text = words.group(1).strip()
+    if not text.isascii():
+        text = _plain_symbols(text)
+    return _plain_numbers(text.strip().removeprefix("=").strip())
+
+
+def _plain_symbols(text: str) -> str:
+    text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
+    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = re.sub(f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}" if f[1] else _FRACTIONS[f[2]], text)
+    text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
+    text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
+    return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
+
+
+def _plain_numbers(text: str) -> str:
+    """Write numbers without what only typesetting needs: separators, units, exponents, repeating digits, mixed fractions."""
+    if "\\" in text or "~" in text or "{" in text:
+        text = _plain_latex(text)
+    text = re.sub(r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda found: found[0].replace("_", ""), text)
+    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
+        text = text.replace(" ", "")
+    text = re.sub(r"^\+(?=[\d.])", "", text)
+    if (assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text)) is not None:
+        text = assigned[1]
+    text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
+    text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
+    text = re.sub(r"(?<![\w.\\])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,2})(?![\w^])", _without_exponent, text)
+    text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
+    text = re.sub(r"\^(-\d+)", r"^{\1}", text)
+    text = re.sub(r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b", "%", text, flags=re.IGNORECASE)
+    if r"\overline" in text:
+        text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
+    text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
+    if (scaled := _SCALED.match(text)) is not None:
+        power = _SCALES[(scaled[2] or scaled[3]).lower()]
+        text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
+    if text.isascii() and text.lower() in _NUMBER_WORDS:
+        text = str(_NUMBER_WORDS[text.lower()])
+    if (money := re.match(r"(\d+)\s+dollars?\s+and\s+(\d{1,2})\s+cents?\b", text)) is not None:
+        text = f"{money[1]}.{money[2]:0>2}"
+    unit = _UNIT.fullmatch(text)
+    return unit.group(1) if unit and not unit.group().rstrip(".").endswith(("am", "pm", "a.m", "p.m")) else text
+
+
+def _plain_latex(text: str) -> str:
+    text = text.replace(r"\$", "").replace("{,}", ",").replace("~", " ")
+    text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
+    text = re.sub(r"\\!", "", text)
+    text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text)
+    # a degree sign or a unit at the end
+    text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
+    text = _LATEX_UNIT.sub("", text)
+    return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
+
+
+def _with_point(match: re.Match[str]) -> str:
+    return f"{re.sub('[. ]', '', match[1])}.{match[2]}"
+
+
+def _without_exponent(match: re.Match[str]) -> str:
+    return format(Decimal(match.group()), "f")
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    whole, fixed, repeating = (group[:40] for group in match.groups())
+    denominator = (10 ** len(repeating) - 1) * 10 ** len(fixed)
+    numerator = int(whole + fixed + repeating) - int(whole + fixed or "0")
+    return rf"\frac{{{numerator}}}{{{denominator}}}"
+
+
+def _improper(match: re.Match[str]) -> str:
+    sign, whole, numerator, denominator = match.groups()
+    return f"{sign}{int(whole) * int(denominator) + int(numerator)}/{denominator}"
+
+
+def _spaced(text: str) -> str:
+    """Separate numbers from Chinese letters, which a search for numbers takes for parts of a word."""
+    return re.sub(rf"(?<=[{_CJK}])(?=[-\d$\\])", " ", text) if not text.isascii() else text

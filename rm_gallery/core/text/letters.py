@@ -1,0 +1,138 @@
+"""Reading the letter that an answer to a multiple-choice question picks."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rm_gallery.core.text.answer import final_text, read_statements
+
+__all__ = ["LETTERS", "choice_letter"]
+
+LETTERS = "ABCDEFGHIJ"
+_LIMIT = 50_000
+
+_MARKS = re.compile(r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~")
+_QUOTED = re.compile(r"[\"'“”‘’«»「」]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」]")
+_LETTER = r"[(\[{]?\s?(?P<{}>[A-Ja-j])(?![A-Za-z0-9'’_+#]|-\w)\s?[)\]}}]?"
+_HERE = re.compile(
+    r"(?:(?:the\s+|la\s+|el\s+|die\s+)?(?:correct\s+)?(?:option|choice|letter|answer|opción|вариант|statement)s?\b|la\b|die\b|选项|选择?)?\s*:?\s*"
+    r"(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(r"[A-Za-z0-9'’_+#]|-\w")
+_ENDS = re.compile(r"\s*(?:$|\n|[.,;:。)/]|(?:and|or|are)\b)")
+_A_WORD_FOLLOWS = re.compile(
+    r"[ \t]+(?!(?:because|since|as|is|and|or|for|due|not|but|which|by|rather|instead|here|fits?|best|matches)\b)[A-Za-z]"
+)
+_JOINS = re.compile(
+    r"(?:\s*(?:[.)][^.\n]{0,40})??[,;]?\s*\b(?:or|and(?!\s+not)|oder|ou|und|et|или)\b\s*(?:maybe|perhaps|possibly|also|even|else|both)?\s*"
+    r"|\s*[/,&、或和与]\s*(?:or\b|and\b)?\s*)(?:(?:option|choice|the)\s+){0,2}",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"\s*(?:[)\].,:]\s*)?(?:is|was|seems|would\s+be|can(?:no|')t\s+be|cannot\s+be|looks|isn['’]t)\s*(?:clearly\s+|also\s+|therefore\s+)?"
+    r"(?:wrong|incorrect|false|not\b|n['’]t|mistaken|tempting|eliminated|ruled|a\s+distractor|invalid|impossible|out\b)"
+    r"|\s*(?:isn['’]t|wasn['’]t|can(?:no|['’])t|cannot|fails)\b|\s*(?:是|为)?(?:错误?|不对|不正确)|\s*(?:不|错|吗|项错)",
+    re.IGNORECASE,
+)
+_THERE = r"(?=[(\[{\"'“]{0,2}\s?[A-J](?:[)\]}\"'”.,;:!?\s]|$|[^\x00-\x7f]))"
+_CHOICE = r"(?:choice|option|pick|letter|answer|selection|guess|statement|one)"
+_PICKS = re.compile(
+    # I'd go with, let's choose, select
+    r"(?:\b(?i:go(?:ing)?\s+(?:with|for)|(?:choose|pick|select)(?:ed)?|choosing|picking|selecting|opt(?:ing)?\s+for|i(?:['’]d|\s+would)\s+say|vote\s+for"
+    r"|bet\s+on|settle\s+(?:on|for)|lean(?:ing)?\s+towards?|chosen|selection"
+    # my choice is, the best option that … is
+    rf"|(?:my|the|final|best|right|correct|our)\s+(?:\w+\s+)?{_CHOICE}(?:\s+(?:that|which)\s[^.\n]{{0,40}}?)?\s*(?:(?:is|would\s+be|must\s+be|should\s+be)\b|:)"
+    # it's, must be, leaves us with, therefore
+    r"|(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|should\s+be|has\s+to\s+be|would\s+be))|must\s+be|has\s+to\s+be|leaves(?:\s+us\s+with)?|points\s+to"
+    r"|left\s+with|therefore|thus|hence|so|conclude|conclusion|verdict|final|is|ist|es|est)(?:\b|(?<=['’]s))"
+    r"\s*(?:,|:|with|that)?\s*(?i:\b(?:clearly|obviously|definitely|probably|(?:most\s+)?likely|indeed|just|simply)\s+)?"
+    rf"(?i:(?:the\s+|la\s+)?(?:correct\s+|right\s+|best\s+)?(?:{_CHOICE}\s+)?(?:is\s+)?)"
+    r"|(?:选择?|故选?|则选?|是|=>|⇒|→|∴)\s*[:：]?\s*)" + _THERE
+)
+_IS_RIGHT = re.compile(
+    r"(?<![A-Za-z0-9])[(\[\"']?([A-J])(?:[)\]\"']?\s*|[).:]\s[^.\n;]{1,60}?\s)\b(?:is|would\s+be|must\s+be|seems|looks|are)\s+(?:\w+\s+){0,2}?"
+    r"(?:correct|right|best|true|answer|only|it)\b(?!\s+(?:that|to\s+say|in\s+part))"
+    r"|(?<![A-Za-z0-9])[(\[]?([A-J])[)\]]?\s+(?:best\s+)?(?:matches|fits|works|holds|it\s+is)\b"
+    r"|(?<![A-Za-z0-9])[(\[]?([A-J])[)\]]?\s*[:–—-]\s*(?i:correct|right|true|yes)\b"
+    r"|([A-J])\s*(?:项|选项)?\s*(?:是|为)?(?:正确的?|对的)(?!吗|么)"
+)
+_REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
+_ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
+_BEFORE_WRONG = re.compile(r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|think|suppose)\b[^.\n]{0,20}$|[不非若]\S{0,3}$", re.I)
+_LINE = re.compile(r"^[ \t#>*-]*[(\[]?([A-J])(?:[)\]]|[.:、](?=\s|$)|(?=[ \t]*$))", re.MULTILINE)
+_LAST_LINE = re.compile(r"\n[ \t#>(\[{-]*([A-J])[ \t)\]}.]*\Z")
+_LAST = 60
+_LETTERED = re.compile(r"(?<![A-Za-z\\])[A-Ja-j](?![A-Za-z])")
+_LEAD = re.compile(
+    r"(?:(?:option|choice|letter)\b|选项)?[\s#>:(\[{\"']*([A-J])(?:[)\]}\"']*[.:]?\s*(?:\n|$)|[)\]]\.?\s|[.:、]\s|\s[-–—]\s"
+    r"|,?\s+(?:because|since|as|due)\b)(?!\s*(?:incorrect|wrong|false|no)\b)",
+    re.IGNORECASE,
+)
+_BRACKETED = re.compile(r"[(\[{]\s*([A-J])\s*[)\]}]")
+
+
+def choice_letter(text: str, letters: str = LETTERS) -> str | None:
+    """The letter a text picks, in upper case, by the rules of `MultipleChoiceLetterReward`; None for none or two."""
+    text = _REPEATED.sub(r"\1", _plain(final_text(text)))
+    reading = read_statements(text, _PICKS)
+    if reading.kind == "box" and not _LETTERED.search(reading.statements[0].text):
+        reading = read_statements(text, _PICKS, boxes=False)  # the box holds the value of the option
+    last = _LAST_LINE.search(text[-_LAST:]) if not reading.kind else None
+    if last is not None and last[1] in letters:
+        return last[1]
+    for statement in reading.statements:
+        found = _leading(statement.text, letters)
+        if found is not None:
+            return found or None
+    text = reading.rest[-_LIMIT:].strip()
+    whole = _HERE.fullmatch(text.rstrip(".,;:! 。"))
+    if whole is not None and whole["letter"].upper() in letters:
+        return str(whole["letter"].upper())
+    lines = {match[1] for match in _LINE.finditer(text)} & set(letters)
+    lead = _LEAD.match(text)
+    if lead is not None and lead[1].upper() in letters and lines <= {lead[1].upper()}:
+        return lead[1].upper()
+    right = [("".join(match.groups("")), match) for match in _IS_RIGHT.finditer(text)]
+    picks = set()
+    for letter, match in right:
+        before = text[max(0, match.start() - 40) : match.start()]
+        if letter in letters and not _BEFORE_WRONG.search(before):
+            picks |= {letter, *_ALSO.findall(before)}
+    if picks:
+        return picks.pop() if len(picks) == 1 else None
+    for picked in (lines, {match[1] for match in _BRACKETED.finditer(text)} & set(letters)):
+        if picked:
+            return picked.pop() if len(picked) == 1 else None
+    return None
+
+
+def _leading(phrase: str, letters: str) -> str | None:
+    """The letter a phrase starts with; "" when it names two, None when it starts with none or denies it."""
+    match = _HERE.match(phrase)
+    if match is None or match["letter"].upper() not in letters:
+        return None
+    letter, rest = match["letter"].upper(), phrase[match.end() :]
+    if not match["close"]:
+        if _GOES_ON.match(rest):
+            return None
+        if match["letter"].islower() and rest.strip(" .,;:!。"):
+            return None
+        if letter in "AI" and _A_WORD_FOLLOWS.match(rest):
+            return None  # an article or a pronoun
+    if _DENIED.match(rest):
+        return None
+    joined = _JOINS.match(rest)
+    other = _HERE.match(rest, joined.end()) if joined else None
+    if other is None or other["letter"] not in letters or _DENIED.match(rest, other.end()):
+        return letter
+    if not other["close"] and not _ENDS.match(rest, other.end()):
+        return letter
+    return letter if other["letter"] == letter else ""
+
+
+def _plain(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).replace("【", "(").replace("】", ")")
+    return _QUOTED.sub(r"\1", _MARKS.sub("", text)).strip()
