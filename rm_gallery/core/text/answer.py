@@ -13,14 +13,15 @@ from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.reasoning import split_reasoning
 
-__all__ = ["Reading", "Statement", "final_text", "last_boxed", "last_boxes", "read_statements"]
-
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
 LIMIT = 50_000
 """Characters from the end of a text in which announcements are looked for."""
 WINDOW = 2000
 """Characters of one statement."""
 _BEFORE = 160
+CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+"""Characters of Chinese, Japanese and Korean, for a set in a pattern."""
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|\\\((.+?)\\\)", re.DOTALL)
 
 
 class Statement(NamedTuple):
@@ -52,7 +53,9 @@ _KEY = re.compile(
 )
 _BARE_VALUE = re.compile(r"'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"|([^,}\n]{1,400})")
 _HASHES = re.compile(r"####[ \t]*(.*)")
-_HEADING = re.compile(r"[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$", re.IGNORECASE)
+_HEADING = re.compile(
+    r"[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$", re.IGNORECASE
+)
 _NUMERIC = re.compile(r"[\s$-]*\d[\d.,/%$]*\s*$")
 _TRAILER = 300
 _A_LINE = re.compile(r"^[ \t]*(?:\*\*)?A(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*(\S.*)$", re.MULTILINE)
@@ -107,7 +110,9 @@ _NOT_MEANT = re.compile(
 _IF = re.compile(r"\b(?:if|were|had|unless|otherwise|without|wenn|si|если)\b|如果|若|要是", re.IGNORECASE)
 _WOULD = re.compile(r"\b(?:would|could|might|may|wäre|serait|sería)\b", re.IGNORECASE)
 _DOUBT = re.compile(r"\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能", re.IGNORECASE)
-_CLAUSE = re.compile(r"[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?", re.IGNORECASE
+)
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
 _FILLER = re.compile(
     r"(?:[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
@@ -129,6 +134,14 @@ _CORRECTED = re.compile(
     re.IGNORECASE,
 )
 _VALUE = re.compile(r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![\w'’])")
+_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z\"'" + CJK + r"])")
+_AFTERTHOUGHT = re.compile(
+    r"(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
+    r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
+    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|\d+\s*[*×x+/=-]\s*\d)"
+    r"|\s[-–—]\s(?=[A-Za-z]{2,})",
+    re.IGNORECASE,
+)
 _ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
 
 
@@ -163,7 +176,10 @@ def _hashes(text: str) -> Statement | None:
 
 
 def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | None:
-    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = ((_tagged, "tag"), (_json_value, "json"))
+    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = (
+        (_tagged, "tag"),
+        (_json_value, "json"),
+    )
     for find, kind in kinds:
         inside = find(text)
         if inside is not None:
@@ -281,7 +297,11 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     offset = max(0, len(text) - LIMIT)
     patterns = [_EUROPEAN] if text.isascii() else [_EUROPEAN, _EASTERN]
     cues = sorted(
-        ((match.start(), match.end()) for p in [*patterns, *([extra] if extra else [])] for match in p.finditer(text, offset)),
+        (
+            (match.start(), match.end())
+            for p in [*patterns, *([extra] if extra else [])]
+            for match in p.finditer(text, offset)
+        ),
         key=lambda span: (span[1], -span[0]),
     )
     sure: list[Statement] = []
@@ -313,8 +333,8 @@ def _judge(text: str, start: int, end: int) -> tuple[int, Literal["sure", "doubt
     """Where the value of an announcement begins, and whether the sentence means it."""
     lead = text[max(0, start - _BEFORE) : start]
     cut = 0
-    for stop in _CLAUSE.finditer(lead):
-        cut = stop.end()
+    for clause in _CLAUSE.finditer(lead):
+        cut = clause.end()
     before, cue = lead[cut:], text[start:end]
     following = text[end : end + 60]
     if _DENIES.match(following) or _DENIED_CUE.search(cue) or _DENIED_AFTER.search(following):
@@ -334,6 +354,19 @@ def _judge(text: str, start: int, end: int) -> tuple[int, Literal["sure", "doubt
 def _after_but(text: str, start: int, end: int) -> int:
     but = _BUT.search(text, start, min(end, start + _BEFORE))
     return but.end() if but and _VALUE.match(text, skip_fillers(text, but.end())) else -1
+
+
+def value_part(text: str) -> str:
+    """The part of a statement that is its value, without what is said about it afterwards: "18, not 7" is 18."""
+    begin = 0
+    if formula := FORMULA.match(text):
+        begin = formula.end()
+    end = _SENTENCE_END.search(text + " ", begin)
+    text = text[: end.start()] if end else text
+    for after in _AFTERTHOUGHT.finditer(text, begin):
+        if text[: after.start()].strip(" ,;("):
+            return text[: after.start()]
+    return text
 
 
 def skip_fillers(text: str, position: int) -> int:

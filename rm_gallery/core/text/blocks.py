@@ -1,9 +1,18 @@
-"""Parts of an answer: what follows the reasoning, the fenced blocks, the prose without code."""
+"""Parts of a text a model wrote: fenced blocks, tagged sections, prose without code, JSON, Python source."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from typing import NamedTuple
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+_WARNINGS = threading.Lock()
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]?)*(`{3,}|~{3,})([^\n`]*)\n?")
 _INLINE_CODE = re.compile(r"`[^`\n]*`")
@@ -14,21 +23,6 @@ class Block(NamedTuple):
 
     language: str
     body: str
-
-
-def after_thought(text: str) -> str:
-    """The text after the last `</think>`; empty when a thought begins and never ends, the whole text without one."""
-    if "</think>" in text:
-        return text.rpartition("</think>")[2]
-    return "" if "<think>" in text else text
-
-
-def thought_of(text: str) -> str:
-    """The text from `<think>` to the last `</think>` (or the end), or up to a lone `</think>`; else empty."""
-    before, closed, _ = text.rpartition("</think>")
-    if not closed:
-        return text.partition("<think>")[2]
-    return before.partition("<think>")[2] if "<think>" in before else before
 
 
 def split_fences(text: str) -> tuple[list[Block], str]:
@@ -76,3 +70,42 @@ def tagged(text: str, tag: str) -> tuple[list[str], str]:
 def prose_of(text: str) -> str:
     """The text without fenced blocks and inline code."""
     return _INLINE_CODE.sub(" ", split_fences(text)[1]) if "`" in text or "~~~" in text else text
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text (RFC 8259: no NaN, no Infinity).
+
+    Raises:
+        ValueError: it is no JSON, is nested too deeply, or holds a number of thousands of digits.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def parse_python(source: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST | str:
+    """The syntax tree of `source`, or one sentence on why there is none."""
+    return _guarded(lambda: ast.parse(source, mode=mode))
+
+
+def compile_problem(source: str) -> str | None:
+    """Why a source that parses does not compile (such as a return outside a function), None when it does."""
+    found = _guarded(lambda: compile(source, "<answer>", "exec", dont_inherit=True))
+    return found if isinstance(found, str) else None
+
+
+def _guarded(work: Callable[[], T]) -> T | str:
+    try:
+        # the compiler warns about bad escapes, and a warning filter may turn that into a SyntaxError
+        with _WARNINGS, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return work()
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+        return f"{type(error).__name__}: {error}"

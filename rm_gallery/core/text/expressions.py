@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from rm_gallery.core.text.answer import WINDOW, final_text, read_statements
+from rm_gallery.core.text.answer import CJK, FORMULA, WINDOW, final_text, read_statements, value_part
 
 Shape = Literal["number", "latex", "words", "mixed", "text", "label"]
 """number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words around a number;
@@ -24,7 +24,6 @@ class FinalAnswer(NamedTuple):
 
 _LIMIT = 50_000
 _SHORT = 200
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 _PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
     0x3000: " ",
     0x3002: ". ",
@@ -41,9 +40,21 @@ _SYMBOLS = str.maketrans(
         **{"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset "},
     }
 )
-_FRACTIONS = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
+_FRACTIONS = {
+    "½": "1/2",
+    "¼": "1/4",
+    "¾": "3/4",
+    "⅓": "1/3",
+    "⅔": "2/3",
+    "⅕": "1/5",
+    "⅛": "1/8",
+    "⅜": "3/8",
+    "⅝": "5/8",
+}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+)
 _WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
@@ -58,16 +69,17 @@ _NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _PLAIN = re.compile(rf"-?{_NUMBER}|-?\d+/\d+")
 _NUMBERS = re.compile(r"\d+(?:[.,/]\d+)*")
 _COMMA_LANGUAGE = re.compile(
-    r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b", re.IGNORECASE
+    r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b",
+    re.IGNORECASE,
 )
 _DECIMAL_COMMA = re.compile(r"(-?(?:\d+|\d{1,3}(?:[. ]\d{3})+)),(\d{1,2}|\d{4,})(?![\d,])")
-_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z\"'" + _CJK + r"])")
 _LABEL = re.compile(r"\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
-_ENVIRONMENT = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|\\\((.+?)\\\)", re.DOTALL)
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
-_WORD = re.compile(rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[A-Za-zÀ-ÿа-яА-Я]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{_CJK}]")
+_WORD = re.compile(
+    rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[A-Za-zÀ-ÿа-яА-Я]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]"
+)
 _UNIT = re.compile(
     rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
     r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
@@ -77,27 +89,30 @@ _LATEX_UNIT = re.compile(
     r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$",
     re.IGNORECASE,
 )
-_LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-яА-Я(]|\s*[{_CJK}])")
+_LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-яА-Я(]|\s*[{CJK}])")
 _SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
-_AFTERTHOUGHT = re.compile(
-    r"(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
-    r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
-    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|\d+\s*[*×x+/=-]\s*\d)"
-    r"|\s[-–—]\s(?=[A-Za-z]{2,})",
-    re.IGNORECASE,
-)
 _NOT_THIS = re.compile(
     r"(?:,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}",
     re.IGNORECASE,
 )
-_STEP = re.compile(r"^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)", re.IGNORECASE | re.MULTILINE)
-_NO_VALUE = re.compile(r"(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b", re.IGNORECASE)
-_LEAD_IN = re.compile(r"(?:(?:so|thus|therefore|hence|then|and|finally|ergo)\b,?|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*", re.I)
+_STEP = re.compile(
+    r"^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NO_VALUE = re.compile(
+    r"(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b", re.IGNORECASE
+)
+_HOLDS_VALUE = re.compile(r"[\d\\√π]|^\S+$")
+_LEAD_IN = re.compile(
+    r"(?:(?:so|thus|therefore|hence|then|and|finally|ergo)\b,?|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*",
+    re.I,
+)
 _SAYS = re.compile(
-    r".*\b(?:is|are|was|were|be|equals|becomes)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)", re.IGNORECASE
+    r".*\b(?:is|are|was|were|be|equals|becomes)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)",
+    re.IGNORECASE,
 )
 _VALUE = rf"[-±]?\$?(?:{_NUMBER}|\d+/\d+)%?"
 _SEVERAL = re.compile(
@@ -163,14 +178,16 @@ def _tail(text: str) -> str:
 
 def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
     """A text that is one formula or one short line is its own answer; of others the last expression counts."""
-    if "\n" not in tail or _ENVIRONMENT.fullmatch(tail) or tail.startswith(r"\begin{"):
+    if "\n" not in tail or FORMULA.fullmatch(tail) or tail.startswith(r"\begin{"):
         line = tail.replace("\n", " ")
         if len(line) <= _SHORT:
-            if _NO_VALUE.search(line) and not _ENVIRONMENT.search(line):
+            if _NO_VALUE.search(line) and not FORMULA.search(line):
                 return None
             lead = _LEAD_IN.match(line)
             says = _SAYS.match(line)
-            line = _cut(line[says.end() if says else lead.end() if lead else 0 :])
+            line = line[says.end() if says else lead.end() if lead else 0 :]
+            value = _cut(line)
+            line = value if _HOLDS_VALUE.search(value) else line
         found = _marked(line, factorial)
         if found is None or _is_prose(found):
             return None
@@ -180,16 +197,8 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
 
 
 def _cut(text: str) -> str:
-    """The part of a statement that is its value, without what is said about it afterwards."""
-    begin = 0
-    if environment := _ENVIRONMENT.match(text):
-        begin = environment.end()
-    end = _SENTENCE_END.search(text + " ", begin)
-    text = text[: end.start()] if end else text
-    for after in _AFTERTHOUGHT.finditer(text, begin):
-        if text[: after.start()].strip(" ,;("):
-            text = text[: after.start()]
-            break
+    """The part of a statement that is its value; two of them as a list."""
+    text = value_part(text)
     several = _SEVERAL.match(text)
     return f"{several[1]}, {several[2]}" if several else text
 
@@ -225,7 +234,7 @@ def _shape(text: str) -> Shape:
         return "number"
     if _LABEL.fullmatch(text):
         return "label"
-    if _ENVIRONMENT.search(text):
+    if FORMULA.search(text):
         return "text"
     if not _WORD.search(_TEXT_COMMAND.sub(" ", text)):
         return "latex"
@@ -234,14 +243,14 @@ def _shape(text: str) -> Shape:
 
 def _tidy(segment: str, factorial: bool) -> str:
     text = _BOLD.sub("", segment).strip().strip("`\"'“”*_").rstrip(" .,;:?").strip()
-    if not factorial and text.endswith("!") and not _ENVIRONMENT.search(text):
+    if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
     if _PLAIN.fullmatch(text):
         return text
-    whole = _ENVIRONMENT.fullmatch(text)
+    whole = FORMULA.fullmatch(text)
     if whole is not None:
         text = next(group for group in whole.groups() if group is not None).strip().rstrip(" .,;")
-    elif text.count("$") == 1 or not _ENVIRONMENT.search(text):
+    elif text.count("$") == 1 or not FORMULA.search(text):
         text = text.replace(r"\$", "$")
         text = re.sub(r"[$€£¥₹]\s*(?=-?[\d.])", "", text)
     if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
@@ -254,7 +263,9 @@ def _tidy(segment: str, factorial: bool) -> str:
 def _plain_symbols(text: str) -> str:
     text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = re.sub(f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}" if f[1] else _FRACTIONS[f[2]], text)
+    text = re.sub(
+        f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}" if f[1] else _FRACTIONS[f[2]], text
+    )
     text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
     text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
     return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
@@ -268,14 +279,23 @@ def _plain_numbers(text: str) -> str:
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
     text = re.sub(r"^\+(?=[\d.])", "", text)
-    if (assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text)) is not None:
+    if (
+        assigned := re.fullmatch(
+            rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text
+        )
+    ) is not None:
         text = assigned[1]
     text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
     text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
     text = re.sub(r"(?<![\w.\\])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,2})(?![\w^])", _without_exponent, text)
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
     text = re.sub(r"\^(-\d+)", r"^{\1}", text)
-    text = re.sub(r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b", "%", text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
+        "%",
+        text,
+        flags=re.IGNORECASE,
+    )
     if r"\overline" in text:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
     text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
@@ -297,7 +317,9 @@ def _plain_latex(text: str) -> str:
     text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
     text = re.sub(r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text)
     # a degree sign or a unit at the end
-    text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
+    text = re.sub(
+        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text
+    )
     text = _LATEX_UNIT.sub("", text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
 
@@ -324,4 +346,4 @@ def _improper(match: re.Match[str]) -> str:
 
 def _spaced(text: str) -> str:
     """Separate numbers from Chinese letters, which a search for numbers takes for parts of a word."""
-    return re.sub(rf"(?<=[{_CJK}])(?=[-\d$\\])", " ", text) if not text.isascii() else text
+    return re.sub(rf"(?<=[{CJK}])(?=[-\d$\\])", " ", text) if not text.isascii() else text

@@ -12,7 +12,9 @@ __all__ = ["LETTERS", "choice_letter"]
 LETTERS = "ABCDEFGHIJ"
 _LIMIT = 50_000
 
-_MARKS = re.compile(r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~")
+_MARKS = re.compile(
+    r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~"
+)
 _QUOTED = re.compile(r"[\"'“”‘’«»「」]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」]")
 _LETTER = r"[(\[{]?\s?(?P<{}>[A-Ja-j])(?![A-Za-z0-9'’_+#]|-\w)\s?[)\]}}]?"
 _HERE = re.compile(
@@ -60,7 +62,9 @@ _IS_RIGHT = re.compile(
 )
 _REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
 _ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
-_BEFORE_WRONG = re.compile(r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|think|suppose)\b[^.\n]{0,20}$|[不非若]\S{0,3}$", re.I)
+_BEFORE_WRONG = re.compile(
+    r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|think|suppose)\b[^.\n]{0,20}$|[不非若]\S{0,3}$", re.I
+)
 _LINE = re.compile(r"^[ \t#>*-]*[(\[]?([A-J])(?:[)\]]|[.:、](?=\s|$)|(?=[ \t]*$))", re.MULTILINE)
 _LAST_LINE = re.compile(r"\n[ \t#>(\[{-]*([A-J])[ \t)\]}.]*\Z")
 _LAST = 60

@@ -21,6 +21,7 @@ WORKER_PRELOAD = ("math_verify",)
 Status = Literal["correct", "wrong", "no_gold", "no_answer"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
+_FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")
 _INTEGER = re.compile(r"-?\d+")
 _DECIMAL = re.compile(r"-?\d+\.\d{1,100}")
 _FRACTION = re.compile(r"-?\d{1,6}/\d{1,6}")
@@ -47,9 +48,18 @@ def verify_answer(answer: str, gold: str) -> MathVerdict:
     """Compare the final answer of a solution with that of a reference; may run for ever or need much memory.
 
     Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50. Numbers below
-    1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads it.
+    1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads
+    it. "It is 5!" is 5 or 120, whichever the reference is.
     """
-    found, reference = _both(answer, gold)
+    verdict = _verify(answer, gold, False)
+    if verdict.status in ("wrong", "no_answer") and _FACTORIAL.search(answer):
+        other = _verify(answer, gold, True)
+        return other if other.status == "correct" else verdict
+    return verdict
+
+
+def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
+    found, reference = find_answer(answer, factorial=factorial), _reference(gold)
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
@@ -74,18 +84,15 @@ def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
     None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without an answer or
     reference; needs no heavy import.
     """
-    found, reference = _both(answer, gold)
+    found, reference = find_answer(answer), _reference(gold)
     if reference is None:
         return MathVerdict("no_gold", found.text if found else "", "")
+    if "!" in answer and _FACTORIAL.search(answer):
+        return None
     if found is None:
         return MathVerdict("no_answer", "", reference.text) if reference.shape == "number" else None
     equal = _equal_plainly(reference, found)
     return None if equal is None else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
-
-
-def _both(answer: str, gold: str) -> tuple[FinalAnswer | None, FinalAnswer | None]:
-    reference = _reference(gold)
-    return find_answer(answer, factorial=reference is not None and "!" in reference.text), reference
 
 
 _reference = functools.lru_cache(maxsize=1024)(find_reference)
@@ -96,7 +103,9 @@ def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str
     if reference.shape == found.shape == "label":
         texts = [re.sub(r"[\s.]", "", value.text.lower()) for value in (found, reference)]
         bare = [text.rstrip("apm") for text in texts]
-        same = texts[0] == texts[1] or (bare[0] == bare[1] and bare != texts and (bare[0] == texts[0] or bare[1] == texts[1]))
+        same = texts[0] == texts[1] or (
+            bare[0] == bare[1] and bare != texts and (bare[0] == texts[0] or bare[1] == texts[1])
+        )
         return MathVerdict("correct" if same else "wrong", found.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
         return MathVerdict("correct" if letter in reference.text else "wrong", letter, reference.text)

@@ -7,9 +7,9 @@ from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, PlainSerializer
 
+from rm_gallery.core.text.tokens import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.rule import shown
-from rm_gallery.core.text.tokens import TokenizerName, tokenizer
 
 __all__ = ["TokenizerSetting", "tokens_of"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from rm_gallery.core.engine.workers.pool import WorkerPool
-from rm_gallery.core.utils.errors import DeadlineExceeded
 from rm_gallery.core.text.maths import verify_answer
+from rm_gallery.core.utils.errors import DeadlineExceeded
 
 _DEADLINE = 1.0
 

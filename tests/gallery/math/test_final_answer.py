@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rm_gallery.gallery.rm.math.final_answer import find_answer, find_reference
+from rm_gallery.core.text.expressions import find_answer, find_reference
 
 _PIECES = [
     *"0123456789{}$\\[]().,:;= -+*/^%#\n",

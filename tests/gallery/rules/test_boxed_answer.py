@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.gallery.rm.general.boxed import BoxedAnswerReward, last_boxed
+from rm_gallery.core.text.answer import last_boxed
+from rm_gallery.gallery.rm.general.boxed import BoxedAnswerReward
 from tests.gallery.rules.support import score_of, unscored
 
 

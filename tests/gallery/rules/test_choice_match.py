@@ -34,7 +34,7 @@ def test_values(answer: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"), [("这条评论是正面的", 1.0), ("负面", 0.0), ("答案是正面，不是负面", 0.0)]
+    ("answer", "expected"), [("这条评论是正面的", 1.0), ("负面", 0.0), ("答案是正面，不是负面", 1.0)]
 )
 def test_chinese(answer: str, expected: float) -> None:
     assert score_of(ChoiceMatchReward(), answer, "正面", choices=["正面", "负面"]) == expected

@@ -9,9 +9,9 @@ from collections import Counter
 import pandas as pd
 import pytest
 
+from rm_gallery.core.text.tokens import TokenizerName
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.gallery.rm.general.f1 import F1ScoreReward, token_f1
-from rm_gallery.core.text.tokens import TokenizerName
 from tests.gallery.rules.support import result_of, sample_of, score_of, unscored
 from tests.support.shared_data import shared_file
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rm_gallery.core.text.letters import choice_letter
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.choice_letter import MultipleChoiceLetterReward
-from rm_gallery.core.text.letters import choice_letter
 from tests.gallery.rules.support import score_of, unscored
 
 

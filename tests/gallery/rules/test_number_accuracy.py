@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rm_gallery.core.text.numbers import find_numbers
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.number_accuracy import Mode, NumberAccuracyReward
-from rm_gallery.core.text.numbers import find_numbers
 from tests.gallery.rules.support import score_of, unscored
 
 

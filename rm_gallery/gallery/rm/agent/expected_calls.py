@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from rm_gallery.core.text.blocks import read_json
 from rm_gallery.gallery.rm.agent.tool_calls import ToolCall, as_call
-from rm_gallery.gallery.rm.json_text import read_json
 
 _IGNORED = str.maketrans("'", '"', " ,./-_*^")
 

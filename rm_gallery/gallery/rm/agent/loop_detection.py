@@ -12,11 +12,11 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent.loops import looping
 from rm_gallery.gallery.rm.agent.tool_calls import tool_calls_of
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
-from rm_gallery.core.text.tokens import words
 
 _MIN_LOOP_WORDS = 20
 

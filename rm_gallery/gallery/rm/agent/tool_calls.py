@@ -7,9 +7,8 @@ import re
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, Step
-from rm_gallery.gallery.rm.json_text import read_json
-from rm_gallery.gallery.rm.python_text import parse_python
-from rm_gallery.core.text.blocks import after_thought, split_fences, tagged
+from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, tagged
+from rm_gallery.core.text.reasoning import split_reasoning
 
 _PYTHON_CALLS = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
 _MAX_PYTHON = 20_000
@@ -52,7 +51,7 @@ def calls_in_text(text: str) -> ToolCalls:
 
     Only what follows a thought counts. Text that looks like none of these holds no calls.
     """
-    text = after_thought(text).strip().removeprefix("[TOOL_CALLS]").strip()
+    text = split_reasoning(text).final.strip().removeprefix("[TOOL_CALLS]").strip()
     in_tags, _ = tagged(text, "tool_call")
     if in_tags:
         return _sorted([read_call(body) for body in in_tags])

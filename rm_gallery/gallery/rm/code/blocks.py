@@ -6,10 +6,9 @@ import ast
 import textwrap
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.python_text import compile_problem, parse_python
 from rm_gallery.gallery.rm.rule import answer_text
-from rm_gallery.core.text.blocks import split_fences
 
 _PYTHON = frozenset({"python", "py", "python3", "py3", "{python}", "{.python}"})
 

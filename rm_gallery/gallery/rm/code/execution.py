@@ -15,10 +15,10 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, extract_code, parse_code_tests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.text.blocks import parse_python
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import DataError, RMGalleryError, SandboxUnavailable, Unscored
-from rm_gallery.gallery.rm.python_text import parse_python
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
-from rm_gallery.core.text.blocks import after_thought
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
 _BESIDE = ("prompt", "entry_point", "setup")
@@ -85,7 +85,7 @@ class CodeExecutionReward(RuleReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Run the tests."""
         tests = tests_of(sample, self.name)
-        code = extract_code(after_thought(answer_text(sample)))
+        code = extract_code(split_reasoning(answer_text(sample)).final)
         if not code.strip():
             return one_score(self.name, 0.0, "The answer holds no code.")
         report = await self._run(code, tests)

@@ -11,8 +11,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 from rm_gallery.core.text.blocks import split_fences
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 _NOISE = ("index ", "similarity index ", "diff --git ", "new file mode ", "old mode ", "new mode ", "\\ No newline")

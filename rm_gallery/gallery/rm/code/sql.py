@@ -13,9 +13,10 @@ from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query
+from rm_gallery.core.text.blocks import split_fences
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
-from rm_gallery.core.text.blocks import after_thought, split_fences
 
 _DIALECTS = frozenset({"sql", "sqlite", "sqlite3"})
 _TOKEN = re.compile(
@@ -103,7 +104,7 @@ class SqlResultEqualityReward(RuleReward):
 
 def sql_of(text: str) -> str:
     """The query of an answer: the last block marked sql, else the last block, else all of it after a thought."""
-    text = after_thought(text)
+    text = split_reasoning(text).final
     blocks = [block for block in split_fences(text)[0] if block.body.strip()]
     marked = [block for block in blocks if block.language in _DIALECTS]
     return (marked or blocks)[-1].body.strip() if blocks else text.strip()

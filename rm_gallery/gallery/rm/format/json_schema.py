@@ -14,10 +14,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.blocks import read_json, split_fences
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.json_text import read_json
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.core.text.blocks import after_thought, split_fences
 
 _MAX_PROBLEMS = 5
 
@@ -98,7 +98,7 @@ class JsonSchemaReward(RuleReward):
 
 def json_part(text: str, allow_fence: bool = True) -> str:
     """The part of an answer that is to be JSON: what follows a thought, without the fence around all of it."""
-    text = after_thought(text).strip()
+    text = split_reasoning(text).final.strip()
     if allow_fence and text.startswith(("```", "~~~")):
         blocks, outside = split_fences(text)
         if len(blocks) == 1 and not outside.strip():

@@ -11,8 +11,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import EMPTY_IS_BEST, Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
-from rm_gallery.core.text.blocks import thought_of
 from rm_gallery.gallery.rm.token_setting import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
@@ -53,7 +53,7 @@ class NgramRepetitionPenaltyReward(RuleReward):
         """Count the n-grams."""
         text = answer_text(sample)
         if self.analyze_scope == "thought":
-            text = sample.output[0].answer.reasoning_content or thought_of(text)
+            text = sample.output[0].answer.reasoning_content or split_reasoning(text).reasoning
         rate = repetition_rate(tokens_of(self.tokenizer or "words", text), self.n)
         penalty = self.penalty(rate)
         reason = f"{rate:.1%} of the {self.n}-grams are repetitions."

@@ -8,10 +8,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.blocks import tagged
 from rm_gallery.gallery.rm.agent.tool_calls import calls_of_message, read_call
 from rm_gallery.gallery.rm.format.tags import the_section
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
-from rm_gallery.core.text.blocks import tagged
 
 
 @RewardRegistry.register("reasoning_tool_call_format")

@@ -9,9 +9,9 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.tokens import is_unspaced
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
-from rm_gallery.core.text.tokens import is_unspaced
 
 Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
 

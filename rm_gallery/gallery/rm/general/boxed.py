@@ -9,10 +9,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.answer import last_boxed
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of, shown
-from rm_gallery.core.text.blocks import after_thought
 
-_SIGNS = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _SPACES = re.compile(r"\\[,!:; ]|\\q?quad\b|~|\s+")
 _SIZES = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])")
 _FRACTIONS = re.compile(r"\\[dt]frac(?![A-Za-z])")
@@ -42,7 +42,7 @@ class BoxedAnswerReward(RuleReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Take the last box and compare."""
         references = references_of(sample, self.name)
-        given = last_boxed(after_thought(answer_text(sample)))
+        given = last_boxed(split_reasoning(answer_text(sample)).final)
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
         hit = any(self._same(given, reference) for reference in references)
@@ -52,21 +52,6 @@ class BoxedAnswerReward(RuleReward):
         box = last_boxed(reference)
         wanted = reference.replace("\r\n", "\n").strip() if box is None else box
         return plain_latex(given) == plain_latex(wanted) if self.normalize else given.strip() == wanted.strip()
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces (of nested ones the outer); None for none."""
-    if "box" not in text:
-        return None
-    last = None
-    starts: list[int] = []
-    for sign in _SIGNS.finditer(text):
-        written = sign.group()
-        if written.endswith("{") and written != r"\{":
-            starts.append(sign.end() if len(written) > 1 else -1)
-        elif written == "}" and starts and (start := starts.pop()) >= 0:
-            last = text[start : sign.start()]
-    return last
 
 
 def plain_latex(text: str) -> str:

@@ -10,8 +10,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.text.letters import LETTERS, choice_letter
+from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
 
 

@@ -13,12 +13,22 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.answer import final_text, read_statements, value_part
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.general.final_phrase import announced
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
-from rm_gallery.core.text.blocks import after_thought
 
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
+_LEAD = 200
+_PART_END = re.compile(r"[.!?,:;。！？，：；\n]+")
+_DENIED = re.compile(
+    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t)"
+    r"(?:\s+(?!but\b)[\w'’]+){0,3}[\s\"'*(“]*\Z|(?:不是?|并?非|没有?|无)\Z",
+    re.IGNORECASE,
+)
+_IS_WRONG = re.compile(
+    r"[\s\"'*)”]*(?:isn['’]t|(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not)|是?(?:错|不对)|ではな|이 아니|가 아니)",
+    re.IGNORECASE,
+)
 
 
 @RewardRegistry.register("choice_match")
@@ -26,10 +36,11 @@ class ChoiceMatchReward(RuleReward):
     """1 when the answer names the reference choice and no other, else 0.
 
     The choices are the field `choices`, else `choices` in answer.label or metadata; the reference is one of them. The
-    first of these that names a single choice decides: the whole answer, what follows the last "answer is" (答案是), the
-    last line, all of the text. Choices are found as whole words, the longer one where two overlap ("very good" is not
-    "good"), and case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is better;
-    unscored without choices (`no_choices`) or without a reference among them.
+    first of these that names a choice decides: the whole answer, its final statement (an `<answer>` tag, a JSON answer, a
+    box, "the answer is …" in eight languages), what the text begins with, its last line, all of it. Choices are found as
+    whole words, the longer one where two overlap ("very good" is not "good"); one that is denied ("not positive") is not
+    named; case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is better; unscored
+    without choices (`no_choices`) or without a reference among them.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
@@ -76,16 +87,30 @@ class ChoiceMatchReward(RuleReward):
 
 def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) -> str | None:
     """The one of `choices` (in lower case unless `case_sensitive`) that a text names, else None."""
-    phrase = announced(text)
-    text = _normal(after_thought(text), case_sensitive)
-    if text in choices:
-        return text
-    parts = [_normal(phrase, case_sensitive)] if phrase is not None else []
-    for part in [*parts, text.rpartition("\n")[2], text]:
-        found = set(_pattern(choices).findall(part))
-        if len(found) == 1:
-            return str(found.pop())
-    return None
+
+    def normal(part: str) -> str:
+        return _normal(part, case_sensitive)
+
+    def named(part: str) -> set[str]:
+        part = normal(part)
+        return {m.group() for m in _pattern(choices).finditer(part) if not _is_denied(part, m.start(), m.end())}
+
+    reading = read_statements(final_text(text))
+    if normal(reading.text) in choices:
+        return normal(reading.text)
+    for statement in reading.statements:
+        if found := named(value_part(statement.text)) or named(statement.text):
+            return found.pop() if len(found) == 1 else None
+    rest = reading.rest.strip()
+    first, second, *_ = [*(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part), "", ""]
+    last = rest.rpartition("\n")[2]
+    if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
+        return first
+    return next((found.pop() for found in map(named, (last, rest)) if len(found) == 1), None)
+
+
+def _is_denied(text: str, start: int, end: int) -> bool:
+    return bool(_DENIED.search(text, max(0, start - 40), start) or _IS_WRONG.match(text, end))
 
 
 def _normal(text: str, case_sensitive: bool) -> str:

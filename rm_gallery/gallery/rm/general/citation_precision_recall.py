@@ -10,11 +10,11 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.citations import Sentence, cited_sentences
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
-from rm_gallery.core.text.blocks import after_thought
-from rm_gallery.core.text.tokens import words
 
 _STOP = frozenset(
     "the of and to in is that it was for on are with as be at this have from or had by not but what all were when an a "
@@ -78,7 +78,7 @@ class CitationPrecisionRecallReward(RuleReward):
                 f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers.",
                 reason="no_sources",
             )
-        sentences = cited_sentences(after_thought(answer_text(sample)))
+        sentences = cited_sentences(split_reasoning(answer_text(sample)).final)
         if not sentences:
             raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty")
         if relevant:

@@ -14,9 +14,9 @@ from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
-from rm_gallery.core.text.blocks import after_thought
 
 
 @RewardRegistry.register("embedding_similarity")
@@ -65,7 +65,7 @@ class EmbeddingSimilarityReward(RuleReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Embed answer and references and compare."""
         references = references_of(sample, self.name)
-        answer = after_thought(answer_text(sample)).strip()
+        answer = split_reasoning(answer_text(sample)).final.strip()
         if not answer:
             return one_score(self.name, 0.0, "The answer is empty.")
         if self.embeddings is None:

@@ -11,11 +11,12 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.language import UNKNOWN, known_language
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.script import language_shares
-from rm_gallery.core.text.language import UNKNOWN, known_language
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.core.text.blocks import after_thought, prose_of
 
 _NOT_PROSE = re.compile(
     r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[.{1,2000}?\\\]|\\\(.{1,500}?\\\)|\\[A-Za-z]+", re.DOTALL
@@ -59,7 +60,7 @@ class LanguageMatchReward(RuleReward):
         """Compare the languages."""
         wanted = self._wanted(sample)
         text = answer_text(sample)
-        found = language_shares(prose(text if self.include_thought else after_thought(text)))
+        found = language_shares(prose(text if self.include_thought else split_reasoning(text).final))
         if not found.words:
             raise Unscored(f"{self.name}: the answer has no words.", reason="no_words")
         share = max(found.shares.get(language, 0.0) for language in wanted)

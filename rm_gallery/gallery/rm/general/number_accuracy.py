@@ -13,8 +13,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.text.numbers import Number, close, find_numbers
+from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
 Mode = Literal["ordered", "any_order", "final"]

@@ -13,9 +13,9 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
-from rm_gallery.core.text.tokens import words
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Measure = Literal["fmeasure", "precision", "recall"]

@@ -10,11 +10,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.answer import final_text, read_statements
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.general.final_phrase import announced
 from rm_gallery.gallery.rm.general.quantities import Quantity, find_quantities
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
-from rm_gallery.core.text.blocks import after_thought
 
 
 @RewardRegistry.register("tolerance_number_match")
@@ -70,10 +69,10 @@ class ToleranceNumberMatchReward(RuleReward):
 
 def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) -> Quantity | None:
     """The quantity a text gives as its answer, None when it gives none of the reference's kind."""
-    phrase = announced(text)
-    found = find_quantities(phrase)[:1] if phrase is not None else []
+    reading = read_statements(final_text(text))
+    found = next((found[:1] for statement in reading.statements if (found := find_quantities(statement.text))), [])
     if not found:
-        found = find_quantities(after_thought(text))
+        found = find_quantities(reading.rest)
     same = [q for q in found if _same_kind(q, reference)]
     bare = [] if require_unit and reference.unit is not None else [q for q in found if q.unit is None]
     fitting = same or bare

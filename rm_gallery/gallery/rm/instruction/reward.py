@@ -9,11 +9,11 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.instruction.arguments import plain
 from rm_gallery.gallery.rm.instruction.table import follows
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.core.text.blocks import after_thought
 
 
 @RewardRegistry.register("ifeval")
@@ -54,7 +54,7 @@ class IfevalReward(RuleReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Check one instruction after the other."""
         instructions = self._instructions(sample)
-        text = after_thought(answer_text(sample))
+        text = split_reasoning(answer_text(sample)).final
         verdicts = [follows(text, name, given, loose=self.mode == "loose") for name, given in instructions]
         failed = [name for (name, _), verdict in zip(instructions, verdicts, strict=True) if not verdict]
         reason = f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."

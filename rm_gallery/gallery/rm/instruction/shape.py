@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from rm_gallery.core.text.blocks import read_json
+from rm_gallery.core.text.language import candidate_languages, known_language
+from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.instruction.arguments import Arguments
-from rm_gallery.core.text.language import candidate_languages, known_language
 from rm_gallery.gallery.rm.instruction.sentences import count_sentences
-from rm_gallery.gallery.rm.json_text import read_json
-from rm_gallery.core.text.tokens import words
 
 _OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _PARAGRAPH = re.compile(r"\s?\*\*\*\s?")

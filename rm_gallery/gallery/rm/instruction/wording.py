@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from rm_gallery.core.text.tokens import is_unspaced
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.instruction.arguments import Arguments
-from rm_gallery.core.text.tokens import is_unspaced
 
 _COMMA = re.compile("[,，、،﹐]")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\]")

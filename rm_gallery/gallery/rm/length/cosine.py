@@ -12,13 +12,13 @@ from rm_gallery.core.engine.workers.pool import get_pool
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.text.numbers import find_numbers
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.number_accuracy import matched
-from rm_gallery.core.text.numbers import find_numbers
 from rm_gallery.gallery.rm.length.measure import MeasuredReward
-from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.gallery.rm.rule import answer_text, known, one_score, references_of, shown
-from rm_gallery.core.text.blocks import after_thought
 
 Correctness = Literal["exact", "number", "math", "label"]
 _WORDS = {
@@ -100,7 +100,7 @@ class CosineLengthScalingReward(MeasuredReward):
         answer, references = answer_text(sample), references_of(sample, self.name)
         if self.correctness == "math":
             return any([await self._equal_by_math(answer, reference) for reference in references])
-        answer = after_thought(answer)
+        answer = split_reasoning(answer).final
         if self.correctness == "exact":
             return answer.strip() in [reference.replace("\r\n", "\n").strip() for reference in references]
         given = find_numbers(answer)

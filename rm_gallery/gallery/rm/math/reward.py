@@ -12,8 +12,8 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.needs import required_reference
 
 

@@ -9,10 +9,11 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal_phrases import REFUSALS
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, shown
-from rm_gallery.core.text.blocks import after_thought, prose_of
 
 _WINDOW = 400
 
@@ -43,7 +44,7 @@ class RefusalDetectionReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look for a refusal."""
-        text = after_thought(answer_text(sample)).strip()
+        text = split_reasoning(answer_text(sample)).final.strip()
         if not text:
             raise Unscored(f"{self.name}: the answer is blank.", reason="empty")
         phrase = refusal_in(text)
