@@ -5,44 +5,86 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery._version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rm_gallery.core.data.load.base import create_loader
     from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+    from rm_gallery.core.engine.calls.budget import Budget
+    from rm_gallery.core.engine.run import RunOptions
     from rm_gallery.core.model.message import ChatMessage, MessageRole
     from rm_gallery.core.models import FakeLLM, OpenaiLLM
+    from rm_gallery.core.reward.base import (
+        BaseListWiseReward,
+        BaseLLMReward,
+        BasePairWiseReward,
+        BasePointWiseReward,
+        BaseStepWiseReward,
+    )
     from rm_gallery.core.reward.registry import RewardRegistry
+    from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+    from rm_gallery.core.reward.template import BasePromptTemplate
+    from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 # imported at first use, so that `import rm_gallery` costs nothing
 _WHERE = {
-    "ChatMessage": "rm_gallery.core.model.message",
-    "DataOutput": "rm_gallery.core.data.schema",
-    "DataSample": "rm_gallery.core.data.schema",
-    "FakeLLM": "rm_gallery.core.models",
-    "MessageRole": "rm_gallery.core.model.message",
-    "OpenaiLLM": "rm_gallery.core.models",
-    "RewardRegistry": "rm_gallery.core.reward.registry",
-    "Step": "rm_gallery.core.data.schema",
+    "BaseLLMReward": "core.reward.base",
+    "BaseListWiseReward": "core.reward.base",
+    "BasePairWiseReward": "core.reward.base",
+    "BasePointWiseReward": "core.reward.base",
+    "BasePromptTemplate": "core.reward.template",
+    "BaseStepWiseReward": "core.reward.base",
+    "Budget": "core.engine.calls.budget",
+    "ChatMessage": "core.model.message",
+    "ConfigError": "core.utils.errors",
+    "DataOutput": "core.data.schema",
+    "DataSample": "core.data.schema",
+    "FakeLLM": "core.models",
+    "MessageRole": "core.model.message",
+    "OpenaiLLM": "core.models",
+    "RewardDimensionWithRank": "core.reward.schema",
+    "RewardDimensionWithScore": "core.reward.schema",
+    "RewardRegistry": "core.reward.registry",
+    "RewardResult": "core.reward.schema",
+    "RunOptions": "core.engine.run",
+    "Step": "core.data.schema",
+    "Unscored": "core.utils.errors",
+    "create_loader": "core.data.load.base",
 }
 
 __all__ = [
+    "BaseLLMReward",
+    "BaseListWiseReward",
+    "BasePairWiseReward",
+    "BasePointWiseReward",
+    "BasePromptTemplate",
+    "BaseStepWiseReward",
+    "Budget",
     "ChatMessage",
+    "ConfigError",
     "DataOutput",
     "DataSample",
     "FakeLLM",
     "MessageRole",
     "OpenaiLLM",
+    "RewardDimensionWithRank",
+    "RewardDimensionWithScore",
     "RewardRegistry",
+    "RewardResult",
+    "RunOptions",
     "Step",
+    "Unscored",
     "__version__",
+    "create_loader",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(f"rm_gallery.{_WHERE[name]}"), name)
+        return found
     raise AttributeError(f"module 'rm_gallery' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+    return sorted(__all__)

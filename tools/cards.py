@@ -46,7 +46,7 @@ NEEDS = {
     "budget": "the fields `max_cost`, `max_latency`, `max_steps` and `max_tokens`, else `budget` in `metadata`",
     "tests": f"the tests {_OWN}: `test` with `entry_point`, `tests`, or `inputs_outputs`",
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
-    "text": "the packages of the extra `text`: `pip install rouge-score sacrebleu nltk`",
+    "text": "the package of the extra `text`: `pip install sacrebleu`",
     "toxicity": "the package of the extra `toxicity`: `pip install detoxify`",
 }
 """Where a reward reads what it needs."""

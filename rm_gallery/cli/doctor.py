@@ -14,13 +14,11 @@ from rm_gallery.core.model import cache_store
 from rm_gallery.core.sandbox.select import doctor as sandbox_checks
 
 EXTRAS = {
-    "text": ("rouge_score", "sacrebleu"),
+    "text": ("sacrebleu",),
     "zh": ("jieba",),
     "hub": ("datasets",),
-    "train": ("torch", "transformers", "trl"),
     "toxicity": ("detoxify",),
-    "ray": ("ray",),
-    "serve": ("fastapi", "uvicorn"),
+    "units": ("pint",),
 }
 
 
@@ -41,7 +39,7 @@ def doctor() -> None:
         typer.echo(f"{_mark(cache.writable)} cache: {cache.path}")
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-        hint = "installed" if not missing else f"pip install 'rm-gallery[{extra}]' ({', '.join(missing)} missing)"
+        hint = "installed" if not missing else f"pip install {' '.join(missing)}"
         typer.echo(f"{_mark(not missing)} extra {extra}: {hint}")
 
 

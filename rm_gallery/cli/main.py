@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from rm_gallery import __version__
 from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.demo import demo
@@ -16,10 +18,8 @@ from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 
 app = typer.Typer(
     name="rm-gallery",
-    help="Define a reward once, check it on benchmarks with honest statistics, use it everywhere.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.command("list")(list_rewards)
 app.command("show")(show_reward)
@@ -28,6 +28,21 @@ app.command("demo")(demo)
 app.command("doctor")(doctor)
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rm-gallery {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Define a reward once, check it on benchmarks with honest statistics, use it everywhere."""
 
 
 def main() -> None:
@@ -43,7 +58,3 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()

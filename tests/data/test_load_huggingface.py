@@ -121,5 +121,5 @@ def test_config_that_does_not_fit(config: dict[str, Any], expected: str) -> None
 
 def test_missing_package_names_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'rm-gallery\[hub\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install datasets"):
         hub("a/b").run()

@@ -10,7 +10,6 @@ import pytest
 from tests.packaging.source import imports, module_name, sources
 
 FLOORS = {
-    "rm_gallery._version": 0,
     "rm_gallery.core.utils": 0,
     "rm_gallery.core.engine": 1,
     "rm_gallery.core.stats": 1,
@@ -30,7 +29,7 @@ FLOORS = {
     "rm_gallery.serve": 9,
     "rm_gallery.cli": 10,
 }
-DOORS = ("rm_gallery", "rm_gallery.core")
+DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
 """Packages that stand beside the floors: what they offer is looked up when it is asked for."""
 
 

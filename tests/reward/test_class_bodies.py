@@ -45,7 +45,7 @@ def test_a_subclass_of_a_subclass_keeps_the_class_variable() -> None:
 
 def test_unknown_constructor_fields_raise() -> None:
     with pytest.raises(ConfigError, match="'nmae'. Did you mean name"):
-        Plain(nmae="x")
+        Plain(nmae="x")  # type: ignore[call-arg]
 
 
 def test_a_reward_without_a_kind_says_which_kinds_there_are() -> None:

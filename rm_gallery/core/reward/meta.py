@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
+    from typing_extensions import dataclass_transform
 else:
     ModelMetaclass = type(BaseModel)
+
+    def dataclass_transform(**_: Any) -> Any:
+        """For type checkers alone."""
+        return lambda decorated: decorated
 
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
@@ -23,6 +28,7 @@ def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
     return dict(annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF))
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))  # so that constructors complete and check
 class RewardMeta(ModelMetaclass):
     """Gives un-annotated class attributes the annotation pydantic asks for.
 

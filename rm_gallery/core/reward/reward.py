@@ -85,6 +85,10 @@ class BaseReward(Configured, metaclass=RewardMeta):
         if not hasattr(self, "_evaluate"):
             raise ConfigError(f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a RewardResult.")
 
+    if TYPE_CHECKING:  # a class taken from the registry is known as a reward alone, and takes settings of its own
+
+        def __init__(self, **settings: Any) -> None: ...
+
     # -- what kinds implement -------------------------------------------------------------------------------------------
 
     def plan(self, sample: DataSample) -> list[Job]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery._version import __version__
+from rm_gallery import __version__
 from rm_gallery.core.data.schema import DataSample, Reward, RewardDimensionWithScore, RewardIssue, Step
 from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.folder.store import SUMMARY, RunStore, record_key

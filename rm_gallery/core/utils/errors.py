@@ -24,7 +24,7 @@ class MissingExtra(ConfigError, ImportError):
 
     def __init__(self, package: str, extra: str, used_for: str) -> None:
         super().__init__(
-            f"{used_for} needs the package '{package}'. Install it with: pip install 'rm-gallery[{extra}]'"
+            f"{used_for} needs the package '{package}' (of the extra '{extra}'). Install it with: pip install {package}"
         )
 
 

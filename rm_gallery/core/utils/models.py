@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
@@ -56,12 +56,14 @@ class Configured(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, protected_namespaces=())
 
-    def __init__(self, **data: Any) -> None:
-        """Validate the given fields."""
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            raise ConfigError(_explain(type(self), error)) from error
+    if not TYPE_CHECKING:  # type checkers make each class's constructor of its fields, as pydantic asks them to
+
+        def __init__(self, **data: Any) -> None:
+            """Validate the given fields."""
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                raise ConfigError(_explain(type(self), error)) from error
 
 
 def _explain(cls: type[BaseModel], error: ValidationError) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rm_gallery._version import __version__
+from rm_gallery import __version__
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.features import dense_names

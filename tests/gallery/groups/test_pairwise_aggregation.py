@@ -100,7 +100,7 @@ def test_the_prior_is_a_setting() -> None:
 
 @pytest.mark.parametrize("aggregation", ["win_rate", "copeland", "elo", "bradley_terry"])
 def test_one_class_does_them_all(aggregation: str) -> None:
-    single = GroupPairWiseReward(llm=pair_judge(larger), aggregation=aggregation, name="mine")
+    single = GroupPairWiseReward(llm=pair_judge(larger), aggregation=aggregation, name="mine")  # type: ignore[arg-type]
     named = create(f"group_{aggregation}", llm=pair_judge(larger))
     sample = make_sample("3", "1", "2", "7")
     assert scores(single.evaluate(sample)) == scores(named.evaluate(sample))

@@ -99,6 +99,6 @@ def test_missing_package(reward: BleuReward | ChrfReward, monkeypatch: pytest.Mo
 
 def test_bad_settings() -> None:
     with pytest.raises(ConfigError, match="tokenize"):
-        BleuReward(tokenize="words")
+        BleuReward(tokenize="words")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="char_order"):
         ChrfReward(char_order=0)

@@ -64,4 +64,4 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_model() -> None:
     with pytest.raises(ConfigError, match="model_name"):
-        DetoxifyReward(model_name="other")
+        DetoxifyReward(model_name="other")  # type: ignore[arg-type]

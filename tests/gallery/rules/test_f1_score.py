@@ -71,7 +71,7 @@ def test_unscored_without_reference(reference: object) -> None:
 
 def test_unknown_tokenizer() -> None:
     with pytest.raises(ConfigError, match="tokenizer"):
-        F1ScoreReward(tokenizer="tiktoken")
+        F1ScoreReward(tokenizer="tiktoken")  # type: ignore[arg-type]
 
 
 def test_missing_extra() -> None:

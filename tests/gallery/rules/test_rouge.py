@@ -85,4 +85,4 @@ def test_unscored_without_reference(reference: str | None) -> None:
 
 def test_unknown_variant() -> None:
     with pytest.raises(ConfigError, match="variant"):
-        RougeReward(variant="rouge9")
+        RougeReward(variant="rouge9")  # type: ignore[arg-type]

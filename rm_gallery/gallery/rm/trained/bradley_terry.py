@@ -52,7 +52,7 @@ class BradleyTerryReward(BasePointWiseReward):
             )
         folder = os.fspath(path)
         # two models that score the same sample keep their scores apart by name
-        super().__init__(path=folder, **{"name": f"bt:{folder}", **settings})
+        super().__init__(**{"path": folder, "name": f"bt:{folder}", **settings})
 
     def check(self) -> None:
         """Raise ConfigError or DataError when the model cannot be read."""
