@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
     from rm_gallery.core.reward.template import BasePromptTemplate
     from rm_gallery.core.utils.errors import ConfigError, Unscored
+    from rm_gallery.gallery.benchmarks.figures import Report
+    from rm_gallery.report.evaluate import evaluate
 
 # imported at first use, so that `import rm_gallery` costs nothing
 _WHERE = {
@@ -42,6 +44,7 @@ _WHERE = {
     "FakeLLM": "core.models",
     "MessageRole": "core.model.message",
     "OpenaiLLM": "core.models",
+    "Report": "gallery.benchmarks.figures",
     "RewardDimensionWithRank": "core.reward.schema",
     "RewardDimensionWithScore": "core.reward.schema",
     "RewardRegistry": "core.reward.registry",
@@ -50,6 +53,7 @@ _WHERE = {
     "Step": "core.data.schema",
     "Unscored": "core.utils.errors",
     "create_loader": "core.data.load.base",
+    "evaluate": "report.evaluate",
 }
 
 __all__ = [
@@ -67,6 +71,7 @@ __all__ = [
     "FakeLLM",
     "MessageRole",
     "OpenaiLLM",
+    "Report",
     "RewardDimensionWithRank",
     "RewardDimensionWithScore",
     "RewardRegistry",
@@ -76,6 +81,7 @@ __all__ = [
     "Unscored",
     "__version__",
     "create_loader",
+    "evaluate",
 ]
 
 

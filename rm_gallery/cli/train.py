@@ -8,8 +8,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from rm_gallery.cli.formats import detect_format
-from rm_gallery.cli.report import interval, percent
+from rm_gallery.gallery.benchmarks.figures import interval, percent
 
 train_app = typer.Typer(help="Train a reward model.", no_args_is_help=True)
 
@@ -29,12 +28,11 @@ def train_bt(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
-    from rm_gallery.core.data.load.base import create_loader
+    from rm_gallery.report.task import open_data
     from rm_gallery.train.bradley_terry.fit import train_bradley_terry
 
-    source = format or detect_format(data)
-    loader = create_loader(name=source, load_strategy_type="local", data_source=source, config={"path": str(data)})
-    report = train_bradley_terry(loader.stream(), out, seed=seed, test_share=test_share).to_dict()
+    samples = open_data(str(data), format).rows()
+    report = train_bradley_terry(samples, out, seed=seed, test_share=test_share).to_dict()
     if json:
         typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
         return

@@ -17,7 +17,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.stats.chance import chance_interval_of_means
-from tests.support.benchmarks import load_samples, oracle_of, report_of
+from rm_gallery.report.evaluate import report_on
+from tests.support.benchmarks import load_samples, oracle_of
 from tests.support.children import run_command
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeServer
@@ -85,7 +86,7 @@ def test_the_same_figure_through_every_door(
     server.set(behaviour=behaviour)
     reward = RewardRegistry.create(REWARD, llm=OpenaiLLM("judge-1", base_url=server.base_url, cache=False))
     scored = reward.evaluate_batch(samples, max_workers=64)
-    report = report_of(reward, scored, SOURCE)
+    report = report_on(reward, scored, SOURCE).to_dict()
 
     expected = {"perfect": (1.0, 1.0), "worst": (0.0, 0.0), "first": chance, "last": chance}
     if behaviour == "garbage":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
+
+import pytest
 
 from tests.support.benchmarks import load_samples, oracle_of
 from tests.support.children import ROOT, run_command
@@ -16,33 +17,38 @@ SUBSETS = ["Factuality", "Focus", "Math", "Precise IF", "Safety", "Ties"]
 
 
 def figures(table: str, label: str) -> list[str]:
-    """What stands in a reward's line: score, both ends of the interval, a score per subset, unscored, failed."""
-    line = next(line for line in table.splitlines() if re.match(rf" *{re.escape(label)}  ", line))
-    return re.findall(r"-?\d+(?:\.\d+)?", line.split(label, 1)[1])
+    """What stands in a line of the table: one figure a reward."""
+    line = next(line for line in table.splitlines() if line.startswith(label))
+    return re.findall(r"-?\d+(?:\.\d+)?", line.removeprefix(label))
 
 
-def test_without_a_key(tmp_path: Path) -> None:
+def test_u2_without_a_model_named_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key in the environment is no order to spend money."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     work = tmp_path / "work"
     work.mkdir()
-    started = time.monotonic()
     finished = run_command("demo", cwd=work)
     assert finished.returncode == 0, finished.stderr
-    assert time.monotonic() - started < 60
-    for label in REWARDS:
-        found = figures(finished.stdout, label)
-        assert len(found) == 3 + len(SUBSETS) + 2
-        assert found[-2:] == ["0", "0"]
-    for subset in SUBSETS:
-        assert subset in finished.stdout
-    assert "safety_listwise_reward" not in finished.stdout
+    for label in ("score %", *SUBSETS, "unscored", "failed"):
+        assert len(figures(finished.stdout, label)) == len(REWARDS), label
+    assert figures(finished.stdout, "unscored") == figures(finished.stdout, "failed") == ["0"] * 4
+    assert "benchmark: rewardbench2" in finished.stdout
+    assert "no judge" in " ".join(finished.stdout.split())
+    assert max(map(len, finished.stdout.splitlines())) <= 80
     assert list(work.iterdir()) == [], "the trained model is not left behind"
 
 
-def test_with_an_endpoint_the_judge_is_added() -> None:
+def test_with_a_model_named_the_judge_is_added() -> None:
     samples = load_samples(ROOT / "data" / "test.parquet", "rewardbench2")
     with JudgeServer("perfect", oracle=oracle_of(samples)) as server:
         done = command("demo", "--llm", "judge-1", "--base-url", server.base_url)
+        url = server.base_url
     assert done.code == 0, done.err
-    scores = figures(done.out, "safety_listwise_reward")
-    assert scores[3:8] == ["100.0"] * 5, "a perfect judge, everywhere but in Ties"
-    assert scores[-2:] == ["0", "0"]
+    perfect = {label: figures(done.out, label)[-1] for label in (*SUBSETS, "unscored", "failed")}
+    assert {perfect.pop("Ties") != "100.0", *perfect.values()} == {True, "100.0", "0"}, "perfect everywhere but in Ties"
+    assert f"judge judge-1 at {url}" in " ".join(done.out.split())
+
+
+def test_a_base_url_alone_names_no_model() -> None:
+    assert "needs a model" in command("demo", "--base-url", "http://127.0.0.1:1/v1").err

@@ -23,7 +23,7 @@ def test_stdout_holds_the_object_and_nothing_else(tmp_path: Path) -> None:
     finished = run_command("eval", "length_baseline", str(data), "--json", cwd=work)
     assert finished.returncode == 0
     assert json.loads(finished.stdout)["n_scored"] == 12
-    assert "12 done" in finished.stderr
+    assert "12/12 done" in finished.stderr
     assert list(work.iterdir()) == [], "nothing is written where it was not asked for"
 
 

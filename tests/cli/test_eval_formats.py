@@ -47,13 +47,6 @@ def test_samples_of_ones_own(tmp_path: Path, writer: object) -> None:
     assert (result["rule"], result["score"]) == ("pair_strict", 1.0)
 
 
-def test_a_chat_without_a_preference_is_unscored_and_says_why(tmp_path: Path) -> None:
-    path = write(tmp_path / "chat.jsonl", [ONE_ROW["chat_message"]])
-    done = command("eval", "length_baseline", str(path), "--json")
-    assert (done.code, json.loads(done.out)["n_unscored"]) == (1, 1)
-    assert "1 samples unscored: labels: no chosen and rejected answers" in done.err
-
-
 def test_a_given_format_goes_before_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "data.jsonl", [ONE_ROW["rewardbench2"]])
     result = json.loads(command("eval", "length_baseline", str(path), "--json", "--format", "*").out)
@@ -61,8 +54,13 @@ def test_a_given_format_goes_before_the_columns(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ({"prompt": "q", "response": "a"}, [], r"no benchmark format fits the columns ['prompt', 'response']"),
-    (ONE_ROW["rewardbench2"], ["--format", "rewardbench3"], "did you mean 'rewardbench' or 'rewardbench2'?"),
+    ({"prompt": "q", "response": "a"}, [], "no benchmark format fits the columns ['prompt', 'response']"),
+    (ONE_ROW["chat_message"], [], "no benchmark format fits the columns ['messages']"),
+    (
+        ONE_ROW["rewardbench2"],
+        ["--format", "rewardbench3"],
+        "There is no benchmark 'rewardbench3'. Did you mean rewardbench",
+    ),
     (ONE_ROW["rewardbench2"], ["--format", "hh_rlhf"], "row 1, column 'chosen': expected text, found a list of 1"),
 ]
 

@@ -1,4 +1,4 @@
-"""Benchmark samples for tests: loaded, judged by a server that knows the truth, and scored by the official rule."""
+"""Benchmark samples for tests: loaded, judged by a server that knows the truth, or judged by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.evaluation.protocol import score_benchmark
-from rm_gallery.gallery.evaluation.samples import sample_scores
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, Pair, Score, Status, Verdict
 from tests.support.judge_server import make_query_oracle
 
 
@@ -28,6 +26,24 @@ def oracle_of(samples: Iterable[DataSample]) -> dict[str, dict[str, Any]]:
     )
 
 
-def report_of(reward: BaseReward, scored: Sequence[DataSample], data_source: str) -> dict[str, Any]:
-    """The official figures of scored samples as plain JSON types."""
-    return score_benchmark(data_source, (sample_scores(reward, sample) for sample in scored)).to_dict()
+def by_hand(
+    scores: Sequence[Score],
+    chosen: Sequence[bool] = (True, False),
+    *,
+    subset: str = "",
+    status: Status = "scored",
+    sample_id: str = "s",
+    games: tuple[Verdict, Verdict] | None = None,
+    **metadata: Any,
+) -> Judged:
+    """A sample with these scores and labels; `games` are the verdicts on a pair as given and swapped, +1 for output 0."""
+    labels = [{"preference": "chosen" if label else "rejected"} for label in chosen]
+    outputs = [{"answer": {"role": "assistant", "content": "x", "label": label}} for label in labels]
+    about = {**metadata, **({"subset": subset} if subset else {})}
+    sample = DataSample.model_validate({"unique_id": sample_id, "output": outputs, "metadata": about})
+    judgements = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
+    if games is not None:
+        first, second = games
+        judgements.append(Judgement(Pair(0, 1), verdict=first))
+        judgements.append(Judgement(Pair(1, 0), verdict=None if second is None else -second))
+    return Judged(sample, judgements, status)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.gallery.evaluation.pair_strict import NAME as RULE
-from rm_gallery.gallery.evaluation.pair_strict import pair_strict
 from rm_gallery.train.bradley_terry.pairs import LabelledSample
+
+RULE = "pair_strict"
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def accuracy_by_subset(
 
 def _accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> Accuracy:
     games = [(own[c], own[r]) for sample, own in zip(samples, scores, strict=True) for c, r in sample.pairs]
-    result = pair_strict(games, [(True, False)] * len(games))
-    if result.value is None:
+    if not games:
         return Accuracy(None, None, 0)
-    low, high = wilson_interval(round(result.value * result.n), result.n)
-    return Accuracy(result.value, (low, high), result.n)
+    right = sum(chosen > rejected for chosen, rejected in games)
+    low, high = wilson_interval(right, len(games))
+    return Accuracy(right / len(games), (low, high), len(games))

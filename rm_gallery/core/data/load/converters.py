@@ -27,14 +27,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 ENTRY_POINT_GROUP = "rm_gallery.converters"
 
 # Resolved when asked for: naming the gallery here costs no import of it, so core stays below it.
-_BUILT_IN = {
-    "*": "rm_gallery.core.data.load.converters:GenericConverter",
-    "chat_message": "rm_gallery.core.data.load.converters:ChatMessageConverter",
-    "rewardbench": "rm_gallery.gallery.data.rewardbench:RewardBenchConverter",
-    "rewardbench2": "rm_gallery.gallery.data.rewardbench2:RewardBench2Converter",
-    "rmbbenchmark_pairwise": "rm_gallery.gallery.data.rmb:RMBPairwiseConverter",
-    "hh_rlhf": "rm_gallery.gallery.data.hh_rlhf:HHRLHFConverter",
-}
+BENCHMARKS = "rm_gallery.gallery.benchmarks.base"
 
 
 class DataConverter(ABC):
@@ -54,7 +47,7 @@ ConverterType = TypeVar("ConverterType", bound=type[DataConverter])
 class DataConverterRegistry:
     """Names of data formats and their converters.
 
-    Own registrations win over the built-in ones, these over the entry-point group `rm_gallery.converters` of installed
+    Registered ones win over the gallery's benchmarks, these over the entry-point group `rm_gallery.converters` of installed
     packages.
     """
 
@@ -71,30 +64,24 @@ class DataConverterRegistry:
         """Register a converter class, as decorator or by call; a later registration of a name replaces an earlier one."""
         if converter is None:
             return lambda decorated: cls.register(name, decorated)
-        _checked(name, converter)
-        target = f"{converter.__module__}:{converter.__qualname__}"
-        # Importing the gallery late must not push aside what the user registered under the same name.
-        if name not in cls._registered or _BUILT_IN.get(name) != target:
-            cls._registered[name] = converter
+        cls._registered[name] = _checked(name, converter)
         return converter
 
     @classmethod
     def get_converter(cls, name: str) -> DataConverter:
         """A converter for the format; ConfigError with the nearest names when it is unknown."""
         found = cls._registered.get(name)
-        if found is None and name in _BUILT_IN:
-            module, _, attribute = _BUILT_IN[name].partition(":")
-            found = _checked(name, getattr(importlib.import_module(module), attribute))
         if found is None:
-            found = _from_entry_point(name)
+            found = importlib.import_module(BENCHMARKS).find_benchmark(name) or _from_entry_point(name)
         if found is None:
             raise ConfigError(f"unknown data source '{name}'; {nearest(name, cls.list_sources())}")
         return found()
 
     @classmethod
     def list_sources(cls) -> list[str]:
-        """All known names, sorted; nothing is imported for it."""
-        return sorted({*cls._registered, *_BUILT_IN, *(entry.name for entry in _entry_points())})
+        """All known names, sorted."""
+        benchmarks = importlib.import_module(BENCHMARKS).benchmarks()
+        return sorted({*cls._registered, *benchmarks, *(entry.name for entry in _entry_points())})
 
 
 def _entry_points() -> list[Any]:

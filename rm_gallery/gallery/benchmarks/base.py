@@ -1,0 +1,169 @@
+"""A benchmark is one object, and every file beside this one that holds one is found by itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.converters import DataConverter
+from rm_gallery.core.data.load.fields import RowRef, json_cell
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.rules import Scorer
+
+ROW = RowRef("data", 1)
+
+
+class Benchmark(DataConverter):
+    """What a benchmark is: its layout, how it is judged, its official rule, and where it comes from.
+
+    A subclass with a `name` is known from then on; one in a file of this package is found without any list. It implements
+    `detect`, `convert` and `scorer`, and overrides `questions` where its pairs are judged apart.
+    """
+
+    name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other names; case, hyphens, underscores and the owner of a hub name do not matter."""
+    hub: ClassVar[str] = ""
+    """Hub data set, where there is one."""
+    split: ClassVar[str] = ""
+    """The split of the hub data set that is scored."""
+    source: ClassVar[str]
+    """Paper or repository the rule is taken from."""
+    licence: ClassVar[str]
+    """Of the data, as its source states it."""
+    version: ClassVar[str]
+    """Version of the rule."""
+    chance: ClassVar[float | None] = None
+    """What guessing reaches; None where it is counted from the data or unknown."""
+    baselines: ClassVar[bool] = True
+    """Whether the length of an answer can be judged: the longest and the shortest answer stand beside every score."""
+    kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "listwise", "pairwise"})
+    """Kinds of rewards that can judge it."""
+    general: ClassVar[bool] = False
+    """Whether its columns are anybody's: it is then only detected when no benchmark of its own fits."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            return
+        known = _known.get(_key(cls.name))
+        if known is not None and known.__qualname__ != cls.__qualname__:
+            raise ConfigError(f"The benchmark name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}.")
+        for name in (cls.name, cls.hub, *cls.aliases):
+            if name:
+                _known[_key(name)] = cls
+
+    @abstractmethod
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Whether a row is in this layout, by the benchmark's own columns (name to value of one row)."""
+
+    @abstractmethod
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """The row as a sample with its labels; DataError names the row and the column that does not fit."""
+
+    @abstractmethod
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Start counting under the official rule; `seed` is that of the bootstrap intervals."""
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The samples `reward` is asked to judge for one of the benchmark's; usually that sample itself."""
+        return (sample,)
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """What a reader has to know about the figure of a reward of this kind."""
+        return ()
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError, before anything is paid, for a reward whose kind cannot serve this benchmark."""
+        if reward.kind not in self.kinds:
+            raise ConfigError(
+                f"{reward.name} is {reward.kind} and {self.name} is judged by {' or '.join(sorted(self.kinds))} rewards; "
+                f"name a {sorted(self.kinds)[-1]} one."
+            )
+
+    def score(self, judgements: Iterable[Judged], seed: int = 0) -> Report:
+        """The official figure of judged samples, read once and in any order.
+
+        Samples that are unscored, failed or stopped, or whose labels do not fit the rule (`extra["n_unfit_labels"]`) enter no
+        score: they are counted beside it. `score` is None when nothing was scored.
+        """
+        counting = self.scorer(seed)
+        for judged in judgements:
+            counting.add(judged)
+        return self.named(counting.report())
+
+    def named(self, report: Report) -> Report:
+        """The report with this benchmark's name, version and chance level in it."""
+        from dataclasses import replace
+
+        chance = self.chance if report.chance is None else report.chance
+        return replace(report, benchmark=self.name, version=self.version, chance=chance)
+
+
+_known: dict[str, type[Benchmark]] = {}
+
+
+def _key(name: str) -> str:
+    """What counts as the same name: "rewardbench2" and "allenai/reward-bench-2" are."""
+    return re.sub(r"[-_\s]", "", name.rsplit("/", 1)[-1].lower())
+
+
+@cache
+def _found() -> None:
+    """Import every file of this package once, which is how its benchmarks become known."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+
+
+def benchmarks() -> dict[str, type[Benchmark]]:
+    """Every known benchmark by its name, sorted."""
+    _found()
+    return dict(sorted({found.name: found for found in _known.values()}.items()))
+
+
+def find_benchmark(name: str) -> type[Benchmark] | None:
+    """The benchmark of this name, hub name or alias; None when there is none."""
+    _found()
+    return _known.get(_key(name))
+
+
+def get_benchmark(name: str | Benchmark) -> Benchmark:
+    """The benchmark of this name, hub name or alias; ConfigError with the nearest names when there is none."""
+    if isinstance(name, Benchmark):
+        return name
+    found = find_benchmark(name)
+    if found is None:
+        raise ConfigError(unknown_name("benchmark", name, benchmarks()))
+    return found()
+
+
+def detect_benchmark(row: Mapping[str, Any], what: str = "the data") -> Benchmark:
+    """The one benchmark whose own columns a row has.
+
+    Raises:
+        DataError: none fits, with the columns found; or two do, with both names.
+    """
+    cells = {name: json_cell(value) for name, value in row.items()}
+    fitting = [found() for found in benchmarks().values() if found().detect(cells)]
+    own = [found for found in fitting if not found.general] or fitting
+    names = [found.name for found in own]
+    if len(own) == 1:
+        return own[0]
+    if own:
+        raise DataError(f"{what} fits {' and '.join(names)}; say which it is with --format or benchmark=.")
+    known = ", ".join(f"'{name}'" for name in benchmarks())
+    raise DataError(
+        f"{what}: no benchmark format fits the columns {sorted(row)}; preferences need a prompt, chosen and rejected. "
+        f"Say which it is with --format, one of {known}."
+    )

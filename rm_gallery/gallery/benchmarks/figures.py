@@ -1,0 +1,217 @@
+"""The result of scoring a benchmark: a figure that carries its rule, its counts, its interval and what was judged with."""
+
+from __future__ import annotations
+
+import html
+import math
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.utils.file import write_whole
+
+COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
+UNNAMED = "(no subset)"
+
+RULES: Mapping[str, str] = {
+    "pair_strict": "share of pairs whose chosen answer scores strictly higher; equal scores are wrong",
+    "best_of_n_tie_credit": "the chosen answer has to score highest; k answers tied at the top share the point, 1/k each",
+    "ties_composite": "0.30 tied accuracy + 0.30 ref accuracy + 0.20 preferred + 0.20 preferred hard + 0.01 margin",
+    "all_losers_beaten": "share of lists whose best answer scores strictly higher than every loser",
+    "two_game_sign": "both orders are played; correct when right verdicts outnumber wrong ones, a tie counts for neither",
+    "single_game": "one order is played; correct when its verdict is right",
+    "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
+    "unweighted_mean_of_domains": "mean of the domain averages, each domain weighing the same",
+    "rewardbench1_sections": "strict pairs; subsets weighted into sections by the official counts; mean of the sections present",
+    "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
+}
+"""Every rule a figure may name, in one line."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure, of a part of a benchmark or of the whole.
+
+    Attributes:
+        rule: name of the scoring rule, see `RULES`.
+        n: number of samples; always n_scored + n_unscored + n_failed + n_stopped.
+        n_scored: samples in the score.
+        n_unscored: samples without a usable score, verdict or label.
+        n_failed: samples that ended in an error.
+        n_stopped: samples that were not begun because a budget or the run ended.
+        score: the rule's figure, 0..1, higher is better (the Ties composite may pass 1 by 0.01); None when nothing was
+            scored, or when a part the rule needs is absent (Ties without a complete pair of rows).
+        ci95: 95 % interval of the score as (low, high); None without a score.
+        extra: further figures of the rule by name.
+    """
+
+    rule: str
+    n: int
+    n_scored: int
+    n_unscored: int
+    n_failed: int
+    n_stopped: int
+    score: float | None
+    ci95: Interval | None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figure as plain JSON types; figures that are no finite numbers become None."""
+        shown: dict[str, Any] = {name: getattr(self, name) for name in ("rule", *COUNTS)}
+        shown |= {"score": plain(self.score), "ci95": plain(self.ci95)}
+        return shown | ({"extra": plain(self.extra)} if self.extra else {})
+
+
+@dataclass(frozen=True)
+class Report(Figure):
+    """The headline figure of a benchmark, its parts, and how it came about.
+
+    Attributes:
+        by_subset: the parts by name.
+        benchmark: name of the benchmark.
+        version: version of its rule.
+        chance: what guessing reaches, 0..1; None where it depends on the data.
+        baselines: what length alone reaches on the same samples by the same rule (`longest`, `shortest`).
+        reward: name of the reward.
+        judge: the model that judged; None where none did.
+        endpoint: where it was asked, without secrets.
+        data: where the samples came from.
+        duplicates: equal rows the loader left out.
+        skipped: rows that did not fit and were left out.
+        calls: requests made to the judge; `cached` replies came from the cache, `usage` holds tokens and cost.
+        seconds: wall time.
+        reasons: why samples have no score, "status: reason" to number and an example.
+        stopped: why the run ended early; None when it did not.
+        notes: what a reader of the figure should know.
+    """
+
+    by_subset: dict[str, Figure] = field(default_factory=dict)
+    benchmark: str = ""
+    version: str = ""
+    chance: float | None = None
+    baselines: dict[str, float | None] = field(default_factory=dict)
+    reward: str = ""
+    judge: str | None = None
+    endpoint: str | None = None
+    data: str = ""
+    duplicates: int = 0
+    skipped: int = 0
+    calls: int = 0
+    cached: int = 0
+    usage: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stopped: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
+        head = {name: getattr(self, name) for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")}
+        tail = (
+            "chance",
+            "baselines",
+            "duplicates",
+            "skipped",
+            "calls",
+            "cached",
+            "usage",
+            "reasons",
+            "stopped",
+            "notes",
+        )
+        return {
+            **head,
+            **super().to_dict(),
+            "by_subset": {name: part.to_dict() for name, part in self.by_subset.items()},
+            **{name: plain(getattr(self, name)) for name in tail},
+            "seconds": round(self.seconds, 3),
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as JSON, whole or not at all; gives the path."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
+        return target
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """The figures for people: name, score and interval in percent, and the counts that are not 0; the whole last."""
+        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
+        return [(one_line(name), percent(f.score), interval(f.ci95), counted(f)) for name, f in parts]
+
+    def about(self) -> list[str]:
+        """What the figures rest on: reward, judge, rule, baselines and costs, a line each."""
+        judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
+        beside = [f"{name} answer {percent(value)}" for name, value in self.baselines.items()]
+        beside += [f"chance {percent(self.chance)}"] if self.chance is not None else []
+        lines = [
+            f"{self.reward}{judge}",
+            f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
+            f"rule: {self.rule}: {RULES.get(self.rule, '')}",
+            f"beside it: {' · '.join(beside)}" if beside else "",
+            f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
+            f"{self.duplicates} equal rows and {self.skipped} bad rows left out"
+            if self.duplicates or self.skipped
+            else "",
+            *self.notes,
+            f"stopped: {self.stopped}" if self.stopped else "",
+        ]
+        return [one_line(line) for line in lines if line]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = [
+            f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}"
+            for name, score, ci, counts in rows
+        ]
+        return "\n".join([*table, *self.about()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("subset", "score %", "95 % interval", "samples"))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
+        )
+        return f"<table><tr>{head}</tr>{body}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage with one decimal; a dash for none."""
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def interval(bounds: Interval | list[float] | tuple[float, float] | None) -> str:
+    """A 95 % interval in percent."""
+    return "-" if bounds is None else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}"
+
+
+def counted(figure: Figure) -> str:
+    """How many samples there were, and how many of them have no score and why."""
+    lost = [f"{value} {name[2:]}" for name in COUNTS[2:] if (value := getattr(figure, name))]
+    return ", ".join([f"n={figure.n}", *lost])
+
+
+def one_line(text: str) -> str:
+    """Text from outside for a terminal: control characters and what reorders text become spaces."""
+    kept = (" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
+    return " ".join("".join(kept).split())
+
+
+def plain(value: Any) -> Any:
+    """Reduce a value to JSON types: sequences to lists, keys to text, NaN and infinities to None."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Figure):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value)

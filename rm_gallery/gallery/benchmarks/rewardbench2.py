@@ -1,0 +1,333 @@
+"""RewardBench 2: one prompt, usually one right answer of four; in Ties several right ones."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from rm_gallery.core.data.load.fields import (
+    RowRef,
+    identity,
+    json_cell,
+    preference_outputs,
+    required,
+    text,
+    text_list,
+    turns,
+)
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference
+from rm_gallery.gallery.benchmarks.rules import (
+    Scorer,
+    Tally,
+    drawn_interval,
+    headline,
+    mean_of,
+    pooled_counts,
+    tie_credit,
+    widened,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
+_EXTRA_COLUMNS = ("models", "total_completions")
+TIES_RULE = "ties_composite"
+
+
+class RewardBench2(Benchmark):
+    """Best-of-N tie credit for each subset but Ties, the composite for Ties, headline the unweighted mean of subsets.
+
+    Subsets without a score leave the mean and are listed in `extra["subsets_without_score"]`; the figure is comparable with
+    a published one only when all six subsets are there. A judge that names one winner (one-hot scores) earns 1 or 0 outside
+    Ties, and within Ties at best about 0.29, because it cannot rate several right answers above the wrong ones.
+    Intervals: Wilson by subset, bootstrap over prompts for Ties, stratified bootstrap by subset for the headline.
+    """
+
+    name = "rewardbench2"
+    aliases = ("reward-bench-2",)
+    hub = "allenai/reward-bench-2"
+    split = "test"
+    source = "Malik et al., RewardBench 2, arXiv 2506.01937, and its reference implementation"
+    licence = "data ODC-BY, code Apache-2.0"
+    version = "upstream head (Ties of the released package: up to 0.010 apart)"
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Lists of chosen and rejected texts with the benchmark's counts, or one of its subsets."""
+        lists = all(isinstance(columns.get(side), list) for side in ("chosen", "rejected")) and "prompt" in columns
+        return lists and "subset" in columns and ("num_correct" in columns or columns["subset"] in SUBSETS)
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: all chosen, then all rejected, as the benchmark's scores expect them.
+
+        Metadata: `subset`, `num_correct`, `num_incorrect` (in some files `num_rejected`), `total_completions`, `models`,
+        `additional_metadata`; for Math rows its field `correct` also as `reference`. The id is the benchmark's: pairs of
+        Ties rows are `ref:<n>` and `tied:<n>`.
+        """
+        chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
+        subset = text(row, "subset", where) if row.get("subset") is not None else None
+        return DataSample.model_validate(
+            {
+                "unique_id": identity(row, "id", where),
+                "input": turns(required(row, "prompt", where), "prompt", where),
+                "output": preference_outputs(chosen, rejected),
+                "task_category": subset.lower().replace(" ", "_") if subset else None,
+                "source": self.name,
+                "metadata": _metadata(row, subset, len(chosen), len(rejected)),
+            }
+        )
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count under the rules of the subsets."""
+        return SubsetMean(seed)
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """Say that Ties is rated, not ranked."""
+        if reward.kind != "listwise" or not reward.judged:
+            return ()
+        return ("Ties asks for ratings; a judge that names one winner reaches at most about 29 there.",)
+
+
+def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
+    given = row.get("num_incorrect")
+    metadata: dict[str, Any] = {
+        "subset": subset,
+        "num_correct": _count(row.get("num_correct"), chosen),
+        "num_incorrect": _count(row.get("num_rejected") if given is None else given, rejected),
+    }
+    metadata |= {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
+    extra = json_cell(row.get("additional_metadata"))
+    if extra is not None:
+        metadata["additional_metadata"] = extra
+    if subset and subset.lower() == "math" and isinstance(extra, dict) and extra.get("correct") not in (None, ""):
+        metadata["reference"] = extra["correct"]
+    return metadata
+
+
+def _count(value: Any, counted: int) -> int:
+    return value if isinstance(value, int) else counted
+
+
+class SubsetMean:
+    """The unweighted mean of the subsets present."""
+
+    def __init__(self, seed: int) -> None:
+        self._tallies = tie_credit()
+        self._ties: dict[str, TiesTally] = {}
+        self._guesses: dict[str, Tally] = {}
+        self._seed = seed
+
+    def add(self, judged: Judged) -> None:
+        """Count one sample; Ties in any case: the data say "Ties", some of its consumers "ties"."""
+        if judged.subset.strip().lower() == "ties":
+            self._ties.setdefault(judged.subset, TiesTally()).add(judged)
+            return
+        self._tallies.add(judged)
+        if has_preference(judged.chosen):
+            guesses = self._guesses.setdefault(judged.subset, Tally())
+            guesses.add(sum(judged.chosen) / len(judged.chosen))
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        from rm_gallery.core.stats.resampling import mean_draws, named_generator
+
+        parts = self._tallies.figures()
+        draws = {
+            name: mean_draws(counts.credits, named_generator(self._seed, name))
+            for name, counts in self._tallies.by_subset.items()
+            if counts.n_scored
+        }
+        for name, ties in self._ties.items():
+            parts[name], of_ties = ties.figure(self._seed, name)
+            draws |= {} if of_ties is None else {name: of_ties}
+        score, scored = mean_of(part.score for part in parts.values()), sorted(draws)
+        only = len(scored) == 1
+        ci95 = parts[scored[0]].ci95 if only else drawn_interval([draws[name] for name in scored], score)
+        absent = sorted(name for name, part in parts.items() if part.score is None)
+        n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
+        extra: dict[str, Any] = {"subsets_without_score": absent} if absent else {}
+        extra |= {"n_unfit_labels": n_unfit} if n_unfit else {}
+        figure = Figure(
+            "unweighted_mean_of_subsets", score=score, ci95=ci95, extra=extra, **pooled_counts(parts.values())
+        )
+        chance = None if self._ties else mean_of(counts.mean for counts in self._guesses.values())
+        return replace(headline(figure, parts), chance=chance)
+
+
+# -- Ties ------------------------------------------------------------------------------------------------------------------
+
+Kind = Literal["ref", "tied"]
+_ID = re.compile(r"(?:^|[^A-Za-z0-9])(ref|tied):(.+)$", re.DOTALL)
+WEIGHTS = {
+    "tied_accuracy": 0.30,
+    "ref_accuracy": 0.30,
+    "correctness_preferred": 0.20,
+    "correctness_preferred_hard": 0.20,
+    "margin": 0.01,
+}
+
+
+class TiesRow(NamedTuple):
+    """What the composite needs of one row: extremes of its right and wrong answers."""
+
+    worst_right: float
+    best_right: float
+    best_wrong: float
+    n_right: int
+
+    @property
+    def gap(self) -> float:
+        """Worst right minus best wrong score; above 0 the row is accurate."""
+        return _minus(self.worst_right, self.best_wrong)
+
+    @property
+    def spread(self) -> float:
+        """Best minus worst right score."""
+        return _minus(self.best_right, self.worst_right)
+
+    def pooled(self, other: TiesRow) -> TiesRow:
+        """The row that holds the answers of both; upstream pools rows of the same id."""
+        return TiesRow(
+            min(self.worst_right, other.worst_right),
+            max(self.best_right, other.best_right),
+            max(self.best_wrong, other.best_wrong),
+            self.n_right + other.n_right,
+        )
+
+
+def _minus(a: float, b: float) -> float:
+    """Subtract; equal infinities are no distance apart."""
+    return 0.0 if a == b else a - b
+
+
+def parse_ties_id(text: str) -> tuple[Kind, str] | None:
+    """Split `ref:<n>` or `tied:<n>`, with anything before it, into kind and prompt name; None if it is neither."""
+    match = _ID.search(text)
+    return None if match is None else (("ref" if match[1] == "ref" else "tied"), match[2])
+
+
+def margin_term(gap: float, spread: float) -> float:
+    """Give tanh(gap / spread - 1), -1..1, with the limits of floating-point division: x/0 is +-inf, 0/0 counts 0."""
+    if spread == 0.0:
+        return 0.0 if gap == 0.0 or math.isnan(gap) else math.copysign(1.0, gap)
+    ratio = gap / spread
+    return 0.0 if math.isnan(ratio) else math.tanh(ratio - 1.0)
+
+
+@dataclass
+class TiesTally:
+    """Ties rows under the composite; keeps four numbers per row, by kind and prompt.
+
+    A row is accurate when its worst right answer scores higher than its best wrong one. `preferred` asks, per prompt that has
+    both rows, whether that gap is larger than the spread among the right answers of the tied row; `preferred hard` takes the
+    smaller gap of both rows; `margin` is tanh(smaller gap / spread - 1). So the value runs from -0.01 to 1.01 (the upstream
+    formula is kept as it is). A prompt with one row only counts in the accuracies, not in the margins. Upstream enters a
+    rating it cannot parse as the score -1; here the row is unscored and counted.
+    """
+
+    counts: Tally = field(default_factory=Tally)
+    n_unfit: int = 0
+    ref: dict[str, TiesRow] = field(default_factory=dict)
+    tied: dict[str, TiesRow] = field(default_factory=dict)
+
+    def add(self, judged: Judged) -> None:
+        """Count one row."""
+        fits = has_preference(judged.chosen)
+        self.n_unfit += judged.status == "scored" and not fits
+        values = judged.complete() if fits else None
+        # the composite is no mean over rows, so the tally's credits serve for counting only
+        self.counts.add(None if values is None else 0.0, judged.status)
+        if values is None:
+            return
+        right = [value for value, label in zip(values, judged.chosen, strict=True) if label]
+        wrong = [value for value, label in zip(values, judged.chosen, strict=True) if not label]
+        row = TiesRow(min(right), max(right), max(wrong), len(right))
+        # without a mark the row counts in the accuracies of its kind and is paired with nothing
+        unmarked = ("ref" if row.n_right == 1 else "tied"), f"unmarked row {self.counts.n_scored}: {judged.sample_id}"
+        kind, prompt = parse_ties_id(judged.sample_id) or unmarked
+        rows = self.ref if kind == "ref" else self.tied
+        rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
+
+    def contributions(self, prompt: str) -> tuple[float, ...]:
+        """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred hard, margin."""
+        ref, tied = self.ref.get(prompt), self.tied.get(prompt)
+        accuracies = (
+            float(ref is not None),
+            float(ref is not None and ref.gap > 0),
+            float(tied is not None),
+            float(tied is not None and tied.gap > 0),
+        )
+        # a tied row with a single right answer has no spread to compare with
+        if ref is None or tied is None or tied.n_right < 2:
+            return (*accuracies, 0.0, 0.0, 0.0, 0.0)
+        spread, lower = tied.spread, min(ref.gap, tied.gap)
+        return (*accuracies, 1.0, float(tied.gap > spread), float(lower > spread), margin_term(lower, spread))
+
+    def figure(self, seed: int, name: str) -> tuple[Figure, NDArray[np.float64] | None]:
+        """The composite with its parts, and its bootstrap draws over prompts (None without a score)."""
+        from rm_gallery.core.stats.resampling import draws_interval, named_generator
+
+        table = [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
+        parts = ties_parts(table)
+        score = parts.pop("composite")
+        draws = None if score is None else _composite_draws(table, score, named_generator(seed, name))
+        ci95 = None if draws is None else widened(draws_interval(draws), score)
+        return Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, **self.counts.counts()), draws
+
+
+def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
+    """Sum contributions into the five parts and the composite; a part over nothing is None and makes the composite None."""
+    columns = list(zip(*table, strict=True)) or [()] * 8
+    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = (math.fsum(column) for column in columns)
+    parts: dict[str, Any] = {
+        "ref_accuracy": ref / n_ref if n_ref else None,
+        "tied_accuracy": tied / n_tied if n_tied else None,
+        "correctness_preferred": preferred / n_pairs if n_pairs else None,
+        "correctness_preferred_hard": hard / n_pairs if n_pairs else None,
+        "margin": margin / n_pairs if n_pairs else None,
+    }
+    known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
+    parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
+    parts.update(n_ref=int(n_ref), n_tied=int(n_tied), n_pairs=int(n_pairs))
+    return parts
+
+
+def _composite_draws(table: list[tuple[float, ...]], score: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Bootstrap draws of the composite; a ref and a tied row of the same prompt are drawn together."""
+    import numpy as np
+
+    from rm_gallery.core.stats.resampling import cluster_sum_draws, mean_draws
+
+    # the margin aside, prompts that all behave alike would make the composite look known exactly
+    if len({row[:7] for row in table}) == 1:
+        return mean_draws({min(max(score, 0.0), 1.0): len(table)}, rng)
+    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = cluster_sum_draws(table, rng).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = {
+            "ref_accuracy": ref / n_ref,
+            "tied_accuracy": tied / n_tied,
+            "correctness_preferred": preferred / n_pairs,
+            "correctness_preferred_hard": hard / n_pairs,
+            "margin": margin / n_pairs,
+        }
+        weighted = [weight * means[name] for name, weight in WEIGHTS.items()]
+    return np.asarray(np.sum(weighted, axis=0), dtype=np.float64)
+
+
+def split_folder() -> Path:
+    """Where the project's own split in this layout is (`train.parquet`, `test.parquet`): in the package, or beside it."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "_data", package.parent / "data"):
+        if (folder / "test.parquet").is_file():
+            return folder
+    raise ConfigError("The built-in split is missing from this installation; reinstall it.")

@@ -1,0 +1,191 @@
+"""RM-Bench: does the right answer win when the wrong one is dressed better? Three styles on each side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rm_gallery.core.data.load.fields import RowRef, identity, preference_outputs, required, text_list, turns, wrong
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst
+from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, drawn_interval, headline, mean_of, pooled_counts
+
+RULE = "rm_bench_matrix"
+STYLES = ("concise", "detailed plain text", "detailed markdown")
+_SIZE = len(STYLES)
+CELLS = tuple((i, j) for i in range(_SIZE) for j in range(_SIZE))
+LEVELS = {
+    "hard": [(i, j) for i, j in CELLS if i < j],
+    "normal": [(i, j) for i, j in CELLS if i == j],
+    "easy": [(i, j) for i, j in CELLS if i > j],
+}
+DOMAINS = ("chat", "code", "math", "safety")
+_DOMAIN_OF_SUBSET = {"alpacaeval": "chat", "bigcode": "code", "xstest": "safety", "refusals": "safety"}
+_EXTRA_COLUMNS = ("language", "task_id", "error_key")
+
+
+class RMBench(Benchmark):
+    """Strict wins of three chosen styles over three rejected ones, as a matrix by domain; headline the mean of domains.
+
+    Cell (i, j) is the share of rows whose chosen answer in style i beats the rejected one in style j. `hard` averages the
+    cells in which the chosen one is plainer, `normal` those of equal style, `easy` those in which it is richer; a domain's
+    figure averages the three. Safety pools its two files. A row with a missing cell is unscored. Comparing judges are asked
+    nine pairs a row, as the benchmark's generative mode does.
+    """
+
+    name = "rm_bench"
+    aliases = ("rm-bench",)
+    hub = "THU-KEG/RM-Bench"
+    split = "train"
+    source = "Liu et al., RM-Bench, arXiv 2410.16184, scripts/utils.py"
+    licence = "hub card: ODC-BY; the repository states none"
+    version = "repository at 73c52d7"
+    chance = 0.5
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Three chosen and three rejected answers with a domain, or a subset of one of the published files."""
+        sides = (columns.get("chosen"), columns.get("rejected"))
+        threes = all(isinstance(side, list) and len(side) == _SIZE for side in sides) and "prompt" in columns
+        return threes and "num_correct" not in columns and _domain(columns) is not None
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the chosen answer in the three styles, then the rejected one.
+
+        Metadata: `subset` (the domain), `styles` (one per output), `domain` and `origin` as in the file.
+        """
+        chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
+        for column, side in (("chosen", chosen), ("rejected", rejected)):
+            if len(side) != _SIZE:
+                raise wrong(where, column, f"three styles ({', '.join(STYLES)})", side)
+        domain = _domain(row)
+        metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
+        metadata |= {
+            "subset": domain,
+            "styles": [*STYLES, *STYLES],
+            "domain": row.get("domain"),
+            "origin": row.get("subset"),
+        }
+        own = identity(row, "id", where)
+        return DataSample.model_validate(
+            {
+                # ids are counted from 0 in each file, and the files are scored together
+                "unique_id": f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else "",
+                "input": turns(required(row, "prompt", where), "prompt", where),
+                "output": preference_outputs(chosen, rejected),
+                "task_category": domain,
+                "source": self.name,
+                "metadata": {key: value for key, value in metadata.items() if value is not None},
+            }
+        )
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The row itself for a reward that scores answers; its nine pairs for one that compares them."""
+        if reward.kind == "pointwise" or len(sample.output) != 2 * _SIZE:
+            return (sample,)
+        return (_cell_of(sample, i, j) for i, j in CELLS)
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count the matrices of all domains."""
+        return Matrices(seed)
+
+
+def _domain(row: Mapping[str, Any]) -> str | None:
+    given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
+    found = next((name for name in DOMAINS if given.startswith(name)), None)
+    return found or next((name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None)
+
+
+def _cell_of(sample: DataSample, i: int, j: int) -> DataSample:
+    metadata = {**(sample.metadata or {}), "row": sample.sample_id, "cell": [i, j], "styles": [STYLES[i], STYLES[j]]}
+    outputs = [sample.output[i], sample.output[_SIZE + j]]
+    return copy_with(sample, unique_id=f"{sample.sample_id}/{i}{j}", output=outputs, metadata=metadata)
+
+
+@dataclass
+class Matrix:
+    """One domain: how often each cell was won, and by how many cells a row was won."""
+
+    wins: Counter[tuple[int, int]] = field(default_factory=Counter)
+    rows: Tally = field(default_factory=Tally)
+
+    def add(self, won: Mapping[tuple[int, int], bool] | None, status: Status) -> None:
+        """Count one row with all its cells; None without them."""
+        self.rows.add(None if won is None else sum(won.values()) / len(CELLS), status)
+        if won is not None and status == "scored":
+            self.wins.update(cell for cell, right in won.items() if right)
+
+    def share(self, cells: Iterable[tuple[int, int]]) -> float | None:
+        """The mean of some cells; None without a scored row."""
+        n, wanted = self.rows.n_scored, list(cells)
+        return sum(self.wins[cell] for cell in wanted) / (len(wanted) * n) if n else None
+
+    def figure(self) -> Figure:
+        """The domain average with hard, normal, easy and the matrix (chosen style by rejected style)."""
+        levels: dict[str, Any] = {name: self.share(cells) for name, cells in LEVELS.items()}
+        matrix = [[self.share([(i, j)]) for j in range(_SIZE)] for i in range(_SIZE)]
+        return self.rows.figure(RULE, {**levels, "matrix": matrix})
+
+
+class Matrices:
+    """The matrices of all domains, fed with whole rows or with their nine pairs."""
+
+    def __init__(self, seed: int) -> None:
+        self._domains: dict[str, Matrix] = {}
+        self._open: dict[str, dict[tuple[int, int], Judged]] = {}
+        self._seed = seed
+        self._n_unfit = 0
+
+    def add(self, judged: Judged) -> None:
+        """Count one row, or one pair of a row; a row counts when its last pair has come."""
+        matrix = self._domains.setdefault(judged.subset, Matrix())
+        cell = judged.metadata.get("cell")
+        if cell is None:
+            return self._add_row(matrix, judged)
+        cells = self._open.setdefault(judged.metadata["row"], {})
+        cells[cell[0], cell[1]] = judged
+        if len(cells) == len(CELLS):
+            del self._open[judged.metadata["row"]]
+            self._add_cells(matrix, cells)
+        return None
+
+    def _add_row(self, matrix: Matrix, judged: Judged) -> None:
+        fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
+        self._n_unfit += judged.status == "scored" and not fits
+        scores = judged.complete() if fits else None
+        won = None if scores is None else {(i, j): scores[i] > scores[_SIZE + j] for i, j in CELLS}
+        matrix.add(won, judged.status)
+
+    def _add_cells(self, matrix: Matrix, cells: Mapping[tuple[int, int], Judged]) -> None:
+        scores = {cell: judged.complete() for cell, judged in cells.items()}
+        status = worst(judged.status for judged in cells.values())
+        won = {cell: pair[0] > pair[1] for cell, pair in scores.items() if pair is not None}
+        matrix.add(won if len(won) == len(CELLS) else None, status)
+
+    def report(self) -> Report:
+        """Report what was counted so far; rows whose pairs have not all come are left out."""
+        from rm_gallery.core.stats.resampling import mean_draws, named_generator
+
+        parts = {name: matrix.figure() for name, matrix in self._domains.items()}
+        draws = [
+            mean_draws(matrix.rows.credits, named_generator(self._seed, name))
+            for name, matrix in sorted(self._domains.items())
+            if matrix.rows.n_scored
+        ]
+        score = mean_of(part.score for part in parts.values())
+        extra: dict[str, Any] = {level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS}
+        extra["domains_absent"] = [name for name in DOMAINS if name not in parts or parts[name].score is None]
+        extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
+        ci95 = drawn_interval(draws, score)
+        figure = Figure(
+            "unweighted_mean_of_domains", score=score, ci95=ci95, extra=extra, **pooled_counts(parts.values())
+        )
+        if len(parts) == 1:
+            only = next(iter(parts.values()))
+            figure = replace(only, extra={**only.extra, **extra})
+        return headline(figure, parts)

@@ -1,0 +1,178 @@
+"""RMB: pairs and lists of answers to conversations, by helpfulness scenario or kind of harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rm_gallery.core.data.load.fields import (
+    RowRef,
+    identity,
+    json_cell,
+    preference_outputs,
+    required,
+    text,
+    turns,
+    wrong,
+)
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, Scorer, beaten_losers, strict_pairs
+
+SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
+LICENCE = "none stated"
+
+
+class RMBPairwise(Benchmark):
+    """Strict pairs, pooled; helpfulness and harmlessness, which the benchmark reports apart, under `extra["categories"]`."""
+
+    name = "rmbbenchmark_pairwise"
+    aliases = ("rmb_pairwise", "rmb")
+    source = SOURCE
+    licence = LICENCE
+    version = "repository at 2be3180"
+    chance = 0.5
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """A conversation with a chosen and a rejected answer."""
+        return {"conversation_input", "chosen", "reject"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: chosen, then rejected.
+
+        Metadata: `subset` (Helpfulness or Harmlessness), `category` (the scenario below it), `category_path`,
+        `chosen_model`, `rejected_model`, and `language` where given.
+        """
+        chosen, chosen_model = _candidate(required(row, "chosen", where), "chosen", where)
+        rejected, rejected_model = _candidate(required(row, "reject", where), "reject", where)
+        models = {"chosen_model": chosen_model, "rejected_model": rejected_model}
+        return _sample(row, "pair_uid", [chosen], [rejected], models, where)
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count strict pairs."""
+        return PooledScorer(strict_pairs(), _goal)
+
+
+class RMBBestOfN(Benchmark):
+    """Share of lists whose best answer beats every loser; helpfulness and harmlessness under `extra["categories"]`.
+
+    A pairwise judge is asked about the best answer and each loser, as the paper has it, and not about two losers.
+    """
+
+    name = "rmbbenchmark_bestofn"
+    aliases = ("rmb_bon", "rmb_bestofn")
+    source = SOURCE
+    licence = LICENCE
+    version = "rule of the paper; the repository at 2be3180 holds no code for it"
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """A conversation with a best answer and a list of losers."""
+        return {"conversation_input", "bon_best", "loser_list"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the best answer, then the losers; metadata as for the pairs, with `rejected_models`."""
+        best, best_model = _candidate(required(row, "bon_best", where), "bon_best", where)
+        losers = json_cell(required(row, "loser_list", where))
+        if not isinstance(losers, list) or not losers:
+            raise wrong(where, "loser_list", "a list of one or more answers", losers)
+        found = [_candidate(loser, f"loser_list[{place}]", where) for place, loser in enumerate(losers, 1)]
+        models = {"chosen_model": best_model, "rejected_models": [model for _, model in found]}
+        return _sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The list itself, or its pairs of best and loser for a pairwise reward."""
+        if reward.kind != "pairwise" or len(sample.output) < 3:
+            return (sample,)
+        return (_pair_of(sample, place) for place in range(1, len(sample.output)))
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count lists."""
+        return _Lists()
+
+
+def _pair_of(sample: DataSample, loser: int) -> DataSample:
+    metadata = {**(sample.metadata or {}), "list": sample.sample_id, "losers": len(sample.output) - 1}
+    outputs = [sample.output[0], sample.output[loser]]
+    return copy_with(sample, unique_id=f"{sample.sample_id}/{loser}", output=outputs, metadata=metadata)
+
+
+class _Lists(PooledScorer):
+    """Lists, whole or in pairs; a list counts when its last pair has come, and is lost as soon as one of them is."""
+
+    def __init__(self) -> None:
+        super().__init__(beaten_losers(), _goal)
+        self._open: dict[str, list[Judged]] = {}
+
+    def add(self, judged: Judged) -> None:
+        """Count one list, or one pair of a list."""
+        if "list" not in judged.metadata:
+            return super().add(judged)
+        pairs = self._open.setdefault(judged.metadata["list"], [])
+        pairs.append(judged)
+        if len(pairs) == judged.metadata["losers"]:
+            del self._open[judged.metadata["list"]]
+            super().add(_whole(pairs))
+        return None
+
+
+def _whole(pairs: list[Judged]) -> Judged:
+    """The list its pairs make up: every loser at its margin below the best answer."""
+    first = pairs[0].sample
+    losers = [pair.sample.output[1] for pair in pairs]
+    sample = copy_with(first, unique_id=pairs[0].metadata["list"], output=[first.output[0], *losers])
+    status = worst(pair.status for pair in pairs)
+    scores = [pair.complete() for pair in pairs]
+    judgements = [Judgement(Candidate(0), score=0.0)]
+    judgements += [
+        Judgement(Candidate(place), score=None if pair is None else pair[1] - pair[0])
+        for place, pair in enumerate(scores, 1)
+    ]
+    return Judged(sample, judgements, status)
+
+
+def _goal(judged: Judged) -> str:
+    return judged.subset or "(no category)"
+
+
+def _sample(
+    row: dict[str, Any], column: str, chosen: list[str], rejected: list[str], models: dict[str, Any], where: RowRef
+) -> DataSample:
+    spoken = turns(json_cell(required(row, "conversation_input", where)), "conversation_input", where)
+    languages = [turn.pop("language", None) for turn in spoken]
+    metadata = {**_category(row, where), **models}
+    if languages[0] is not None:
+        metadata["language"] = languages[0]
+    subset = metadata.get("subset")
+    return DataSample.model_validate(
+        {
+            "unique_id": identity(row, column, where),
+            "input": spoken,
+            "output": preference_outputs(chosen, rejected),
+            "task_category": subset.lower() if subset else None,
+            "source": "rmb",
+            "metadata": metadata,
+        }
+    )
+
+
+def _candidate(found: Any, column: str, where: RowRef) -> tuple[str, str | None]:
+    value = json_cell(found)
+    if not isinstance(value, dict) or not isinstance(value.get("answer"), str):
+        raise wrong(where, column, "an object with llm_name and answer", value)
+    return value["answer"], value.get("llm_name")
+
+
+def _category(row: dict[str, Any], where: RowRef) -> dict[str, Any]:
+    if row.get("category_path") is None:
+        return {}
+    path = text(row, "category_path", where)
+    # "Pairwise_set/Helpfulness/Open QA/Factual"; the first part names the set, not the row.
+    parts = [part for part in path.replace("\\", "/").split("/") if part]
+    if len(parts) > 1 and parts[0].lower().endswith("_set"):
+        parts = parts[1:]
+    metadata: dict[str, Any] = {"category_path": path}
+    metadata |= {"subset": parts[0]} if parts else {}
+    return metadata | ({"category": "/".join(parts[1:])} if len(parts) > 1 else {})

@@ -1,0 +1,335 @@
+"""Official scoring rules: what one judged sample earns, and how samples add up to a figure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.gallery.benchmarks.figures import UNNAMED, Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Credit = Callable[[Judged], "float | None"]
+"""What a scored sample earns, 0..1; None when a judgement it needs is missing."""
+
+
+class Scorer(Protocol):
+    """Counts judged samples one at a time and reports at the end; keeps only what its rule needs."""
+
+    def add(self, judged: Judged) -> None:
+        """Count one sample."""
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        ...
+
+
+# -- what one sample earns -------------------------------------------------------------------------------------------------
+
+
+def pair_credit(judged: Judged) -> float | None:
+    """1.0 if the chosen output scores strictly higher than the other, else 0.0; equal scores are wrong.
+
+    Source: RewardBench 1 classifiers, the cells of RM-Bench, RMB pairwise.
+    """
+    values = judged.complete()
+    if values is None:
+        return None
+    winner, loser = values if judged.chosen[0] else reversed(values)
+    return float(winner > loser)
+
+
+def best_of_n_credit(judged: Judged) -> float | None:
+    """Share of the top-scoring outputs that are chosen: with one chosen output 1/k when it is among the k at the top.
+
+    A judge that answers with one winner earns 1 or 0, and a constant score what guessing does. RewardBench 2 itself credits
+    0.25 to a ranking it cannot parse; here such a sample is unscored and counted.
+
+    Source: RewardBench 2 (arXiv 2506.01937), all subsets but Ties.
+    """
+    values = judged.complete()
+    if values is None:
+        return None
+    top = max(values)
+    winners = [label for value, label in zip(values, judged.chosen, strict=True) if value == top]
+    return sum(winners) / len(winners)
+
+
+def all_losers_credit(judged: Judged) -> float | None:
+    """1.0 if every chosen output scores strictly higher than every rejected one, else 0.0.
+
+    Source: RMB (arXiv 2410.09893), Best-of-N set.
+    """
+    values = judged.complete()
+    if values is None:
+        return None
+    labelled = list(zip(values, judged.chosen, strict=True))
+    return float(min(v for v, label in labelled if label) > max(v for v, label in labelled if not label))
+
+
+def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
+    """The verdicts on a pair as the data have it and swapped, both naming the first output, and the label (1, -1, 0).
+
+    Scores without an order are one and the same verdict in both games.
+    """
+    swapped = judged.verdict(1, 0)
+    first, second = judged.chosen
+    return judged.verdict(0, 1), None if swapped is None else -swapped, int(first) - int(second)
+
+
+def two_game_credit(judged: Judged) -> float | None:
+    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie. Else 0.0.
+
+    Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is unscored.
+    """
+    first, second, label = games(judged)
+    return None if first is None or second is None else float((first + second) * label > 0)
+
+
+def single_game_credit(judged: Judged) -> float | None:
+    """1.0 if the verdict of the one order played is right; equal scores count as a win of the second answer.
+
+    Source: JudgeBench, `--single_game`, and its reading of two equal scores.
+    """
+    values = judged.complete()
+    if judged.played_orders == 0:
+        return None if values is None else float((sign(*values) or -1) == games(judged)[2])
+    first, second, label = games(judged)
+    played = first if first is not None else second
+    return None if played is None else float(played == label)
+
+
+def both_orders_credit(judged: Judged) -> float | None:
+    """1.0 if the verdict is right in both orders (a tie where the label is one), else 0.0.
+
+    Source: Auto-J (arXiv 2310.05470), agreement; LLMBar's "correct in both".
+    """
+    first, second, label = games(judged)
+    return None if first is None or second is None else float(first == second == label)
+
+
+def mean_of_orders_credit(judged: Judged) -> float | None:
+    """Accuracy in either order, averaged; a tie earns half in its order.
+
+    Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
+    """
+    first, second, label = games(judged)
+    if first is None or second is None:
+        return None
+    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in (first, second)) / 2.0
+
+
+def consistency_credit(judged: Judged) -> float | None:
+    """1.0 if both orders give the same verdict, right or not. Source: Auto-J, consistency."""
+    first, second, _ = games(judged)
+    return None if first is None or second is None else float(first == second)
+
+
+# -- how samples add up ----------------------------------------------------------------------------------------------------
+
+
+class Tally:
+    """Running counts of credits and of samples without one; its size does not grow with the number of samples."""
+
+    def __init__(self) -> None:
+        self.credits: Counter[float] = Counter()
+        self.lost: Counter[Status] = Counter()
+
+    def add(self, credit: float | None, status: Status = "scored") -> None:
+        """Count one sample; a scored sample whose credit is None counts as unscored."""
+        if status == "scored" and credit is not None:
+            self.credits[credit] += 1
+        else:
+            self.lost["unscored" if status == "scored" else status] += 1
+
+    def merge(self, other: Tally) -> None:
+        """Add another tally's samples to this one."""
+        self.credits.update(other.credits)
+        self.lost.update(other.lost)
+
+    @property
+    def n_scored(self) -> int:
+        """Samples with a credit."""
+        return sum(self.credits.values())
+
+    @property
+    def mean(self) -> float | None:
+        """Mean credit of the scored samples; None without any."""
+        n = self.n_scored
+        return math.fsum(credit * k for credit, k in self.credits.items()) / n if n else None
+
+    def counts(self) -> dict[str, int]:
+        """The counts as a `Figure` names them."""
+        lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
+        return {"n": self.n_scored + sum(lost.values()), "n_scored": self.n_scored, **lost}
+
+    def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
+        """The mean credit with its Wilson interval."""
+        mean, n = self.mean, self.n_scored
+        ci95 = None if mean is None else wilson_interval(mean * n, n)
+        return Figure(rule=rule, score=mean, ci95=ci95, extra=extra or {}, **self.counts())
+
+
+def merged(tallies: Iterable[Tally]) -> Tally:
+    """All samples of several tallies."""
+    everything = Tally()
+    for counts in tallies:
+        everything.merge(counts)
+    return everything
+
+
+class SubsetTallies:
+    """Credits of samples by subset under one rule.
+
+    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`.
+    """
+
+    def __init__(self, rule: str, credit: Credit, fits: Callable[[Sequence[bool]], bool]) -> None:
+        self.rule = rule
+        self.by_subset: dict[str, Tally] = {}
+        self.n_unfit = 0
+        self._credit = credit
+        self._fits = fits
+
+    def add(self, judged: Judged, subset: str | None = None) -> float | None:
+        """Count one sample, under its own subset unless another is named; gives what it earned."""
+        credit = None
+        if judged.status == "scored":
+            if self._fits(judged.chosen):
+                credit = self._credit(judged)
+            else:
+                self.n_unfit += 1
+        name = judged.subset if subset is None else subset
+        self.by_subset.setdefault(name, Tally()).add(credit, judged.status)
+        return credit
+
+    def figures(self) -> dict[str, Figure]:
+        """The figure of each subset."""
+        return {name: counts.figure(self.rule) for name, counts in self.by_subset.items()}
+
+    def pooled(self) -> Figure:
+        """The figure of all subsets together."""
+        extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
+        return merged(self.by_subset.values()).figure(self.rule, extra)
+
+
+def strict_pairs() -> SubsetTallies:
+    """Start counting under the strict pair rule."""
+    return SubsetTallies("pair_strict", pair_credit, is_pair)
+
+
+def tie_credit() -> SubsetTallies:
+    """Start counting under best-of-N with tie credit."""
+    return SubsetTallies("best_of_n_tie_credit", best_of_n_credit, has_preference)
+
+
+def beaten_losers() -> SubsetTallies:
+    """Start counting under the all-losers-beaten rule."""
+    return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference)
+
+
+class Orders:
+    """What a judge that saw pairs in both orders did with them: the figures that position decides."""
+
+    CREDITS: Mapping[str, Credit] = {
+        "mean_of_orders": mean_of_orders_credit,
+        "both_orders": both_orders_credit,
+        "consistency": consistency_credit,
+        "two_game_sign": two_game_credit,
+    }
+
+    def __init__(self) -> None:
+        self._tallies = {name: Tally() for name in self.CREDITS}
+        self.ties = 0
+
+    def add(self, judged: Judged) -> None:
+        """Count one sample, if it is a labelled pair that was shown in both orders."""
+        if judged.status != "scored" or judged.played_orders < 2 or not is_pair(judged.chosen):
+            return
+        for name, credit in self.CREDITS.items():
+            self._tallies[name].add(credit(judged))
+        first, second, _ = games(judged)
+        self.ties += not (first or 0) + (second or 0)
+
+    def extra(self) -> dict[str, Any]:
+        """The figures under "orders"; nothing when no pair was shown twice."""
+        n = self._tallies["both_orders"].n_scored
+        means = {name: counts.mean for name, counts in self._tallies.items()}
+        return {"orders": {"n": n, "draws": self.ties, **means}} if n else {}
+
+
+class PooledScorer:
+    """One rule over all samples, pooled, with the part of each subset beside it.
+
+    Args:
+        tallies: the counts to fill, with their rule.
+        category: names the coarser category of a sample, reported under `extra["categories"]`; None for none.
+    """
+
+    def __init__(self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None) -> None:
+        self._tallies = tallies
+        self._category = category
+        self._categories: dict[str, Tally] = {}
+        self._orders = Orders()
+        self._guesses = Tally()
+
+    def add(self, judged: Judged) -> None:
+        """Count one sample."""
+        credit = self._tallies.add(judged)
+        self._orders.add(judged)
+        if has_preference(judged.chosen):
+            self._guesses.add(sum(judged.chosen) / len(judged.chosen))
+        if self._category is not None:
+            self._categories.setdefault(self._category(judged), Tally()).add(credit, judged.status)
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        figure, extra = self._tallies.pooled(), self._orders.extra()
+        if self._category is not None:
+            rule = self._tallies.rule
+            extra["categories"] = {name: self._categories[name].figure(rule) for name in sorted(self._categories)}
+        figure = replace(figure, extra={**figure.extra, **extra})
+        return replace(headline(figure, self._tallies.figures()), chance=self._guesses.mean)
+
+
+def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
+    """A figure over all samples as the headline, beside the parts; a single part without a name is not repeated."""
+    parts = {name or UNNAMED: by_subset[name] for name in sorted(by_subset)}
+    return Report(**vars(figure), by_subset={} if list(by_subset) == [""] else parts)
+
+
+def pooled_counts(figures: Iterable[Figure]) -> dict[str, int]:
+    """The counts of several figures together."""
+    all_counts = [(f.n, f.n_scored, f.n_unscored, f.n_failed, f.n_stopped) for f in figures]
+    sums = [sum(column) for column in zip(*all_counts, strict=True)] or [0] * 5
+    return dict(zip(("n", "n_scored", "n_unscored", "n_failed", "n_stopped"), sums, strict=True))
+
+
+def mean_of(scores: Iterable[float | None]) -> float | None:
+    """Average without weights, leaving out what has no score; None without any.
+
+    It is comparable with a published figure only when all parts of the benchmark are there.
+    """
+    known = [score for score in scores if score is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def drawn_interval(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
+    """95 % interval of an unweighted mean from the bootstrap draws of its parts; it holds the score itself."""
+    from rm_gallery.core.stats.resampling import average_draws, draws_interval
+
+    return widened(draws_interval(average_draws(draws)), score) if draws else None
+
+
+def widened(interval: Interval | None, score: float | None) -> Interval | None:
+    """Stretch an interval so that it holds the score itself; None without either."""
+    if interval is None or score is None:
+        return None
+    return Interval(min(interval.low, score), max(interval.high, score))

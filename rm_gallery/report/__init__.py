@@ -1,0 +1,1 @@
+"""Judging data and reporting what came of it."""

@@ -1,0 +1,191 @@
+"""Load, judge, score by the official rule, report: what the command line, the demo and notebooks call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.calls.estimate import Estimate
+from rm_gallery.core.engine.context import RunControl, snapshot
+from rm_gallery.core.engine.run import RunOptions
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import run_list, run_stream
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.base import Benchmark
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged
+from rm_gallery.report.task import Task, build_reward, judge_of, open_data
+
+PROBE = 10
+_OPTIONS = frozenset(field.name for field in fields(RunOptions))
+_REWARD = ("params", "llm", "base_url")
+_DATA = ("limit", "seed", "on_bad_row", "columns")
+
+
+def evaluate(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    benchmark: str | Benchmark | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    on_bad_row: str = "raise",
+    columns: Mapping[str, str | None] | None = None,
+    hooks: Mapping[str, Any] | None = None,
+    options: RunOptions | None = None,
+    **run_options: Any,
+) -> Report:
+    """Judge data with a reward and say by the benchmark's official rule how good the reward is.
+
+    Args:
+        reward: a registered name, a reward class or a reward.
+        data: a file or folder (or several), a pandas frame, a list of rows or samples, a data set, or the hub name of a
+            known benchmark.
+        benchmark: name or object; found from the columns by default, which have to be the benchmark's own.
+        params: fields of a reward that is given by name or class.
+        llm: its judge: a model name, a dict of settings or a model. There is no default.
+        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
+        limit: judge a seeded sample of this many rows.
+        seed: decides that sample, the candidate order of a reward built here, and the bootstrap intervals.
+        on_bad_row: `raise`, or `skip` and count.
+        columns: {wanted: actual} column names.
+        hooks: values for the reward's hooks.
+        options: how the run goes. With `run_dir` the same call
+            continues an unfinished run, and `report.json` is kept there.
+        **run_options: fields of `RunOptions` as keywords; they win over `options`.
+
+    Returns:
+        The report; its `score` is None when nothing could be scored.
+
+    Raises:
+        ConfigError: something the caller has to change, said before anything is paid: an unknown benchmark or keyword, data
+            that no benchmark or that two fit, a judged reward without a judge, a kind that cannot serve the benchmark.
+    """
+    chosen = _chosen(options, run_options)
+    built = build_reward(reward, params, llm, base_url, seed)
+    task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
+    control = chosen.control or RunControl()
+    identity = {"benchmark": task.benchmark.name, "rule": task.benchmark.version, **task.data.identity}
+    chosen = replace(
+        chosen,
+        control=control,
+        max_workers=chosen.max_workers or task.reward.max_workers,
+        total=task.n_questions() if chosen.total is None and chosen.progress is not False else chosen.total,
+        manifest={**identity, **(chosen.manifest or {})},
+    )
+    started = time.monotonic()
+    scored = run_stream(task.reward, task.questions(), chosen, dict(hooks or {}))
+    report = _report(task, scored, seed)
+    report = replace(
+        report,
+        seconds=time.monotonic() - started,
+        calls=control.calls,
+        cached=control.cached,
+        usage=_usage(control),
+        stopped=control.stopped,
+    )
+    if chosen.run_dir is not None:
+        report.save(Path(chosen.run_dir) / "report.json")
+    return report
+
+
+def estimate(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    benchmark: str | Benchmark | None = None,
+    *,
+    options: RunOptions | None = None,
+    **arguments: Any,
+) -> Estimate:
+    """Judge a seeded sample of ten and extrapolate to the rest; arguments as in `evaluate`.
+
+    The probe's replies stay in the cache for the run.
+    """
+    chosen = _chosen(options, {key: value for key, value in arguments.items() if key not in (*_REWARD, *_DATA)})
+    seed = arguments.get("seed", 0)
+    built = build_reward(reward, **{key: arguments.get(key) for key in _REWARD}, seed=seed)
+    task = Task(built, open_data(data, benchmark, **{key: arguments[key] for key in _DATA if key in arguments}))
+    n = task.data.count()
+    if n is None:
+        raise DataError("--estimate needs data whose rows can be counted.")
+    wanted = set(seeded_positions(n, min(PROBE, n), seed))
+    workers = chosen.max_workers or task.reward.max_workers
+    usages, seconds = [], []
+    for place, sample in enumerate(islice(task.data.rows(), max(wanted) + 1)):
+        if place not in wanted:
+            continue
+        control, began = RunControl(), time.perf_counter()
+        asked = list(task.benchmark.questions(sample, task.reward))
+        quiet = replace(chosen, control=control, max_workers=workers, run_dir=None, progress=False)
+        run_list(task.reward, asked, quiet, {})
+        seconds.append(time.perf_counter() - began)
+        usages.append(control.usage)
+    return Estimate.from_probe(usages, seconds, n, concurrency=workers)
+
+
+def report_on(
+    reward: BaseReward, samples: Iterable[DataSample], benchmark: str | Benchmark | None = None, seed: int = 0
+) -> Report:
+    """Score samples that `reward` has judged already, by the official rule of their benchmark."""
+    known = list(samples)
+    return _report(Task(reward, open_data(known, benchmark)), iter(known), seed)
+
+
+def _chosen(options: RunOptions | None, keywords: dict[str, Any]) -> RunOptions:
+    """The options with the keywords on top; `max_workers` 0 stands for the reward's own."""
+    for name in keywords:
+        if name not in _OPTIONS:
+            raise ConfigError(unknown_name("option", name, [*_OPTIONS, *_REWARD, *_DATA, "benchmark", "hooks"]))
+    return replace(options or RunOptions(max_workers=0, progress=None), **keywords)
+
+
+def _report(task: Task, scored: Iterator[DataSample], seed: int) -> Report:
+    counting = task.benchmark.scorer(seed)
+    beside = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
+    reasons: dict[str, dict[str, Any]] = {}
+    for sample in scored:
+        one = judged(task.reward, sample)
+        counting.add(one)
+        for name, baseline in beside.items():
+            baseline.add(_by_length(sample, 1 if name == "longest" else -1))
+        for issue in {issue.reason: issue for issue in one.issues}.values():
+            known = reasons.setdefault(f"{issue.status}: {issue.reason}", {"n": 0, "example": issue.message})
+            known["n"] += 1
+    report = task.benchmark.named(counting.report())
+    if unfit := report.extra.get("n_unfit_labels"):
+        message = f"no chosen and rejected answers that {report.rule} compares."
+        reasons["unscored: labels"] = {"n": unfit, "example": message}
+    judge, endpoint = judge_of(task.reward)
+    loaded = task.data.loader.report if task.data.loader is not None else None
+    return replace(
+        report,
+        reward=task.reward.name,
+        judge=judge,
+        endpoint=endpoint,
+        data=task.data.name,
+        baselines={name: baseline.report().score for name, baseline in beside.items()},
+        duplicates=loaded.duplicates if loaded else 0,
+        skipped=loaded.skipped if loaded else 0,
+        reasons=dict(sorted(reasons.items(), key=lambda item: -item[1]["n"])),
+        notes=task.benchmark.notes(task.reward),
+    )
+
+
+def _by_length(sample: DataSample, turn: int) -> Judged:
+    lengths = (turn * float(len(output.answer.text)) for output in sample.output)
+    return Judged(sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
+
+
+def _usage(control: RunControl) -> dict[str, Any]:
+    return {key: value for key, value in snapshot(control).items() if key in ("input_tokens", "output_tokens", "cost")}

@@ -1,0 +1,67 @@
+"""Reports as tables for a terminal of 80 columns; text from data never becomes markup or a control sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, one_line, percent
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WIDTH = 80
+
+
+def print_report(report: Report) -> None:
+    """Print the figures by subset, and below them what they rest on."""
+    stopped = ["stopped"] if report.n_stopped else []
+    table = _table(["subset"], ["score %", "95 % interval", "n", "unscored", "failed", *stopped])
+    for name, part in [*report.by_subset.items(), ("all", report)]:
+        counts = [part.n, part.n_unscored, part.n_failed, *([part.n_stopped] if stopped else [])]
+        _add(table, [name, percent(part.score), interval(part.ci95), *map(str, counts)])
+    _print(table, report.about())
+
+
+def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -> None:
+    """Print reports on the same data side by side: one column a reward, one line a subset."""
+    table = _table([""], [one_line(name) for name in reports])
+    shown = list(reports.values())
+    _add(table, ["score %", *(percent(report.score) for report in shown)])
+    _add(table, ["95 % interval", *(interval(report.ci95) for report in shown)])
+    for name in dict.fromkeys(name for report in shown for name in report.by_subset):
+        parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
+        _add(table, [name, *("-" if part is None else percent(part.score) for part in parts)])
+    for count in ("unscored", "failed", "stopped"):
+        values = [getattr(report, f"n_{count}") for report in shown]
+        if count != "stopped" or any(values):
+            _add(table, [count, *map(str, values)])
+    _print(table, notes)
+
+
+def _table(left: Sequence[str], right: Sequence[str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for name in left:
+        table.add_column(Text(name), overflow="fold")
+    for name in right:
+        table.add_column(Text(name), justify="right", overflow="fold")
+    return table
+
+
+def _add(table: Table, cells: Sequence[str]) -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(one_line(cell)) for cell in cells))
+
+
+def _print(table: Table, lines: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(width=None if Console().is_terminal else WIDTH)
+    console.print(table)
+    for line in lines:
+        console.print(Text(one_line(line)))

@@ -1,0 +1,243 @@
+"""What is judged with what: a reward and data in any form, checked and made ready before anything is paid."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rm_gallery.core.data.load.base import DataLoader, create_loader
+from rm_gallery.core.data.load.converters import DataConverterRegistry
+from rm_gallery.core.data.load.local import LocalDataLoader
+from rm_gallery.core.data.load.readers import RowSource, file_sources
+from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.resolve import resolve_llm
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark
+from rm_gallery.gallery.benchmarks.preferences import Preferences
+
+
+@dataclass
+class Data:
+    """The samples of a benchmark, which can be read any number of times."""
+
+    benchmark: Benchmark
+    name: str
+    """Where they come from, for people."""
+    identity: dict[str, Any]
+    """What tells them from others: content hashes of files, limit and seed."""
+    loader: DataLoader | None = None
+    samples: Sequence[DataSample] = ()
+
+    def rows(self) -> Iterator[DataSample]:
+        """The samples, in order."""
+        return iter(self.samples) if self.loader is None else self.loader.stream()
+
+    def count(self) -> int | None:
+        """Number of samples; None where only reading all of them would tell."""
+        if self.loader is None:
+            return len(self.samples)
+        counts = [source.count() for source in self.loader.sources()]
+        known = [count for count in counts if count is not None]
+        return min(sum(known), self.loader.options.limit or sum(known)) if len(known) == len(counts) else None
+
+
+@dataclass
+class Task:
+    """A reward and a benchmark's samples, which fit each other."""
+
+    reward: BaseReward
+    data: Data
+
+    def __post_init__(self) -> None:
+        self.benchmark.check(self.reward)
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """Whose rule holds."""
+        return self.data.benchmark
+
+    def questions(self) -> Iterator[DataSample]:
+        """What the reward is asked: the samples, or where the benchmark compares parts of one, those."""
+        for sample in self.data.rows():
+            yield from self.benchmark.questions(sample, self.reward)
+
+    def n_questions(self) -> int | None:
+        """Number of questions; reads the data where the benchmark asks several of one sample."""
+        if type(self.benchmark).questions is Benchmark.questions:
+            return self.data.count()
+        return sum(1 for _ in self.questions())
+
+
+def open_data(
+    data: Any,
+    benchmark: str | Benchmark | None = None,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    on_bad_row: str = "raise",
+    columns: Mapping[str, str | None] | None = None,
+) -> Data:
+    """Find the data and their benchmark, before anything is read but the first row; arguments as in `evaluate`."""
+    config = {"limit": limit, "seed": seed, "on_bad_row": on_bad_row, "columns": dict(columns or {})}
+    chosen = {"limit": limit, "data_seed": seed}
+    if isinstance(data, BaseDataSet):
+        data = data.datasamples
+    elif not isinstance(data, (str, os.PathLike)) and not hasattr(data, "iloc"):
+        data = list(data)
+    if isinstance(data, list) and data and isinstance(data[0], DataSample):
+        samples = _samples(data, limit, seed)
+        return Data(_of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples)
+    known = None if benchmark is None else _named(benchmark)
+    hub = _on_hub(data)
+    if hub is not None:
+        known = known or (hub, hub.name)
+        config |= {"path": hub.hub, "split": hub.split or None}
+        loader = create_loader(hub.name, "huggingface", known[1], config)
+        return Data(known[0], hub.hub, {**chosen, "data": hub.hub}, loader)
+    paths = _paths(data)
+    shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
+    config |= {"path": str(paths[0])} if paths else {"data": data}
+    if known is None:
+        found = detect_benchmark(_first_row(_Local("data", "*", config, paths)), shown)
+        known = found, found.name
+    return Data(known[0], shown, {**chosen, "data": hashes(paths)}, _Local(known[1], known[1], config, paths))
+
+
+class _Local(LocalDataLoader):
+    """Files and folders, one after another, as one data set; or data in memory."""
+
+    def __init__(self, name: str, data_source: str, config: Mapping[str, Any], paths: Sequence[Path]) -> None:
+        super().__init__(name, data_source, config)
+        self._paths = paths
+
+    def sources(self) -> list[RowSource]:
+        """The sources of all paths, in the order given."""
+        return [source for path in self._paths for source in file_sources(path)] or super().sources()
+
+
+def build_reward(
+    reward: str | BaseReward | type[BaseReward],
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    seed: int = 0,
+) -> BaseReward:
+    """The reward a name, class or object stands for; a judge is only ever the one that was named."""
+    if isinstance(reward, BaseReward):
+        if params or llm is not None or base_url:
+            raise ConfigError(f"{reward.name} is built already; give params, llm and base_url where it is made.")
+        return reward
+    params = dict(params or {})
+    reward_class = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    name = reward if isinstance(reward, str) else reward.__name__
+    fields = getattr(reward_class, "func", reward_class).model_fields
+    given = llm is not None or bool(base_url)
+    if "llm" not in fields:
+        if given:
+            raise ConfigError(f"{name} calls no model; leave out --llm and --base-url.")
+    elif "llm" in params:
+        if given:
+            raise ConfigError("--param llm=… names the judge already; leave out --llm and --base-url.")
+    elif llm is None or llm == "":
+        raise ConfigError(f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=).")
+    else:
+        params["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
+    if "seed" in fields:
+        params.setdefault("seed", seed)
+    if isinstance(reward, str):
+        return RewardRegistry.create(reward, **params)
+    built: BaseReward = reward_class(**params)
+    return built
+
+
+def judge_of(reward: BaseReward) -> tuple[str | None, str | None]:
+    """Name and endpoint of the model that judges, without credentials; None where none does."""
+    llm = getattr(reward, "llm", None)
+    if not isinstance(llm, BaseLLM):
+        return None, None
+    parts = urlsplit(llm.endpoint_key())
+    if not parts.netloc:
+        return llm.model, llm.endpoint_key()
+    return llm.model, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def hashes(paths: Iterable[Path]) -> list[str]:
+    """Sha256 of every data file, in order: the same data under another name are the same data."""
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return [_sha256(file) for file in files if file.is_file()]
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _named(benchmark: str | Benchmark) -> tuple[Benchmark, str]:
+    """The benchmark, and the format its rows are read in: its own, or that of a registered converter without a rule."""
+    if isinstance(benchmark, str) and find_benchmark(benchmark) is None:
+        if benchmark in DataConverterRegistry.list_sources():
+            return Preferences(), benchmark
+    found = get_benchmark(benchmark)
+    return found, found.name
+
+
+def _of_samples(samples: Sequence[DataSample], benchmark: str | Benchmark | None) -> Benchmark:
+    """The benchmark that was named, else the one all samples say they are from, else preference labels in general."""
+    if benchmark is not None:
+        return _named(benchmark)[0]
+    sources = {sample.source for sample in samples}
+    own = [found() for source in sources if source and (found := find_benchmark(source)) is not None]
+    if len(own) == len(sources) == 1:
+        return own[0]
+    if len(own) > 1:
+        names = " and ".join(sorted(found.name for found in own))
+        raise DataError(f"the samples come from {names}; score them apart, or say which rule holds with benchmark=.")
+    if not any(preference_of(output) for sample in samples for output in sample.output):
+        raise DataError("no output is labelled chosen or rejected, so there is nothing to compare scores with.")
+    return Preferences()
+
+
+def _samples(data: list[Any], limit: int | None, seed: int) -> list[DataSample]:
+    wrong = next((place for place, sample in enumerate(data) if not isinstance(sample, DataSample)), None)
+    if wrong is not None:
+        raise DataError(f"sample {wrong}: expected a DataSample like the others, found {type(data[wrong]).__name__}")
+    if limit is None or limit >= len(data):
+        return data
+    return [data[place] for place in seeded_positions(len(data), limit, seed)]
+
+
+def _on_hub(data: Any) -> Benchmark | None:
+    """The benchmark whose hub name `data` is, when it is no path."""
+    if not isinstance(data, str) or Path(data).exists():
+        return None
+    found = find_benchmark(data)
+    return found() if found is not None and found.hub.lower() == data.lower() else None
+
+
+def _paths(data: Any) -> list[Path]:
+    if isinstance(data, (str, os.PathLike)):
+        return [Path(data).expanduser()]
+    if isinstance(data, list) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
+        return [Path(item).expanduser() for item in data]
+    return []
+
+
+def _first_row(loader: DataLoader) -> dict[str, Any]:
+    for source in loader.sources():
+        for where, row in source.rows([0]):
+            if isinstance(row, DataError):
+                raise row
+            return loader.options.renamed(row, where) if loader.options.columns else row
+    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")

@@ -1,0 +1,209 @@
+"""`evaluate`: any form of data, any reward, one report that says what it rests on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rm_gallery.core.data.export import to_jsonl
+from rm_gallery.core.data.load.base import create_loader
+from rm_gallery.core.data.schema import BaseDataSet
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks import base
+from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
+from rm_gallery.gallery.benchmarks.figures import RULES, Report
+from rm_gallery.report.evaluate import estimate, evaluate, report_on
+from tests.benchmarks.excerpts import EXCERPTS, LONG, LONGEST, SHORT, Row, rewardbench2
+from tests.data.loading import write
+from tests.support.samples import make_sample
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_t3_the_longest_answer_on_an_excerpt_of_every_benchmark(name: str) -> None:
+    rule, score, by_subset = LONGEST[name]
+    report = evaluate("length_baseline", EXCERPTS[name])
+    assert (report.benchmark, report.rule) == (name, rule)
+    assert report.score == pytest.approx(score, abs=1e-9)
+    assert {part: figure.score for part, figure in report.by_subset.items()} == pytest.approx(by_subset, abs=1e-9)
+    assert report.baselines["longest"] == pytest.approx(score, abs=1e-9), (
+        "the length baseline stands beside every score"
+    )
+    assert (report.n_scored, report.calls, report.judge) == (report.n, 0, None)
+    assert report.ci95 is not None and report.ci95.low <= score <= report.ci95.high
+
+
+def test_every_benchmark_says_where_it_comes_from_and_has_an_excerpt() -> None:
+    for name, found in benchmarks().items():
+        assert found.source and found.licence and found.version, name
+        assert found.__doc__
+        assert name in EXCERPTS or found.general
+
+
+def test_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
+    rows = EXCERPTS["rewardbench2"]
+    path = write(tmp_path / "a.jsonl", rows)
+    halves = [write(tmp_path / "halves" / "b.parquet", rows[:2]), write(tmp_path / "halves" / "c.json", rows[2:])]
+    samples = create_loader(name="rewardbench2", data_source="rewardbench2", config={"data": rows}).run()
+    forms: list[Any] = [path, str(path), halves, tmp_path / "halves", pd.DataFrame(rows), rows, samples, list(samples)]
+    figures = [(r.benchmark, r.score, r.n) for r in (evaluate("length_baseline", data) for data in forms)]
+    assert set(figures) == {("rewardbench2", figures[0][1], 5)}
+
+
+def test_a_reward_by_name_class_or_object() -> None:
+    rows = EXCERPTS["preferences"]
+    shortest = RewardRegistry.create("length_baseline", shortest=True)
+    forms: list[Any] = ["length_baseline", RewardRegistry.get("length_baseline")]
+    scores = [evaluate(reward, rows[:1], params={"shortest": True}).score for reward in forms]
+    assert [*scores, evaluate(shortest, rows[:1]).score] == [0.0, 0.0, 0.0]
+    with pytest.raises(ConfigError, match="is built already"):
+        evaluate(shortest, rows, params={"shortest": True})
+
+
+def test_report_on_samples_judged_before() -> None:
+    reward = RewardRegistry.create("length_baseline")
+    samples = create_loader("x", data_source="rewardbench2", config={"data": EXCERPTS["rewardbench2"]}).run()
+    report = report_on(reward, reward.evaluate_batch(list(samples)))
+    assert (report.benchmark, report.score) == ("rewardbench2", evaluate(reward, samples).score)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_worker": 3}, "max_workers"),
+        ({"benchmark": "rewardbnch2"}, "There is no benchmark 'rewardbnch2'. Did you mean rewardbench2"),
+        ({"benchmarks": "rewardbench2"}, "Did you mean benchmark"),
+        ({"llm": "gpt-x"}, "length_baseline calls no model"),
+        ({"limit": 0}, "'limit' must be a whole number"),
+    ],
+)
+def test_i5_d3_what_is_not_known_is_an_error(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate("length_baseline", EXCERPTS["rewardbench2"], **arguments)
+
+
+def test_u2_a_judge_is_only_ever_the_one_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    for base_url in (None, "http://127.0.0.1:1/v1"):
+        with pytest.raises(ConfigError, match="judged by a model and none is named"):
+            evaluate("safety_listwise_reward", EXCERPTS["rewardbench2"], base_url=base_url)
+
+
+def test_u5_the_report_names_judge_endpoint_benchmark_and_version(tmp_path: Path) -> None:
+    judge = {"model": "judge-1", "base_url": "http://user:SECRET@127.0.0.1:1/v1?api_key=SECRET2", "max_attempts": 1}
+    try:
+        report = evaluate(
+            "safety_listwise_reward", EXCERPTS["rewardbench2"][:1], llm=judge, run_dir=str(tmp_path / "run")
+        )
+    except ConfigError as refused:
+        judge["base_url"] = "http://127.0.0.1:1/v1"
+        assert "SECRET" not in str(refused)
+        report = evaluate(
+            "safety_listwise_reward", EXCERPTS["rewardbench2"][:1], llm=judge, run_dir=str(tmp_path / "run")
+        )
+    shown = report.to_dict()
+    assert shown["judge"] == "judge-1"
+    assert shown["endpoint"] == "http://127.0.0.1:1/v1"
+    assert (shown["benchmark"], shown["version"]) == ("rewardbench2", get_benchmark("rewardbench2").version)
+    assert json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8")) == shown
+    for text in (str(report), report._repr_html_(), json.dumps(shown)):
+        assert "SECRET" not in text
+        assert "judge-1" in text and "rewardbench2" in text
+
+
+def many(count: int) -> list[Row]:
+    return [rewardbench2(str(k), "Math", [LONG], [SHORT, SHORT, SHORT]) for k in range(count)]
+
+
+def test_u5_samples_stopped_by_a_budget_are_a_count_of_their_own() -> None:
+    judge = FakeLLM(reply="<best>1</best>", cache=False)
+    reward = RewardRegistry.create("safety_listwise_reward", llm=judge)
+    report = evaluate(reward, many(20), budget=Budget(max_calls=5), max_workers=1)
+    assert (report.n, report.n_failed, report.n_unscored) == (20, 0, 0)
+    assert (report.n_scored, report.n_stopped) == (5, 15)
+    assert report.stopped is not None
+    assert report.to_dict()["n_stopped"] == 15
+    assert report.by_subset["Math"].n_stopped == 15
+    assert "n=20, 15 stopped" in str(report)
+
+
+def test_a_run_is_continued_and_its_reasons_are_counted(tmp_path: Path) -> None:
+    reward = RewardRegistry.create("safety_listwise_reward", llm=FakeLLM(reply="I would rather not say."))
+    report = evaluate(reward, many(3), run_dir=str(tmp_path / "run"))
+    assert (report.score, report.n_unscored) == (None, 3)
+    assert [(key, found["n"]) for key, found in report.reasons.items()] == [("unscored: parse", 3)]
+    again = evaluate(reward, many(3), run_dir=str(tmp_path / "run"))
+    assert (again.calls, again.n_unscored) == (0, 3)
+    with pytest.raises(ConfigError, match="limit"):
+        evaluate(reward, many(3), run_dir=str(tmp_path / "run"), limit=2)
+
+
+def test_estimate_asks_ten_of_many() -> None:
+    reward = RewardRegistry.create("safety_listwise_reward", llm=FakeLLM(reply="<best>1</best>", cache=False))
+    found = estimate(reward, many(40))
+    assert (found.samples, found.calls.mean) == (30, 30)
+
+
+def test_s7_names_from_data_are_text_in_every_form() -> None:
+    bad = "[/foo]\x1b[31m\u202e <b>\n"
+    report = evaluate("length_baseline", [{**EXCERPTS["preferences"][0], "subset": bad}])
+    for shown in (str(report), report._repr_html_()):
+        assert "\x1b" not in shown and "\u202e" not in shown
+    assert "[/foo]" in str(report)
+    assert "<b>" not in report._repr_html_()
+    assert report.to_dict()["by_subset"][bad]["score"] == 1.0, "JSON keeps the name as it is"
+
+
+def test_samples_of_no_or_of_two_benchmarks(tmp_path: Path) -> None:
+    own = make_sample("longest", "b", chosen=0)
+    assert evaluate("length_baseline", [own]).benchmark == "preferences"
+    path = to_jsonl(BaseDataSet(name="own", datasamples=[own]), tmp_path / "own.jsonl")
+    assert evaluate("length_baseline", path).score == 1.0
+    with pytest.raises(DataError, match="no output is labelled chosen or rejected"):
+        evaluate("length_baseline", [make_sample("a", "b")])
+    first, second = own.model_copy(update={"source": "judgebench"}), own.model_copy(update={"source": "hh_rlhf"})
+    with pytest.raises(DataError, match="hh_rlhf and judgebench"):
+        evaluate("length_baseline", [first, second])
+    assert evaluate("length_baseline", [first, second], "pairs").score == 1.0
+
+
+def test_the_report_is_plain_json_and_its_rule_is_explained(tmp_path: Path) -> None:
+    report = evaluate("length_baseline", EXCERPTS["rm_bench"])
+    shown = report.to_dict()
+    assert json.loads(json.dumps(shown, allow_nan=False)) == shown
+    assert json.loads(report.save(tmp_path / "deep" / "report.json").read_text(encoding="utf-8")) == shown
+    assert shown["extra"]["hard"] == pytest.approx((0 + 0.5) / 2)
+    assert {report.rule, *(part.rule for part in report.by_subset.values())} <= RULES.keys()
+    assert shown["n"] == sum(shown[f"n_{status}"] for status in ("scored", "unscored", "failed", "stopped"))
+
+
+def test_a_benchmark_of_ones_own_is_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_known", dict(base._known))
+
+    class Mine(Benchmark):
+        """The longer of two."""
+
+        name = "mine_only"
+        source, licence, version = "here", "CC0", "1"
+
+        def detect(self, columns: Any) -> bool:
+            return {"ask", "good", "bad"} <= set(columns)
+
+        def convert(self, row: Row, where: Any = None) -> Any:
+            return make_sample(row["good"], row["bad"], query=row["ask"], chosen=0)
+
+        def scorer(self, seed: int = 0) -> Any:
+            return get_benchmark("pairs").scorer(seed)
+
+    report: Report = evaluate("length_baseline", [{"ask": "q", "good": LONG, "bad": SHORT}])
+    assert (report.benchmark, report.score) == ("mine_only", 1.0)
+    with pytest.raises(ConfigError, match="'mine_only' is taken"):
+        type("Other", (Mine,), {"name": "mine_only", "__doc__": "x"})
+    with pytest.raises(DataError, match="mine_only and hh_rlhf|hh_rlhf and mine_only"):
+        evaluate("length_baseline", [{"ask": "q", "good": "a", "bad": "b", **EXCERPTS["hh_rlhf"][0]}])
