@@ -10,10 +10,10 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.base import BaseLLM, Messages
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.reply import FILTER_REASONS
-from rm_gallery.core.reward.reply_text import excerpt
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
+from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
 
 REPAIR = {

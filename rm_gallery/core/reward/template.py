@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
+from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.reward.prompting import check_language, render
-from rm_gallery.core.reward.reply_text import (
-    excerpt,
-    last_json_object,
-    last_tag,
-    read_boolean,
-    read_integer,
-    read_list,
-    read_number,
-    strip_thinking,
-)
+from rm_gallery.core.text.values import excerpt, read_boolean, read_integer, read_list, read_number
+from rm_gallery.core.text.verdict import REASONS, Form, Wanted, read_verdict
 from rm_gallery.core.utils.errors import ParseError
 
 Prompt = str | list[dict[str, str]]
-REASON_TAGS = ("reason", "think")
 REPLY_FORM = {
     "en": "Reply with exactly these tags and nothing after them:",
     "zh": "请严格使用以下标签回复，标签之后不要再写任何内容：",
@@ -78,35 +71,19 @@ class BasePromptTemplate(BaseModel):
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
-        """The raw fields found in a reply, by name; absent fields are absent."""
-        body = strip_thinking(text)
-        found: dict[str, Any] = {}
-        for name in cls.model_fields:
-            for tag in REASON_TAGS if name == "reason" else (name,):
-                value = last_tag(body, tag)
-                if value is not None:
-                    found[name] = value
-                    break
-        if set(found) - {"reason"}:
-            return found
-        decoded = last_json_object(body, cls.model_fields)
-        return {**found, **decoded} if decoded is not None else found
+        """The fields a reply states, by name; absent fields are absent."""
+        return read_verdict(text, _form(cls))
 
     @classmethod
     def parse(cls, text: str) -> Any:
         """The reply as an instance.
 
         Raises:
-            ParseError: a required field is missing or its text does not fit; the message names the field.
+            ParseError: a required field is missing, contradictory, or its text does not fit; the message names the field.
         """
         contents = cls._parse(text)
         for name, info in cls.model_fields.items():
-            if name in contents:
-                try:
-                    contents[name] = coerce(contents[name], info.annotation)
-                except ParseError as error:
-                    raise ParseError(f"<{name}>: {error}", reply_excerpt=excerpt(text)) from error
-            elif info.is_required():
+            if name not in contents and info.is_required():
                 found = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
                 raise ParseError(f"The reply holds no complete <{name}>; found {found}.", reply_excerpt=excerpt(text))
         try:
@@ -119,34 +96,39 @@ class BasePromptTemplate(BaseModel):
 
 @lru_cache(maxsize=256)
 def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
-    names = sorted(cls.model_fields, key=lambda name: name not in REASON_TAGS)
+    names = sorted(cls.model_fields, key=lambda name: name not in REASONS)
     shown = [n for n in names if n != "reason" or not enable_thinking or cls.model_fields[n].is_required()]
     parts = [f"<{name}>\n{described(name, cls.model_fields[name], language)}\n</{name}>" for name in shown]
     return "\n".join([REPLY_FORM[language], *parts])
 
 
-def coerce(value: Any, annotation: Any) -> Any:
-    """A raw field as its annotated type: whole numbers, numbers, booleans and lists are read strictly."""
-    reader = _reader(annotation)
-    return value if reader is None else reader(value)
-
-
 @lru_cache(maxsize=256)
-def _reader(annotation: Any) -> Callable[[Any], Any] | None:
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
+def _form(cls: type[BasePromptTemplate]) -> Form:
+    """How each field of a template is read: whole numbers, numbers, booleans and lists strictly, texts as they are."""
+    return Form({name: Wanted(_reader(info), name.lower() in REASONS) for name, info in cls.model_fields.items()})
+
+
+def _reader(info: FieldInfo) -> Callable[[Any], Any]:
+    annotation = info.annotation
+    if get_origin(annotation) in (Union, types.UnionType):
         options = [a for a in get_args(annotation) if a is not type(None)]
-        return _reader(options[0]) if len(options) == 1 else None
-    if annotation is list or origin is list:
+        annotation = options[0] if len(options) == 1 else None
+    high = next((float(note.le) for note in info.metadata if isinstance(note, Le) and isinstance(note.le, int)), None)
+    if annotation is int:
+        return lambda value: read_integer(value, high)
+    if annotation is float:
+        return lambda value: read_number(value, high)
+    if annotation is list or get_origin(annotation) is list:
         return read_list
-    if annotation is str:
-        return _read_text
-    readers: dict[Any, Callable[[Any], Any]] = {int: read_integer, float: read_number, bool: read_boolean}
-    return readers.get(annotation)
+    return {bool: read_boolean, str: _read_text}.get(annotation, _as_is)  # type: ignore[arg-type]  # any annotation is a key
+
+
+def _as_is(value: Any) -> Any:
+    return value
 
 
 def _read_text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 class RubricTemplate(BasePromptTemplate):

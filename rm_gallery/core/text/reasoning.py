@@ -48,6 +48,8 @@ class Reasoned(NamedTuple):
     """Its thoughts, without their tags; empty when there are none."""
     closed: bool
     """False when a thought was begun and never ended: the text was cut off."""
+    opened: bool = True
+    """False when the thought's opening tag is not in the text: a chat template had written it."""
 
 
 class _Mark(NamedTuple):
@@ -57,13 +59,13 @@ class _Mark(NamedTuple):
     family: str
 
 
-def split_reasoning(text: str) -> Reasoned:
+def split_reasoning(text: str, later: bool = True) -> Reasoned:
     """The final text and the reasoning before it.
 
     Known are tags (`<think>`, `<thinking>`, `<reasoning>`, `<reflection>`, … with attributes, in any case, also where the
     chat template wrote the opening one), `[THINK]`, `◁think▷`, `<|begin_of_thought|>`, harmony channels and Chinese forms
     (`<思考>`, `【思考】`, "思考过程：…最终回答：…"). A tag that is merely mentioned in a sentence stays text. In doubt more of
-    the text is final, never less. Takes time linear in the text.
+    the text is final, never less. With `later=False` only thoughts at the start count. Takes time linear in the text.
     """
     if not text.isascii():
         text = text.translate(INVISIBLE)
@@ -79,7 +81,7 @@ def split_reasoning(text: str) -> Reasoned:
     ends = _CHINESE_FINAL.search(text, header.end()) if header else None
     if header and ends:
         return Reasoned(text[ends.end() :], text[header.end() : ends.start()].strip(), True)
-    return _blocks(text) if _MARK.search(text) else Reasoned(text, "", True)
+    return _blocks(text, later) if _MARK.search(text) else Reasoned(text, "", True)
 
 
 def _harmony(text: str, start: int) -> Reasoned:
@@ -120,13 +122,13 @@ def _is_mention(text: str, mark: _Mark) -> bool:
     return not mark.opens and _MENTIONED.match(text, mark.end) is not None
 
 
-def _blocks(text: str) -> Reasoned:
+def _blocks(text: str, later: bool) -> Reasoned:
     marks = _marks(text)
     closes = _closes(text, marks)
     begin = _LEADING.match(text)
     position = begin.end() if begin else 0
     thoughts: list[str] = []
-    index = 0
+    index, opened = 0, True
     # the model's own thoughts stand at the start; short elements between two of them are drafts
     while index < len(marks) and marks[index].opens:
         start = marks[index].start
@@ -143,8 +145,10 @@ def _blocks(text: str) -> Reasoned:
             position = 0
         else:
             thoughts.append(text[: marks[lone].start].strip())
-            position, index = marks[lone].end, lone + 1
-    return _without_later(text, position, index, marks, closes, thoughts)
+            position, index, opened = marks[lone].end, lone + 1, False
+    if not later:
+        return Reasoned(text[position:], "\n".join(thoughts), True, opened)
+    return _without_later(text, position, index, marks, closes, thoughts)._replace(opened=opened)
 
 
 def _closes(text: str, marks: list[_Mark]) -> list[int | None]:

@@ -8,8 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from rm_gallery.core.reward.prompting import render
-from rm_gallery.core.reward.reply_text import excerpt, last_json_object, last_tag, strip_thinking
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt
+from rm_gallery.core.text.objects import TwoValues, object_at
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ParseError
 
 _LINE = re.compile(r"^(?:[-*•]|\d+[.)、])?\s*(?P<name>[^:：<>{}]{2,120})[:：]\s*(?P<text>.{4,})$")
@@ -29,24 +31,27 @@ class PrincipleTemplate(BasePromptTemplate):
         Raises:
             ParseError: none of these is there.
         """
-        body = strip_thinking(text)
-        inside = last_tag(body, "principles") or body
-        found = _from_json(inside) or _from_lines(inside)
+        stated = cls._parse(text)
+        inside = stated.get("principles", split_reasoning(text).final)
+        found = _texts(inside) if isinstance(inside, dict) else _from_json(inside) or _from_lines(inside)
         if not found:
             raise ParseError("The reply holds no principles.", reply_excerpt=excerpt(text))
-        return cls(principles=found, reason=last_tag(body, "reason"))
+        return cls(principles=found, reason=stated.get("reason"))
 
 
 def _from_json(text: str) -> dict[str, str]:
-    wrapped = last_json_object(text, ("principles",))
-    decoded: Any = wrapped["principles"] if wrapped is not None else None
-    if decoded is None:
-        start, end = text.find("{"), text.rfind("}")
-        keys = re.findall(r'"((?:[^"\\]|\\.)+)"\s*:', text[start : end + 1]) if 0 <= start < end else []
-        decoded = last_json_object(text, keys) if keys else None
-    if not isinstance(decoded, dict):
+    start = text.find("{")
+    try:
+        whole = object_at(text, start) if start >= 0 else None
+    except TwoValues:
         return {}
-    return {str(name).strip(): str(value).strip() for name, value in decoded.items() if str(name).strip() and value}
+    return {} if whole is None else _texts(whole[0].get("principles", whole[0]))
+
+
+def _texts(found: Any) -> dict[str, str]:
+    if not isinstance(found, dict):
+        return {}
+    return {str(name).strip(): str(value).strip() for name, value in found.items() if str(name).strip() and value}
 
 
 def _from_lines(text: str) -> dict[str, str]:

@@ -13,9 +13,9 @@ from rm_gallery.core.reward.base import BaseListWiseReward, BaseRubricReward
 from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.prompting import render
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reply_text import read_integer, read_number
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate
+from rm_gallery.core.text.values import read_integer, read_number
 from rm_gallery.core.utils.errors import ParseError, Unscored
 from rm_gallery.gallery.rm.group.trajectory import as_group
 

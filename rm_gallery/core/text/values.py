@@ -1,0 +1,174 @@
+"""Short answers as values: a whole number, a number, yes or no, a list; strict, so that nothing is guessed."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+from rm_gallery.core.text.reasoning import INVISIBLE
+from rm_gallery.core.utils.errors import ParseError
+
+LONGEST = 400
+"""Characters of a short answer that are looked at, at most; longer ones are no short answers."""
+
+_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_ORDINALS = "zeroth first second third fourth fifth sixth seventh eighth ninth tenth".split()
+_CHINESE = "零一二三四五六七八九十"
+_NAMED = {word: n for n, word in enumerate(_WORDS)} | {word: n for n, word in enumerate(_ORDINALS)}
+_NAMED |= {sign: n for n, sign in enumerate(_CHINESE)} | {"两": 2, "十一": 11, "十二": 12}
+_NAME = "|".join(sorted(_NAMED, key=len, reverse=True))
+
+_MARKUP = "*_`\"'()[]{}#$«»“”‘’「」【】（）✓✔✅👍⭐ \t\r\n\u200e\u00a0"
+_ELEMENT = re.compile(r"\s*<(?!/)([a-z]{1,12})>(.{0,200})</\1>\s*", re.I | re.S)
+_CDATA = re.compile(r"<!\[CDATA\[(.{0,200}?)\]\]>", re.S)
+_BOXED = re.compile(r"\\boxed\s*\{([^{}]{1,80})\}|\\text(?:bf)?\s*\{([^{}]{1,80})\}")
+_NOUN = (
+    "answer|response|option|candidate|assistant|output|choice|model|score|rating|verdict|number|no\\.|"
+    "réponse|respuesta|antwort|risposta|ответ|回答|回复|答案|选项|候选|助手|模型|评分|得分|分数|打分"
+)
+_IS = r"(?:\s*(?:is|are|ist|est|es|是|为))?"
+_PREFIX = re.compile(
+    rf"(?:(?:the|la|le|die|der)\s+)?(?:(?:best|better|final|overall|total|winning|最好|最佳|更好|最终|综合|总)的?{_IS}\s*)?"
+    rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
+    re.I,
+)
+_UNIT = rf"(?:points?|pts?\.?|stars?|marks?|分|[个号点]?(?:{_NOUN})|[个号点])"
+_WINS = r"(?:\s*(?:is|was|是)?\s*(?:the\s+|clearly\s+|slightly\s+|much\s+)?(?:better|best|wins?|winner|stronger|更好|最好|最佳|更优|胜出|胜))?"
+_TAIL = re.compile(_WINS + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。]|\s[-–—])\s*[^0-9]{0,160})?\s*")
+_HEDGE = re.compile(
+    rf"\b(?:or|and|not|tie|tied|equal|both|maybe|either|to|versus|vs|{'|'.join(_WORDS[1:])})\b|[或和与至到不非平]", re.I
+)
+_INTEGER = re.compile(r"[-+]?\d{1,15}(?:\.0*)?")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?", re.I)
+_VALUE = re.compile(
+    rf"第?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))", re.I
+)
+_OUT_OF = re.compile(r"\s*(?:/|／|out of|of|分之|\(\s*out of)\s*(\d{1,4}(?:\.0)?)\)?", re.I)
+_SAME_AGAIN = re.compile(rf"\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}})\s*[)）]\s*", re.I)
+
+
+def excerpt(text: str, length: int = 120) -> str:
+    """First and last characters of a long text, on one line and without control characters."""
+    if len(text) > 8 * length:
+        text = f"{text[: 4 * length]}{text[-4 * length :]}"
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= 2 * length else f"{text[:length]} … {text[-length:]}"
+
+
+def bare(text: str) -> str:
+    """A short answer without markup, a leading "Answer:" and closing punctuation."""
+    text = plain(text).rstrip("。.!！;；,，").strip(_MARKUP)
+    return text[_PREFIX.match(text).end() :].strip(_MARKUP)  # type: ignore[union-attr]  # every part is optional
+
+
+def plain(text: str) -> str:
+    """A short answer in plain digits, without invisible characters, CDATA, enclosing elements, boxes and markup."""
+    text = unicodedata.normalize("NFKC", text[: LONGEST + 1]).translate(INVISIBLE)
+    text = _CDATA.sub(r"\1", text)
+    while found := _ELEMENT.fullmatch(text):
+        text = found[2]
+    boxed = _BOXED.search(text)
+    while boxed:
+        text = text[: boxed.start()] + (boxed[1] or boxed[2]) + text[boxed.end() :]
+        boxed = _BOXED.search(text)
+    return text.strip(_MARKUP)
+
+
+def read_integer(value: Any, high: float | None = None) -> int:
+    """The one whole number a short answer states, also as "Answer 3", "8 points", "third" or "八分".
+
+    "8/10" counts where 10 is `high`, the end of the scale. "8.5", "7-8", "2 or 3" and "not 3" are errors, not misread.
+    """
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        return int(value)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    number = _stated(value, high) if isinstance(value, str) else None
+    if number is None or not number.is_integer():
+        raise ParseError(f"Expected a whole number, found {excerpt(str(value)[:LONGEST], 40)!r}.")
+    return int(number)
+
+
+def read_number(value: Any, high: float | None = None) -> float:
+    """The one number a short answer states; "95%" is 0.95, and "8/10" is 8 where 10 is the end of the scale."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    text = bare(value) if isinstance(value, str) else ""
+    if text.endswith("%") and _NUMBER.fullmatch(text.rstrip("% ")):
+        return float(text.rstrip("% ")) / 100
+    number = _stated(value, high) if isinstance(value, str) else None
+    if number is None:
+        raise ParseError(f"Expected a number, found {excerpt(str(value)[:LONGEST], 40)!r}.")
+    return number
+
+
+def _stated(answer: str, high: float | None) -> float | None:
+    if len(answer) > LONGEST:
+        return None
+    text = bare(answer)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    # what stood in brackets after the number lost its closing one with the markup
+    text = plain(answer)
+    begin = _PREFIX.match(text)
+    text = text[begin.end() :].lstrip(_MARKUP) if begin else text
+    found = _VALUE.match(text)
+    if found is None:
+        return None
+    number = float(found["digits"]) if found["digits"] else float(_NAMED[found["name"].lower()])
+    rest = re.sub(
+        rf"^(?:st|nd|rd|th)?\s*{_UNIT}(?![a-z])", "", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST], flags=re.I
+    )
+    scale = _OUT_OF.match(rest)
+    if scale:
+        # of two answers "1/2" is no choice
+        if high is None or high < 5 or float(scale[1]) != high:
+            return None
+        rest = re.sub(rf"^(?:st|nd|rd|th)?\s*{_UNIT}(?![a-z])", "", rest[scale.end() :], flags=re.I)
+    again = _SAME_AGAIN.fullmatch(f"{rest})" if "(" in rest and ")" not in rest else rest)
+    if again:
+        return number if float(again[1]) == number else None
+    if rest.count("(") > rest.count(")"):
+        rest += ")"
+    return number if _TAIL.fullmatch(rest) and not _HEDGE.search(rest) else None
+
+
+_TRUE = frozenset({"true", "yes", "y", "是", "对", "正确"})
+_FALSE = frozenset({"false", "no", "n", "否", "不是", "错", "错误"})
+
+
+def read_boolean(value: Any) -> bool:
+    """True or false from an answer that begins with yes, no, true, false, 是 or 否."""
+    if isinstance(value, bool):
+        return value
+    words = re.split(r"[\s,，.。;；:：!！]+", plain(str(value)).lower(), maxsplit=1)
+    if words[0] in _TRUE:
+        return True
+    if words[0] in _FALSE:
+        return False
+    raise ParseError(f"Expected true or false, found {excerpt(str(value)[:LONGEST], 40)!r}.")
+
+
+def read_list(value: Any) -> list[Any]:
+    """A list from JSON, or from lines with or without bullets; "none" and an empty text are the empty list."""
+    if isinstance(value, list):
+        return value
+    text = str(value).strip()
+    if text.startswith("["):
+        try:
+            decoded = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ParseError(f"Expected a JSON list, found {excerpt(text, 40)!r}.") from error
+        if isinstance(decoded, list):
+            return decoded
+    lines = [re.sub(r"^(?:[-*•]|\d+[.)、])\s*", "", line.strip()) for line in text.splitlines()]
+    kept = [line for line in lines if line]
+    return [] if len(kept) == 1 and bare(kept[0]).lower() in ("none", "n/a", "无", "没有") else kept
