@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,3 +55,12 @@ def descendants() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
         found |= more
     return found - {os.getpid(), *get_pool("sandbox", max_workers=processors() + 1).worker_pids()}
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return holds()

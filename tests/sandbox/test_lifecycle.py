@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
 from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTestReport, HumanEvalTests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from tests.sandbox.outside import descendants
+from tests.sandbox.outside import descendants, eventually
 from tests.sandbox.scoring import score
 
 pytestmark = pytest.mark.system("bubblewrap")
@@ -24,15 +22,6 @@ pytestmark = pytest.mark.system("bubblewrap")
 ENDLESS = "def f():\n    while True:\n        pass\n"
 GOOD = "def f():\n    return 1\n"
 TESTS = AssertTests(["assert f() == 1"])
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return holds()
 
 
 def test_cancelling_kills_the_processes(bubblewrap: BwrapRunner) -> None:

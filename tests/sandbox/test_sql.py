@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.sandbox.sql import Cell, compare_results, run_query
+from rm_gallery.core.engine.workers.pool import get_pool
+from rm_gallery.core.sandbox.sql import Cell, compare_results, run_query, run_query_apart
 from rm_gallery.core.utils.errors import DataError
 
 SCHEMA = """
@@ -84,6 +88,42 @@ def test_endless_query_meets_its_deadline() -> None:
     assert run_query(SCHEMA, endless, deadline=0.2).error == "deadline"
 
 
+WITHIN_ONE_CALL = "SELECT instr(printf('%.900000c', 'a'), printf('%.450000c', 'a') || 'b')"
+LONG_TEXTS = (
+    "WITH RECURSIVE n(x, s) AS (SELECT 1, printf('%.900000c', 'a') UNION ALL SELECT x + 1, s FROM n WHERE x < 4000) "
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        (WITHIN_ONE_CALL, "deadline"),
+        (LONG_TEXTS + "SELECT s FROM n", "too much memory"),
+        (LONG_TEXTS + "SELECT count(*) FROM (SELECT DISTINCT s || x FROM n)", "too much memory|deadline|out of memory"),
+    ],
+    ids=["one function call", "rows", "inside SQLite"],
+)
+def test_s4_a_query_ends_at_its_deadline_and_within_its_memory(query: str, error: str) -> None:
+    async def run() -> tuple[str, int, float]:
+        await run_query_apart(SCHEMA, "SELECT 1")
+        before = set(get_pool("sql").worker_pids())
+        began = time.monotonic()
+        result = await run_query_apart(SCHEMA, query, deadline=1.0, schema_seconds=0.0)
+        took = time.monotonic() - began
+        memory = [peak_megabytes(pid) for pid in before & set(get_pool("sql").worker_pids())]
+        return result.error, max(memory, default=0), took
+
+    found, megabytes, took = asyncio.run(run())
+    assert re.search(error, found)
+    assert megabytes < 256
+    assert took < 2.5
+
+
+def peak_megabytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) // 1024
+
+
 def test_rows_are_bounded() -> None:
     many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n) SELECT x FROM n"
     assert run_query(SCHEMA, many, max_rows=100).error == "too many rows"
@@ -110,6 +150,10 @@ def test_broken_schema_is_the_callers_error(schema: str, tmp_path: Path) -> None
         ([(1,), (1,)], [(1,)], False, False),
         ([(1,), (1,), (2,)], [(1,), (2,), (2,)], False, False),
         ([(1,)], [(1.0,)], False, True),
+        ([(1000000006.0,)], [(1000000007,)], False, False),
+        ([(1000000006,)], [(1000000007.0,)], True, False),
+        ([(6.6e-34,)], [(1.6e-19,)], False, False),
+        ([(1e-17,)], [(0.0,)], False, True),
         ([(0.1 + 0.2, "a")], [(0.3, "a")], False, True),
         ([(10**15,)], [(10**15 + 1,)], False, False),
         ([(None,)], [(None,)], False, True),

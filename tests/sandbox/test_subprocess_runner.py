@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.sandbox.code_tests import AssertTests
+from rm_gallery.core.sandbox.code_tests import AssertTests, run_code_tests
 from rm_gallery.core.sandbox.select import SubprocessRunner
-from tests.sandbox.outside import SECRET_NAME, Outside
+from tests.sandbox.outside import SECRET_NAME, Outside, descendants, eventually
 from tests.sandbox.scoring import program_reasons, reasons, score
 
 ANSWERS = [
@@ -48,3 +49,40 @@ def test_environment_is_empty_and_nothing_survives(outside: Outside) -> None:
     )
     assert score(SubprocessRunner(), code, AssertTests(["assert f() == []"])).score == 1.0
     outside.assert_unchanged()
+
+
+NESTED = "for n in range(1100):\n        os.mkdir('d')\n        os.chdir('d')\n    os.chmod('.', 0)"
+DETACHED = (
+    "if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n            os.setsid()\n"
+    "            while True:\n                time.sleep(0.01)\n        os._exit(0)"
+)
+
+
+@pytest.mark.parametrize("body", [NESTED, DETACHED], ids=["1,100 nested folders", "forked twice and detached"])
+def test_s5_nothing_is_left_behind(outside: Outside, body: str) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("rm-gallery-*"))
+    code = f"import os, time\ndef f():\n    {body}\n    return 42\n"
+    assert reasons(SubprocessRunner(), code, "assert f() == 42") == ["passed"]
+    outside.assert_unchanged()
+    assert set(Path(tempfile.gettempdir()).glob("rm-gallery-*")) <= before
+
+
+def test_s5_an_answer_that_kills_its_watcher_scores_zero() -> None:
+    code = "import os\ndef f():\n    os.kill(os.getppid(), 9)\n    return 42\n"
+    assert reasons(SubprocessRunner(), code, "assert f() == 42", "assert f() == 42") == ["tampering"] * 2
+
+
+def test_cancelling_ends_the_processes() -> None:
+    before = descendants()
+
+    async def cancel_while_running() -> None:
+        call = run_code_tests("while True:\n    pass\n", AssertTests(["assert f()"]), runner=SubprocessRunner())
+        task = asyncio.create_task(call)
+        while not descendants() - before:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_while_running())
+    assert eventually(lambda: descendants() <= before)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import glob
 import importlib.util
-import itertools
 import os
 import platform
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rm_gallery.core.sandbox import boot, bwrap
@@ -18,6 +19,17 @@ from rm_gallery.core.sandbox.boot import BOOT, Setting, boot_message
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans, tasks_of_user, tree_usage
 from rm_gallery.core.sandbox.runner import Check, LocalRunner, Role, Runner
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+
+_PREFIX = "rm-gallery-"
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+# a worker process that is killed takes its answers along, where the system can do that
+_DIE_WITH_PARENT = """
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)
+except (ImportError, OSError, AttributeError):
+    pass
+"""
 
 
 class SubprocessRunner(LocalRunner):
@@ -39,9 +51,10 @@ class SubprocessRunner(LocalRunner):
 
     def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one interpreter in a temp folder of its own; see LocalRunner."""
-        folder = tempfile.mkdtemp(prefix="rm-gallery-")
+        _sweep()
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         environment = {**boot.environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
-        command = [boot.executable(), "-S", "-s", "-c", BOOT]
+        command = [boot.executable(), "-S", "-s", "-c", _DIE_WITH_PARENT + BOOT]
         try:
             process = _ProcessInFolder(command, limits=limits, environment=environment, folder=folder)
         except OSError as error:
@@ -72,40 +85,65 @@ class _ProcessInFolder(SandboxProcess):
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder and all in it, however deep it is nested; what may not be removed stays.
+    """Remove a folder and all in it, however deep it is nested; what may not be removed stays. Links are never followed.
 
-    Each folder's entries move up to the top before it goes, so that neither the length of a path nor the number of open
-    folders grows with the depth. Links are removed, never followed.
+    One folder is open at a time and reached from its neighbour, so that depth costs neither descriptors nor path length.
     """
     with contextlib.suppress(OSError):
-        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            number = itertools.count()
-            stuck: set[str] = set()
-            while names := [name for name in os.listdir(top) if name not in stuck]:
-                stuck.update(name for name in names if not _removed(name, top, number))
-        finally:
-            os.close(top)
+        here = os.open(folder, _FOLDER)
+        way = [(folder, _without_files(here))]
+        while way:
+            name, inner = way[-1]
+            if inner:
+                with contextlib.suppress(OSError):
+                    os.chmod(inner[-1], 0o700, dir_fd=here)
+                    below = os.open(inner[-1], _FOLDER, dir_fd=here)
+                    os.close(here)
+                    here = below
+                    way.append((inner.pop(), _without_files(here)))
+                    continue
+                inner.pop()
+                continue
+            way.pop()
+            if way:
+                above = os.open("..", _FOLDER, dir_fd=here)
+                os.close(here)
+                here = above
+                with contextlib.suppress(OSError):
+                    os.rmdir(name, dir_fd=here)
+        os.close(here)
         os.rmdir(folder)
 
 
-def _removed(name: str, top: int, number: Iterator[int]) -> bool:
+def _without_files(folder: int) -> list[str]:
+    """Remove what is no folder; return the names of those that are."""
+    inner = []
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                inner.append(name)
+            else:
+                os.unlink(name, dir_fd=folder)
+    return inner
+
+
+@functools.cache
+def _sweep() -> None:
+    """Once per process: remove the folders of processes that were killed before they could."""
+    for path in glob.glob(os.path.join(tempfile.gettempdir(), f"{_PREFIX}*-*")):
+        with contextlib.suppress(ValueError, OSError):
+            owner = int(os.path.basename(path).removeprefix(_PREFIX).split("-")[0])
+            if owner != os.getpid() and not _alive(owner) and os.lstat(path).st_uid == os.getuid():
+                remove_folder(path)
+
+
+def _alive(pid: int) -> bool:
     try:
-        if not stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
-            os.unlink(name, dir_fd=top)
-            return True
-        os.chmod(name, 0o700, dir_fd=top)
-        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
-        try:
-            for entry in os.listdir(inner):
-                if stat.S_ISDIR(os.lstat(entry, dir_fd=inner).st_mode):
-                    os.chmod(entry, 0o700, dir_fd=inner)  # a closed folder cannot be moved
-                os.rename(entry, f".rm-gallery-{next(number)}", src_dir_fd=inner, dst_dir_fd=top)
-        finally:
-            os.close(inner)
-        os.rmdir(name, dir_fd=top)
-    except OSError:
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return False
+    except PermissionError:
+        return True
     return True
 
 

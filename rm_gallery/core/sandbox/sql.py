@@ -1,22 +1,26 @@
-"""Run a model's SQL read-only on a small in-memory SQLite database, and compare result sets."""
+"""Run a model's SQL read-only on a small in-memory SQLite database in a killable process, and compare result sets."""
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Union
 
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.engine.workers.pool import get_pool
+from rm_gallery.core.sandbox.inside.testing import same_number
+from rm_gallery.core.utils.errors import DataError, DeadlineExceeded
 
 Cell = Union[None, int, float, str, bytes]
 Row = tuple[Cell, ...]
 
-_RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 _MAX_CELL = 1_000_000
+_MAX_BYTES = 32 * 2**20
+_HEAP_BYTES = 160 * 2**20
+_WORKER_BYTES = 512 * 2**20
+_AFTER_DEADLINE = 0.5
 _MAX_MATCHING = 400
 _STEPS_BETWEEN_CHECKS = 1000
 
@@ -38,28 +42,56 @@ class QueryResult:
     columns: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
     error: str = ""
-    """'' on success; 'deadline', 'too many rows', 'not read-only' or SQLite's message."""
+    """'' on success; 'deadline', 'too many rows', 'too much memory', 'not read-only' or SQLite's message."""
+    schema_seconds: float = 0.0
+    """How long the database took to build."""
+
+
+async def run_query_apart(
+    schema: str, query: str, *, deadline: float = 5.0, max_rows: int = 10_000, schema_seconds: float | None = None
+) -> QueryResult:
+    """Like `run_query`, in a worker process that is killed where SQLite itself does not stop.
+
+    SQLite looks at its clock between steps, and one call of a function is one step. The process ends half a second after
+    `deadline` at the latest (and after the time the schema needs: `schema_seconds` where it is known, else up to `deadline`);
+    its memory is bounded at 512 MB of addresses, 160 MB of them for the database.
+    """
+    building = deadline if schema_seconds is None else min(deadline, 2 * schema_seconds)
+    pool = get_pool("sql", memory_cap=_WORKER_BYTES)
+    try:
+        allowed = building + deadline + _AFTER_DEADLINE
+        return await pool.asubmit(_run_query, schema, query, deadline, max_rows, deadline=allowed)
+    except DeadlineExceeded:
+        return QueryResult(error="deadline")
+    except MemoryError:
+        return QueryResult(error="too much memory")
+
+
+def _run_query(schema: str, query: str, deadline: float, max_rows: int) -> QueryResult:
+    return run_query(schema, query, deadline=deadline, max_rows=max_rows)
 
 
 def run_query(schema: str, query: str, *, deadline: float = 5.0, max_rows: int = 10_000) -> QueryResult:
     """Build a fresh in-memory database from the `schema` script, then run one query that may only read.
 
     The query fails with the record's `error` set after `deadline` seconds, above `max_rows` rows, for more than one
-    statement, and for anything but reading: writes, ATTACH, PRAGMA and extensions are refused by SQLite's own authorizer.
+    statement, above 32 MB of text and blobs, and for anything but reading: writes, ATTACH, PRAGMA and extensions are refused by SQLite's own authorizer.
     Raises DataError when the schema script itself does not run. Safe to call from any thread.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _bound_sizes(connection)
         connection.set_authorizer(_allow_building)
-        until = time.monotonic() + deadline
+        began = time.monotonic()
+        until = began + deadline
         connection.set_progress_handler(lambda: int(time.monotonic() > until), _STEPS_BETWEEN_CHECKS)
         try:
             connection.executescript(schema)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             raise DataError(f"the SQL schema script does not run: {error}") from error
+        built = time.monotonic() - began
         until = time.monotonic() + deadline
         connection.set_authorizer(_allow_reading)
-        return _fetch(connection, query, until, max_rows)
+        return replace(_fetch(connection, query, until, max_rows), schema_seconds=built)
 
 
 def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: int) -> QueryResult:
@@ -67,22 +99,28 @@ def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: i
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     try:
         cursor = connection.execute(query)
-        rows = cursor.fetchmany(max_rows + 1)
-    except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError, OverflowError) as error:
+        rows, size = [], 0
+        for row in cursor:
+            rows.append(row)
+            size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
+            if size > _MAX_BYTES or len(rows) > max_rows:
+                return QueryResult(error="too much memory" if size > _MAX_BYTES else "too many rows")
+    except MemoryError:
+        return QueryResult(error="too much memory")
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
         if time.monotonic() > until:
             return QueryResult(error="deadline")
         denied = (
             isinstance(error, sqlite3.DatabaseError) and "not authorized" in str(error) or "prohibited" in str(error)
         )
         return QueryResult(error="not read-only" if denied else str(error)[:200] or type(error).__name__)
-    if len(rows) > max_rows:
-        return QueryResult(error="too many rows")
     if cursor.description is None:
         return QueryResult(error="not a query")
     return QueryResult(tuple(str(column[0]) for column in cursor.description), tuple(map(tuple, rows)))
 
 
 def _bound_sizes(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA hard_heap_limit = {_HEAP_BYTES}")
     # Python 3.10 cannot set SQLite's limits; there the row limit and the deadline have to do
     if hasattr(connection, "setlimit"):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
@@ -105,7 +143,8 @@ def _allow_reading(action: int, first: str | None, second: str | None, *_: str |
 def compare_results(found: Sequence[Sequence[Cell]], expected: Sequence[Sequence[Cell]], *, ordered: bool) -> bool:
     """Tell whether two result sets are equal: row by row when `ordered`, else as multisets (duplicates count).
 
-    Numbers agree within 1e-6 relative or 1e-9 absolute, 1 equals 1.0, NULL equals NULL, and a number never equals a text.
+    An integer, on either side, is exact (1 equals 1.0); floats agree within 1e-6 of their size, or 1e-9 beside a zero. NULL
+    equals NULL, and a number never equals a text.
     Column names do not matter, the order of columns does.
     """
     if len(found) != len(expected):
@@ -124,12 +163,7 @@ def _is_number(cell: Cell) -> bool:
 
 def _same_cell(found: Cell, expected: Cell) -> bool:
     if isinstance(found, (int, float)) and isinstance(expected, (int, float)):
-        if found == expected:
-            return True
-        # two whole numbers are counts or keys: those are exact
-        if isinstance(found, int) and isinstance(expected, int):
-            return False
-        return math.isclose(found, expected, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+        return same_number(found, expected)
     return type(found) is type(expected) and found == expected
 
 

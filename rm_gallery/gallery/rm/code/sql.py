@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query
+from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query_apart
 from rm_gallery.core.text.blocks import split_fences
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import DataError, Unscored
@@ -24,6 +23,11 @@ _TOKEN = re.compile(
 )
 
 
+_REFERENCES_KEPT = 32
+_REFERENCES: dict[tuple[str, str, float, int], QueryResult] = {}
+"""Results of reference queries, which the answers to one question share."""
+
+
 @RewardRegistry.register("sql_result_equality")
 class SqlResultEqualityReward(RuleReward):
     """1 when the answer's query returns the same rows as the reference query on a small SQLite database, else 0.
@@ -31,17 +35,17 @@ class SqlResultEqualityReward(RuleReward):
     The reference query is the sample's reference (a list: any of them); `schema` in answer.label or metadata is the script
     that builds the database, its rows included. The answer's query is its last block marked sql, else its last block, else
     the whole answer after a thought. Rows compare as a multiset, and in order when the reference has an ORDER BY of its own;
-    numbers agree within 1e-6, column names do not matter, their number and order do. A query that fails, writes, takes longer
-    than `timeout` or returns too many rows is 0.
+    integers are exact, other numbers agree within 1e-6; column names do not matter, their number and order do. A query that
+    fails, writes, takes longer than `timeout`, needs too much memory or returns too many rows is 0.
 
     Range {0, 1}, higher is better. Unscored without a reference (`no_reference`) or a schema (`no_schema`), and when one of
     these does not run (`bad_reference`, `bad_schema`). Every query gets a database of its own, in memory, and may only read;
-    it runs in a killable worker process. Source: execution accuracy of Spider and BIRD (arXiv 2305.03111), duplicates counted.
+    it runs in a worker process of bounded memory that is killed at its timeout. Source: execution accuracy of Spider and
+    BIRD (arXiv 2305.03111), duplicates counted.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
-    cpu_bound: ClassVar[bool] = True
 
     name: str = "sql_result_equality"
     timeout: float = Field(default=5.0, gt=0)
@@ -64,15 +68,18 @@ class SqlResultEqualityReward(RuleReward):
         },
     )
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Run both queries and compare."""
         references = references_of(sample, self.name)
         schema = self._schema(sample)
-        expected = [self._reference(schema, query) for query in references]
+        expected = [await self._reference(schema, query) for query in references]
         query = sql_of(answer_text(sample))
         if not query:
             return one_score(self.name, 0.0, "The answer holds no query.")
-        found = run_query(schema, query, deadline=self.timeout, max_rows=self.max_rows)
+        built = max(rows.schema_seconds for rows in expected)
+        found = await run_query_apart(
+            schema, query, deadline=self.timeout, max_rows=self.max_rows, schema_seconds=built
+        )
         if found.error:
             return one_score(self.name, 0.0, f"The query does not run: {found.error}")
         equal = any(_equal(found, rows, ordered(text)) for text, rows in zip(references, expected, strict=True))
@@ -91,11 +98,17 @@ class SqlResultEqualityReward(RuleReward):
             )
         return script
 
-    def _reference(self, schema: str, query: str) -> QueryResult:
-        try:
-            result = _reference_result(schema, query, self.timeout, self.max_rows)
-        except DataError as error:
-            raise Unscored(f"{self.name}: {error}", reason="bad_schema") from error
+    async def _reference(self, schema: str, query: str) -> QueryResult:
+        key = (schema, query, self.timeout, self.max_rows)
+        result = _REFERENCES.get(key)
+        if result is None:
+            try:
+                result = await run_query_apart(schema, query, deadline=self.timeout, max_rows=self.max_rows)
+            except DataError as error:
+                raise Unscored(f"{self.name}: {error}", reason="bad_schema") from error
+            if len(_REFERENCES) >= _REFERENCES_KEPT:
+                _REFERENCES.clear()
+            _REFERENCES[key] = result
         if result.error:
             message = f"{self.name}: the reference query does not run: {result.error}"
             raise Unscored(message, reason="bad_reference")
@@ -128,8 +141,3 @@ def ordered(query: str) -> bool:
 def _equal(found: QueryResult, expected: QueryResult, in_order: bool) -> bool:
     same_width = len(found.columns) == len(expected.columns)
     return same_width and compare_results(found.rows, expected.rows, ordered=in_order)
-
-
-@lru_cache(maxsize=32)
-def _reference_result(schema: str, query: str, timeout: float, max_rows: int) -> QueryResult:
-    return run_query(schema, query, deadline=timeout, max_rows=max_rows)
