@@ -17,12 +17,14 @@ class FusionServer:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.logins: list[str] = []
         self.override: web.Response | None = None
         self.url = ""
 
     async def run_code(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.requests.append(body)
+        self.logins.append(request.headers.get("Authorization", ""))
         if self.override is not None:
             return self.override
         with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8", errors="surrogatepass") as file:

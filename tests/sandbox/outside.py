@@ -64,3 +64,11 @@ def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
             return True
         time.sleep(0.02)
     return holds()
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 
 import pytest
@@ -19,7 +20,9 @@ from rm_gallery.core.sandbox.code_tests import (
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
+from rm_gallery.gallery.rm.code.execution import CodeExecutionReward
 from tests.sandbox.fusion_server import FusionServer, fusion_server
+from tests.support.samples import issues, make_sample, scores
 
 LIMITS = SandboxLimits(wall_seconds=2.0)
 
@@ -138,3 +141,60 @@ def test_broken_tests_and_addresses_are_the_callers_error() -> None:
         remote("x = 1", AssertTests(["assert f("]))
     with pytest.raises(ConfigError):
         get_runner("fusion:localhost:8080")
+
+
+SECRET = "SeCrEt-9"
+
+
+def test_s6_a_password_in_the_address_is_sent_and_shown_nowhere() -> None:
+    async def both() -> tuple[float | None, list[str], list[str]]:
+        async with fusion_server() as server:
+            address = server.url.replace("http://", f"http://user:{SECRET}@") + f"/?token={SECRET}"
+            reward = CodeExecutionReward(sandbox=f"fusion:{address}")
+            sample = make_sample("```python\ndef f():\n    return 1\n```", metadata={"tests": ["assert f() == 1"]})
+            good = await reward.async_evaluate(sample)
+            server.override = web.Response(status=404, text=f"no {SECRET}")
+            bad = await reward.async_evaluate(sample)
+            shown = [
+                repr(reward),
+                str(reward),
+                str(reward.model_dump()),
+                reward.model_dump_json(),
+                str(reward.describe()),
+            ]
+            shown += [repr(get_runner(reward.sandbox)), bad.model_dump_json(), str(issues(bad)), str(bad.metadata)]
+            return scores(good)[0], shown, server.logins
+
+    score, shown, logins = asyncio.run(both())
+    assert score == 1.0
+    assert {base64.b64decode(login.removeprefix("Basic ")).decode() for login in logins} == {f"user:{SECRET}"}
+    assert [text for text in shown if SECRET in text] == []
+
+
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        f"fusion:user:{SECRET}@host",
+        f"fuson:http://u:{SECRET}@host",
+        f"fusion:http://u:{SECRET}@h:99999999",
+        f"x?key={SECRET}",
+    ],
+)
+def test_s6_no_message_about_a_wrong_address_holds_its_password(sandbox: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        get_runner(sandbox)
+    assert SECRET not in str(caught.value)
+
+
+def test_s6_nobody_at_an_address_with_a_password() -> None:
+    runner = get_runner(f"fusion:http://user:{SECRET}@127.0.0.1:9")
+    with pytest.raises(ProviderError) as caught:
+        asyncio.run(run_code_tests("print(1)", InputOutputTests([""], ["1"]), runner=runner))
+    assert SECRET not in str(caught.value) + repr(caught.value.__cause__)
+
+
+def test_s6_a_redirect_is_not_followed() -> None:
+    moved = web.Response(status=307, headers={"Location": "http://127.0.0.1:9/elsewhere"})
+    with pytest.raises(ProviderError, match="redirect") as caught:
+        remote("print(1)", InputOutputTests([""], ["1"]), reply=moved)
+    assert caught.value.kind == "fatal"

@@ -14,7 +14,7 @@ import pytest
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
 from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTestReport, HumanEvalTests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from tests.sandbox.outside import descendants, eventually
+from tests.sandbox.outside import alive, descendants, eventually
 from tests.sandbox.scoring import score
 
 pytestmark = pytest.mark.system("bubblewrap")
@@ -80,14 +80,6 @@ def test_a_killed_parent_takes_the_sandbox_along(bubblewrap: BwrapRunner) -> Non
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     assert eventually(lambda: not any(alive(pid) for pid in sandboxed))
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_an_interpreter_that_ends_does_not_wait_for_a_stranger(bubblewrap: BwrapRunner) -> None:

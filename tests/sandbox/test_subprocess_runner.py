@@ -10,7 +10,7 @@ import pytest
 
 from rm_gallery.core.sandbox.code_tests import AssertTests, run_code_tests
 from rm_gallery.core.sandbox.select import SubprocessRunner
-from tests.sandbox.outside import SECRET_NAME, Outside, descendants, eventually
+from tests.sandbox.outside import SECRET_NAME, Outside, alive, descendants, eventually
 from tests.sandbox.scoring import program_reasons, reasons, score
 
 ANSWERS = [
@@ -74,15 +74,18 @@ def test_s5_an_answer_that_kills_its_watcher_scores_zero() -> None:
 
 def test_cancelling_ends_the_processes() -> None:
     before = descendants()
+    started: set[int] = set()
 
     async def cancel_while_running() -> None:
         call = run_code_tests("while True:\n    pass\n", AssertTests(["assert f()"]), runner=SubprocessRunner())
         task = asyncio.create_task(call)
-        while not descendants() - before:
+        while len(started) < 2:
             await asyncio.sleep(0.01)
+            started.update(descendants() - before)
+        await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(cancel_while_running())
-    assert eventually(lambda: descendants() <= before)
+    assert eventually(lambda: not any(map(alive, started)))

@@ -12,6 +12,7 @@ import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from rm_gallery.core.sandbox.attempt import Attempt, as_text, output_bound
 from rm_gallery.core.sandbox.boot import source_of
@@ -40,15 +41,31 @@ _MAX_REPLY = 32 * 1024 * 1024
 class SandboxFusionRunner(RemoteRunner):
     """Runs programs on a SandboxFusion server; its operator answers for the walls there.
 
-    Raises ConfigError for something that is no http(s) address.
+    A user name and password in the address are sent as basic authentication and shown nowhere, nor is its query. Redirects
+    are not followed: the answer's code goes to the address given. Raises ConfigError for something that is no http(s) address.
     """
 
     name = "fusion"
 
     def __init__(self, url: str) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"the SandboxFusion address must begin with http:// or https://, found {url[:80]!r}")
-        self._url = url.rstrip("/")
+        parts = urlsplit(url)
+        try:
+            host = parts.hostname or ""
+            port = f":{parts.port}" if parts.port else ""
+        except ValueError:
+            host = port = ""
+        if parts.scheme not in ("http", "https") or not host:
+            raise ConfigError("the address of a SandboxFusion service is http://host:port or https://host:port")
+        host = f"[{host}]" if ":" in host else host
+        self._shown = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
+        self._url = self._shown + "/run_code" + (f"?{parts.query}" if parts.query else "")
+        self._headers = {}
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+
+    def __repr__(self) -> str:
+        return f"SandboxFusionRunner({self._shown!r})"
 
     async def run(self, code: str, stdin: str, limits: SandboxLimits) -> RemoteResult:
         """Run one Python program; see RemoteRunner."""
@@ -65,16 +82,17 @@ class SandboxFusionRunner(RemoteRunner):
         timeout = aiohttp.ClientTimeout(total=2 * limits.wall_seconds + _OVERHEAD_SECONDS)
         try:
             # a session per call: event loops come and go, and a session belongs to one of them
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                async with session.post(f"{self._url}/run_code", json=body) as response:
+            async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
+                async with session.post(self._url, json=body, allow_redirects=False) as response:
                     text = await _read(response)
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+            name = type(error).__name__
             raise ProviderError(
-                f"SandboxFusion at {self._url} cannot be reached: {error}", kind="unreachable"
-            ) from error
+                f"SandboxFusion at {self._shown} cannot be reached ({name})", kind="unreachable"
+            ) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             name = type(error).__name__
-            raise ProviderError(f"SandboxFusion at {self._url} did not answer: {name}", kind="transient") from error
+            raise ProviderError(f"SandboxFusion at {self._shown} did not answer: {name}", kind="transient") from None
         if text is None:
             return RemoteResult("output limit", "", "", None)
         return self._result(text)
@@ -100,6 +118,12 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body, or None when it is larger than any fair program prints; raises ProviderError for an error status."""
     if response.status == 429:
         raise ProviderError("SandboxFusion asks to slow down", kind="rate_limit", status=429)
+    if 300 <= response.status < 400:
+        raise ProviderError(
+            "SandboxFusion answered with a redirect, which is not followed; give its own address",
+            kind="fatal",
+            status=response.status,
+        )
     if response.status >= 400:
         kind: Any = "transient" if response.status >= 500 else "fatal"
         raise ProviderError(f"SandboxFusion answered with HTTP {response.status}", kind=kind, status=response.status)

@@ -8,6 +8,7 @@ import glob
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import stat
 import tempfile
@@ -161,7 +162,14 @@ def get_runner(sandbox: str = "auto", *, packages: Sequence[str] = ()) -> Runner
         from rm_gallery.core.sandbox.fusion import SandboxFusionRunner
 
         return SandboxFusionRunner(sandbox[len("fusion:") :])
-    raise ConfigError(f"unknown sandbox {sandbox!r}; choose 'auto', 'bwrap', 'subprocess' or 'fusion:http://host:port'")
+    raise ConfigError(
+        f"unknown sandbox {shown_sandbox(sandbox)[:80]!r}; choose 'auto', 'bwrap', 'subprocess' or 'fusion:http://host:port'"
+    )
+
+
+def shown_sandbox(sandbox: str) -> str:
+    """The name of a sandbox as it may be shown: an address without its user, password and query."""
+    return re.sub(r"[?#].*", "?***", re.sub(r"[^/:]*(:[^/]*)?@", "***@", sandbox, count=1), flags=re.DOTALL)
 
 
 def doctor() -> list[Check]:

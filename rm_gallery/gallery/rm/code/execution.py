@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import remaining_seconds
@@ -14,7 +14,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, extract_code, parse_code_tests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import DataError, RMGalleryError, SandboxUnavailable, Unscored
@@ -77,6 +77,17 @@ class CodeExecutionReward(RuleReward):
             "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
         ),
     )
+
+    @field_serializer("sandbox")
+    def _shown_sandbox(self, sandbox: str) -> str:
+        return shown_sandbox(sandbox)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, an address without its password."""
+        return {**super().describe(), "sandbox": shown_sandbox(self.sandbox)}
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        return [(key, shown_sandbox(v) if key == "sandbox" else v) for key, v in super().__repr_args__()]
 
     def check(self) -> None:
         """Raise SandboxUnavailable when there is no sandbox, ConfigError for an unknown one."""
