@@ -1,16 +1,18 @@
-"""What rewards without a model share: references as a list, what is known of a sample, one score as a result."""
+"""What rewards without a model share: references, what is known of a sample, one score as a result, the tokenizer setting."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, PlainSerializer
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.text.tokens import TokenizerName, tokenizer
+from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
-
-__all__ = ["RuleReward", "answer_text", "known", "one_score", "references_of", "shown"]
 
 
 class RuleReward(BasePointWiseReward):
@@ -65,3 +67,55 @@ def shown(value: object, limit: int = 60) -> str:
         value = value[: 2 * limit] + value[-2 * limit :]
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
+
+
+def required_reference(sample: DataSample, reward: str) -> str:
+    """The sample's reference answer as text; raises Unscored("no_reference") when there is none."""
+    reference = sample.reference()
+    if reference is None or (isinstance(reference, str) and not reference.strip()):
+        raise Unscored(
+            f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or 'ground_truth'.",
+            reason="no_reference",
+        )
+    return reference if isinstance(reference, str) else str(reference)
+
+
+def _tokenizer_checked(value: Any) -> Any:
+    if value is None or value in get_args(TokenizerName) or (not isinstance(value, str) and _is_hook(value)):
+        return value
+    names = ", ".join(get_args(TokenizerName))
+    raise ConfigError(
+        f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with encode()."
+    )
+
+
+def _is_hook(value: Any) -> bool:
+    return callable(value) or callable(getattr(value, "encode", None))
+
+
+def _tokenizer_described(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    named = getattr(value, "name_or_path", None) or getattr(value, "__qualname__", None)
+    return f"{type(value).__module__}.{type(value).__qualname__}({named or ''})"
+
+
+TokenizerSetting = Annotated[
+    Any, AfterValidator(_tokenizer_checked), PlainSerializer(_tokenizer_described, when_used="json")
+]
+"""A name of `TokenizerName`, a function from a text to its tokens, an object with `encode` (transformers, tokenizers,
+tiktoken, sentencepiece), or None."""
+
+
+def tokens_of(setting: Any, text: str) -> Sequence[Any]:
+    """The tokens of a text; special tokens such as a text's start are left out where the tokenizer lets one."""
+    if isinstance(setting, str):
+        return tokenizer(setting)(text)
+    encode = getattr(setting, "encode", None)
+    if not callable(encode):
+        found: Sequence[Any] = setting(text)
+        return found
+    # both transformers' and tokenizers' classes have a method of that name
+    encoded = encode(text, add_special_tokens=False) if hasattr(setting, "add_special_tokens") else encode(text)
+    ids: Sequence[Any] = getattr(encoded, "ids", encoded)
+    return ids

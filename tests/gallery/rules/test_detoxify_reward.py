@@ -56,7 +56,7 @@ def test_loaded_once() -> None:
 
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "detoxify", None)
-    with pytest.raises(MissingExtra, match=r"rm-gallery\[toxicity\]"):
+    with pytest.raises(MissingExtra, match="pip install detoxify"):
         DetoxifyReward().check()
     with pytest.raises(MissingExtra):
         DetoxifyReward().evaluate(sample_of("text"))

@@ -9,8 +9,7 @@ import pytest
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ToolCall, ToolFunction
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.agent.loop_detection import LoopDetectionReward
-from rm_gallery.gallery.rm.agent.loops import looping
+from rm_gallery.gallery.rm.agent.loop_detection import LoopDetectionReward, looping
 from tests.gallery.rules.support import result_of, score_of, unscored
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ToolCall, ToolFunction
-from rm_gallery.gallery.rm.agent.expected_calls import same
-from rm_gallery.gallery.rm.agent.tool_call_match import ToolCallMatchReward
+from rm_gallery.gallery.rm.agent.tool_call_match import ToolCallMatchReward, same
 from rm_gallery.gallery.rm.agent.tool_calls import calls_in_text
 from tests.gallery.rules.support import result_of, score_of, unscored
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
+from itertools import groupby
+from operator import eq
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -14,7 +16,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.agent.loops import looping
 from rm_gallery.gallery.rm.agent.tool_calls import tool_calls_of
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
 
@@ -74,3 +75,21 @@ def _sequences(output: DataOutput) -> dict[str, list[str]]:
         "lines": [line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))],
         "words": words(text),
     }
+
+
+def looping(items: Sequence[Hashable], min_repeats: int, max_period: int, min_items: int = 1) -> int:
+    """How many items only repeat what stands right before them.
+
+    A loop is a group of up to `max_period` items that stands `min_repeats` times or more in direct succession, all its
+    rounds together at least `min_items` long; every item after the first round counts, once however many loops it is
+    in.
+    """
+    repeated = bytearray(len(items))
+    for period in range(1, min(max_period, len(items) // min_repeats) + 1):
+        position = period
+        for same, run in groupby(map(eq, items[period:], items)):
+            length = sum(1 for _ in run)
+            if same and length >= max((min_repeats - 1) * period, min_items - period):
+                repeated[position : position + length] = b"\x01" * length
+            position += length
+    return sum(repeated)

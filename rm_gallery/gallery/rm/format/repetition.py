@@ -12,8 +12,7 @@ from rm_gallery.core.reward.example import EMPTY_IS_BEST, Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.reasoning import split_reasoning
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
-from rm_gallery.gallery.rm.token_setting import TokenizerSetting, tokens_of
+from rm_gallery.gallery.rm.rule import RuleReward, TokenizerSetting, answer_text, one_score, tokens_of
 
 Scope = Literal["full", "thought"]
 

@@ -10,8 +10,7 @@ from pydantic import Field
 from rm_gallery.core.data.schema import Step
 from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward
-from rm_gallery.gallery.rm.token_setting import TokenizerSetting, tokens_of
+from rm_gallery.gallery.rm.rule import RuleReward, TokenizerSetting, tokens_of
 
 LengthUnit = Literal["chars", "words", "tokens"]
 

@@ -14,7 +14,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.needs import required_reference
+from rm_gallery.gallery.rm.rule import required_reference
 
 
 @RewardRegistry.register("math_verify_reward")
