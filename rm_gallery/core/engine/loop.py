@@ -1,4 +1,4 @@
-"""The library's own event loop, in a daemon thread: every coroutine of every door runs here.
+"""The library's own event loop in a daemon thread, where every coroutine of every door runs, and threads for what blocks.
 
 One loop keeps connections warm between batches and works alike under a script, a notebook's running loop, many threads
 and two loops in a row. It starts at first use, closes at exit, and is forgotten (not shared) in a forked child.
@@ -11,14 +11,26 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.log import logger
 
 T = TypeVar("T")
 CANCEL_SECONDS = 1.0
 """How long a task that will not be cancelled may hold up the closing of everything else."""
+IDLE_SECONDS = 2.0
+
+
+class RunStopped(RMGalleryError):
+    """The run was halted before this attempt was made, or the loop it ran on ended."""
+
+    reason = "stopped"
+
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -28,11 +40,15 @@ _exiting = False
 _closers: list[Callable[[], Awaitable[None]]] = []
 _resets: list[Callable[[], None]] = []
 _inherited: list[asyncio.AbstractEventLoop] = []
+_waiting: dict[object, Callable[[BaseException], None]] = {}
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
     """The running library loop, started when needed. Any thread may call this, until the interpreter exits."""
     global _loop, _thread
+    loop, thread = _loop, _thread
+    if loop is not None and thread is not None and thread.is_alive() and not loop.is_closed() and not _exiting:
+        return loop
     with _lock:
         if _exiting:
             raise RuntimeError("The interpreter is exiting: nothing can be evaluated any more.")
@@ -49,7 +65,37 @@ def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
     asyncio.set_event_loop(loop)
     _here.serves = True
     loop.call_soon(ready.set)
-    loop.run_forever()
+    try:
+        while True:
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # a task that user code started raised it: whoever awaits that task gets it, and nobody else
+                logger.warning("{} in a task of a reward was not awaited there; the event loop goes on.", error)
+                continue
+            if not is_current(loop) or _exiting:
+                return
+    finally:
+        _wake_all(loop)
+
+
+def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Tell whoever waits for something of this loop that it will not come, unless the whole interpreter goes."""
+    if _exiting:
+        return
+    for key, fail in list(_waiting.items()):
+        _waiting.pop(key, None)
+        fail(RunStopped("The run was cut off: the library's event loop was shut down."))
+
+
+def wake_at_end(key: object, fail: Callable[[BaseException], None]) -> None:
+    """Have `fail(error)` called when the loop ends before `no_longer_waiting(key)`."""
+    _waiting[key] = fail
+
+
+def no_longer_waiting(key: object) -> None:
+    """Take back `wake_at_end`."""
+    _waiting.pop(key, None)
 
 
 def is_current(loop: asyncio.AbstractEventLoop) -> bool:
@@ -67,6 +113,51 @@ def on_loop() -> bool:
     return getattr(_here, "serves", False)
 
 
+def refuse_blocking(door: str, twin: str) -> None:
+    """Raise ConfigError on the library loop's thread, where waiting for the loop would never end."""
+    if on_loop():
+        raise ConfigError(
+            f"{door} blocks, and it was called from a coroutine or hook that runs on the library's event loop, which would "
+            f"wait for itself. Use its async twin with await: `await {twin}(…)`; hooks and _evaluate may be async."
+        )
+
+
+class _Courier:
+    """Carries callbacks to an event loop; all that gather until it turns cost one wake-up."""
+
+    __slots__ = ("__weakref__", "_due", "_loop", "_queue")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._queue: deque[Callable[[], None]] = deque()
+        self._due = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        self._queue.append(callback)
+        if not self._due:
+            self._due = True
+            loop = self._loop()
+            if loop is not None:
+                loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._due = False  # before the queue is looked at: what comes later makes a call of its own
+        while self._queue:
+            self._queue.popleft()()
+
+
+_couriers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Courier] = weakref.WeakKeyDictionary()
+
+
+def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Have `callback` called soon on an event loop, from any thread; RuntimeError when that loop is closed."""
+    courier = _couriers.get(loop)
+    if courier is None:
+        with _lock:
+            courier = _couriers.setdefault(loop, _Courier(loop))
+    courier.post(callback)
+
+
 def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     """Start a coroutine on the library loop; it inherits the caller's context variables."""
     try:
@@ -74,16 +165,24 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     except RuntimeError:
         coroutine.close()
         raise
-    return asyncio.run_coroutine_threadsafe(coroutine, loop)
+    future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+    def fail(error: BaseException) -> None:
+        with suppress(concurrent.futures.InvalidStateError):
+            future.set_exception(error)
+
+    wake_at_end(future, fail)
+    future.add_done_callback(no_longer_waiting)
+    return future
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run(coroutine: Coroutine[Any, Any, T], door: str = "A blocking call", twin: str = "its async twin") -> T:
     """Run a coroutine on the library loop and wait for it; from the loop itself it is an error, never a deadlock."""
-    if on_loop():
+    try:
+        refuse_blocking(door, twin)
+    except ConfigError:
         coroutine.close()
-        raise ConfigError(
-            "A blocking call was made from inside a coroutine of a reward. Use its async twin with await."
-        )
+        raise
     future = submit(coroutine)
     try:
         return future.result()
@@ -136,12 +235,62 @@ def shutdown(timeout: float = 5.0) -> None:
     thread.join(timeout)
     if not thread.is_alive():
         loop.close()
+    else:
+        _wake_all(loop)  # something blocks the loop for good
+
+
+class DaemonThreads:
+    """Threads that run given functions and wait a moment for the next one.
+
+    Unlike concurrent.futures the interpreter does not wait for them at exit, so a user function that never returns cannot
+    keep the process alive. There is no limit here: who starts functions bounds how many.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self._queue: deque[Callable[[], None]] = deque()
+        self._idle = 0
+
+    def start(self, function: Callable[[], None]) -> None:
+        """Run `function` on an idle thread, or on a new one."""
+        with self._lock:
+            self._queue.append(function)
+            if self._idle >= len(self._queue):
+                self._ready.notify()
+                return
+        threading.Thread(target=self._work, name="rm-gallery-worker", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+                try:
+                    if not self._queue:
+                        self._ready.wait(IDLE_SECONDS)
+                    if not self._queue:
+                        return
+                    function = self._queue.popleft()
+                finally:
+                    self._idle -= 1
+            function()
+
+
+_threads = DaemonThreads()
+
+
+def start_thread(function: Callable[[], None]) -> None:
+    """Run `function` on a shared daemon thread: reused, never joined at exit, abandoned when it hangs."""
+    _threads.start(function)
 
 
 def _forget_after_fork() -> None:
-    global _loop, _thread, _lock, _here
+    global _loop, _thread, _lock, _here, _threads, _waiting, _couriers
     _lock = threading.Lock()
     _here = threading.local()
+    _threads = DaemonThreads()
+    _waiting = {}
+    _couriers = weakref.WeakKeyDictionary()
     if _loop is not None:
         _inherited.append(_loop)  # kept for good: collecting it would touch the selector it shares with the parent
     _loop = _thread = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     ConfigError,
+    DataError,
     DeadlineExceeded,
     ParseError,
     ProviderError,
@@ -40,23 +41,41 @@ class Outcome(Generic[T]):
         return self.status == "scored"
 
 
+NOT_RUN: Outcome[Any] = Outcome("failed", reason="stopped", message="The run stopped before this sample was judged.")
+
+
 def scored(value: T) -> Outcome[T]:
     """Outcome of a job that gave `value`."""
     return Outcome("scored", value)
 
 
+def stopped_outcome(reason: str) -> Outcome[Any]:
+    """Outcome of a job that was never begun because the run stopped."""
+    return Outcome("failed", reason="stopped", message=f"Not judged: the run stopped ({reason}).")
+
+
+def is_run_level(error: BaseException) -> bool:
+    """Whether an error ends the run: one the caller has to mend, instead of ten thousand equal outcomes.
+
+    Data that does not fit (DataError) is its own sample's matter.
+    """
+    return isinstance(error, ConfigError) and not isinstance(error, DataError)
+
+
 def outcome_of_error(error: BaseException) -> Outcome[T]:
     """Outcome of a job that raised: unscored when there was nothing to judge by, failed when the judging broke.
 
-    ConfigError is the caller's to mend and is raised again instead of becoming ten thousand equal outcomes.
+    An error of the run is raised again, see `is_run_level`.
     """
-    if isinstance(error, ConfigError):
+    if is_run_level(error):
         raise error
     message = str(error) or type(error).__name__
     if isinstance(error, Unscored):
         return Outcome("unscored", reason=error.reason, message=message)
     if isinstance(error, ParseError):
         return Outcome("unscored", reason="parse", message=message)
+    if isinstance(error, DataError):
+        return Outcome("failed", reason="data", message=message)
     if isinstance(error, DeadlineExceeded):
         return Outcome("failed", reason="deadline", message=message)
     if isinstance(error, ProviderError):
