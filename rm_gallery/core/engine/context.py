@@ -5,28 +5,19 @@ Context variables carry it through worker tasks and threads, so that rewards nee
 
 from __future__ import annotations
 
-import asyncio
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
 from rm_gallery.core.engine.calls.usage import Usage
-from rm_gallery.core.utils.errors import RMGalleryError
-
-
-class RunStopped(RMGalleryError):
-    """The run was halted before this attempt was made."""
-
-    reason = "stopped"
+from rm_gallery.core.engine.loop import RunStopped as RunStopped
 
 
 @dataclass
@@ -34,7 +25,7 @@ class RunControl:
     """Counters and the stop switch of one run; shared by all its workers, threads included.
 
     `stop(reason)` ends the run: samples not begun become failed("stopped"), those in flight finish. With `halt` those make
-    no further attempt either.
+    no further attempt either. A run that is started inside another one counts there as well and stops with it.
     """
 
     max_workers: int = 0
@@ -56,8 +47,31 @@ class RunControl:
     halted: bool = False
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
+    parent: RunControl | None = None
+    """The run this one was started in."""
     _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def begin(self, *, max_workers: int, budget: Budget | None, cache: bool | None, repeat: int) -> None:
+        """Start fresh, as a child of the run that this is called in, from which comes whatever is not given."""
+        outer = current_run.get()
+        self.max_workers = max_workers
+        self.budget, self.use_cache, self.repeat = budget, cache, repeat
+        self.usage, self.started = Usage(), time.monotonic()
+        self.calls = self.cached = self.retries = self.in_flight = 0
+        self.stopped = self.stop_error = None
+        self.halted = False
+        self.parent = None
+        if outer is not None and outer is not self:
+            self.parent = outer
+            self.budget = budget or outer.budget
+            self.use_cache = outer.use_cache if cache is None else cache
+            self.repeat = repeat or outer.repeat
+            self.retry = self.retry or outer.retry
+            self.fail_fast = outer.fail_fast
+            self.trace = self.trace or outer.trace
+        elif self.fail_fast is not None:
+            self.fail_fast = FailFast(self.fail_fast.limit)
 
     def stop(self, reason: str, error: BaseException | None = None, *, halt: bool = False) -> None:
         """Begin no further sample; the first reason given is the one reported."""
@@ -65,11 +79,22 @@ class RunControl:
             self.halted = self.halted or halt
             if self.stopped is None:
                 self.stopped, self.stop_error = reason, error
+        if halt and self.parent is not None:  # what cannot go on here cannot go on around it
+            self.parent.stop(reason, error, halt=True)
+
+    @property
+    def why_stopped(self) -> str | None:
+        """Why this run, or one around it, begins nothing more; None while it goes on."""
+        if self.stopped is None and self.parent is not None:
+            return self.parent.why_stopped
+        return self.stopped
 
     def check_halted(self) -> None:
         """Raise RunStopped when no further attempt is to be made."""
         if self.halted:
             raise RunStopped(f"Not judged: the run stopped ({self.stopped}).")
+        if self.parent is not None:
+            self.parent.check_halted()
 
     def hold(self, name: str, take: Callable[[], Callable[[], None]]) -> None:
         """Take something once for the whole run; what `take` returns gives it back when the run ends."""
@@ -89,6 +114,8 @@ class RunControl:
             self.retries += retries
             if usage is not None:
                 self.usage.add(usage)
+        if self.parent is not None:
+            self.parent.count(usage=usage, calls=calls, cached=cached, retries=retries)
 
 
 class Deadline:
@@ -97,10 +124,12 @@ class Deadline:
     Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one event loop.
     """
 
-    __slots__ = ("_end", "_since", "_waiting", "note")
+    __slots__ = ("_end", "_outer", "_since", "_waiting", "note")
 
-    def __init__(self, seconds: float = math.inf) -> None:
+    def __init__(self, seconds: float = math.inf, outer: Deadline | None = None) -> None:
         self._end = time.monotonic() + seconds
+        self._outer = outer
+        """Of the sample around this one, whose end holds here as well and whose clock stands still with this one."""
         self._waiting = 0
         self._since = 0.0
         self.note = ""
@@ -109,7 +138,8 @@ class Deadline:
     @property
     def end(self) -> float:
         """Monotonic seconds (time.monotonic) at which the time is over, if nothing waits any longer."""
-        return self._end if not self._waiting else self._end + time.monotonic() - self._since
+        end = self._end if not self._waiting else self._end + time.monotonic() - self._since
+        return end if self._outer is None else min(end, self._outer.end)
 
     @property
     def left(self) -> float:
@@ -119,53 +149,27 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock while the block waits for its turn."""
-        if not self._waiting:
-            self._since = time.monotonic()
-        self._waiting += 1
+        each: Deadline | None = self
+        while each is not None:
+            each._hold()
+            each = each._outer
         try:
             yield
         finally:
-            self._waiting -= 1
-            if not self._waiting:
-                self._end += time.monotonic() - self._since
+            each = self
+            while each is not None:
+                each._go_on()
+                each = each._outer
 
+    def _hold(self) -> None:
+        if not self._waiting:
+            self._since = time.monotonic()
+        self._waiting += 1
 
-class Cut:
-    """Cancels the task inside when the deadline is over, wherever it was moved to, and raises TimeoutError then."""
-
-    __slots__ = ("_before", "_deadline", "_loop", "_task", "_timer", "expired")
-
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
-        self.expired = False
-
-    def __enter__(self) -> Cut:
-        self._loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._before = task.cancelling() if sys.version_info >= (3, 11) else 0
-        self._timer = self._loop.call_later(max(0.0, self._deadline.left), self._look)
-        return self
-
-    def _look(self) -> None:
-        left = self._deadline.left
-        if left > 0:
-            self._timer = self._loop.call_later(max(left, 0.001), self._look)
-        else:
-            self.expired = True
-            self._task.cancel()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        if not self.expired:
-            return
-        # Somebody else may have cancelled the task in the same turn; their wish goes first.
-        others = sys.version_info >= (3, 11) and self._task.uncancel() > self._before
-        if kind is not None and issubclass(kind, asyncio.CancelledError) and not others:
-            raise asyncio.TimeoutError from error
+    def _go_on(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._end += time.monotonic() - self._since
 
 
 current_run: ContextVar[RunControl | None] = ContextVar("rm_gallery_run", default=None)

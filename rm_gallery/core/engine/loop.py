@@ -40,7 +40,7 @@ _exiting = False
 _closers: list[Callable[[], Awaitable[None]]] = []
 _resets: list[Callable[[], None]] = []
 _inherited: list[asyncio.AbstractEventLoop] = []
-_waiting: dict[object, Callable[[BaseException], None]] = {}
+_waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Callable[[BaseException], None]]] = {}
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
@@ -71,7 +71,7 @@ def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 # a task that user code started raised it: whoever awaits that task gets it, and nobody else
-                logger.warning("{} in a task of a reward was not awaited there; the event loop goes on.", error)
+                logger.warning("{} in a task that a reward started; the event loop goes on.", type(error).__name__)
                 continue
             if not is_current(loop) or _exiting:
                 return
@@ -83,14 +83,15 @@ def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
     """Tell whoever waits for something of this loop that it will not come, unless the whole interpreter goes."""
     if _exiting:
         return
-    for key, fail in list(_waiting.items()):
-        _waiting.pop(key, None)
-        fail(RunStopped("The run was cut off: the library's event loop was shut down."))
+    for key, (its_loop, fail) in list(_waiting.items()):
+        if its_loop is loop:
+            _waiting.pop(key, None)
+            fail(RunStopped("The run was cut off: the library's event loop was shut down."))
 
 
 def wake_at_end(key: object, fail: Callable[[BaseException], None]) -> None:
     """Have `fail(error)` called when the loop ends before `no_longer_waiting(key)`."""
-    _waiting[key] = fail
+    _waiting[key] = (_loop, fail)
 
 
 def no_longer_waiting(key: object) -> None:

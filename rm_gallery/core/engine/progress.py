@@ -1,101 +1,124 @@
-"""What a run looks like while it goes: a bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+"""What a run looks like while it goes: one line that is rewritten on a terminal, a line now and then elsewhere; on stderr."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
 
 from rm_gallery.core.engine.context import RunControl
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+from rm_gallery.core.engine.outcome import NOT_BEGUN, Outcome
 
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
 REFRESH_SECONDS = 0.1
+WIDTH = 80
 
 
 class Progress:
-    """Shows done/total, rate, in flight, cached, retries, unscored, failed, tokens, cost and the time left.
+    """Counts outcomes, and shows done/total, time left, failed, stopped, unscored, cost, rate and what else there is room for.
 
-    `enabled=None` shows it only where stderr is a terminal.
+    `enabled=None` shows it only where somebody looks: on a terminal, or in a notebook.
     """
 
     def __init__(self, control: RunControl, total: int | None, enabled: bool | None, label: str) -> None:
-        terminal = sys.stderr.isatty()
-        self._shown = terminal if enabled is None else enabled
+        self._live = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self.shown = self._live if enabled is None else enabled
+        """Whether anything is shown at all."""
+        self.label = label
         self._control = control
         self._total = total
-        self._label = label
         self._started = time.monotonic()
-        self._next = self._started + (REFRESH_SECONDS if terminal else FIRST_LINE_SECONDS)
-        self.done = self.unscored = self.failed = self.reused = 0
-        self._bar: RichProgress | None = None
-        self._task: TaskID | None = None
-        if self._shown and terminal:
-            self._open_bar()
+        self._next = self._started + (REFRESH_SECONDS if self._live else FIRST_LINE_SECONDS)
+        self._written = 0
+        self._causes: Counter[str] = Counter()
+        self._messages: dict[str, str] = {}
+        self.done = self.unscored = self.failed = self.stopped = self.reused = 0
 
-    @property
-    def shown(self) -> bool:
-        """Whether anything is shown at all."""
-        return self._shown
+    def count(self, outcomes: Sequence[Outcome[object]]) -> None:
+        """Count a finished sample, by the worst of its outcomes."""
+        self.done += 1
+        for outcome in outcomes:
+            if outcome.status != "scored":
+                break
+        else:
+            return
+        worst = min(outcomes, key=lambda o: ("failed", "unscored", "scored").index(o.status))
+        if worst.status == "unscored":
+            self.unscored += 1
+        elif worst.reason in NOT_BEGUN:
+            self.stopped += 1
+        else:
+            self.failed += 1
+            self._causes[worst.reason] += 1
+            self._messages.setdefault(worst.reason, worst.message)
 
-    def _open_bar(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=False)
-        self._bar.start()
-        self._task = self._bar.add_task(self._label, total=self._total, facts="")
+    def most_common(self) -> str:
+        """The most common reason of failure, with its first message."""
+        reason, count = self._causes.most_common(1)[0]
+        return f"({count}) {reason}: {self._messages[reason]}"
 
     def tick(self) -> None:
         """Refresh what is shown when it is time to."""
         now = time.monotonic()
-        if not self._shown or now < self._next:
-            return
-        if self._bar is not None and self._task is not None:
-            self._next = now + REFRESH_SECONDS
-            self._bar.update(self._task, completed=self.done, facts=self.facts())
-        else:
-            self._next = now + LINE_SECONDS
-            self._line()
+        if self.shown and now >= self._next:
+            self._next = now + (REFRESH_SECONDS if self._live else LINE_SECONDS)
+            self._line(end=False)
 
     def close(self) -> None:
-        """Show the last state and give the terminal back."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self.done, facts=self.facts())
-            self._bar.stop()
-        elif self._shown:
-            self._line()
+        """Show the last state and give the line back."""
+        if self.shown:
+            self._line(end=True)
 
-    def _line(self) -> None:
-        sys.stderr.write(f"{self._label}: {self.facts()}\n")
+    def _line(self, end: bool) -> None:
+        if self._live:
+            text = self.facts(shutil.get_terminal_size((WIDTH, 24)).columns - 1)
+            sys.stderr.write("\r" + text.ljust(self._written) + ("\n" if end else ""))
+            self._written = len(text)
+        else:
+            sys.stderr.write(self.facts(None) + "\n")
         sys.stderr.flush()
 
-    def facts(self) -> str:
-        """The state in one line."""
+    def facts(self, width: int | None = WIDTH - 1) -> str:
+        """The state in one line of at most `width` characters: what matters least is left out, failures and cost never."""
         control, seconds = self._control, max(time.monotonic() - self._started, 1e-9)
         rate = (self.done - self.reused) / seconds
-        total = f"/{self._total}" if self._total is not None else ""
-        parts = [f"{self.done}{total} done", f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"]
-        if control.in_flight:
-            parts.append(f"{control.in_flight} in flight")
-        named = {"reused": self.reused, "cached": control.cached, "retries": control.retries}
-        named |= {"unscored": self.unscored, "failed": self.failed}
-        parts += [f"{value} {name}" for name, value in named.items() if value or name == "unscored"]
+        total = f"/{self._total:,}" if self._total is not None else ""
         tokens = control.usage.input_tokens + control.usage.output_tokens
-        if tokens:
-            parts.append(f"{tokens:,} tokens")
+        left = None if not self._total or rate <= 0 or self.done >= self._total else (self._total - self.done) / rate
+        parts: list[tuple[int, str]] = [(0, f"{self.done:,}{total} done")]
+        counts = [(0, self.failed, "failed"), (0, self.stopped, "stopped"), (2, self.unscored, "unscored")]
+        if left is not None:
+            parts.append((1, f"{_duration(left)} left"))
+        parts += [(rank, f"{value:,} {name}") for rank, value, name in counts if value or name == "unscored"]
         if control.usage.cost is not None:
-            parts.append(f"cost {control.usage.cost:.4f}")
-        if self._bar is None and self._total and rate > 0 and self.done < self._total:
-            parts.append(f"about {(self._total - self.done) / rate:,.0f} s left")
-        return " · ".join(parts)
+            parts.append((0, f"cost {control.usage.cost:.4f}"))
+        parts.append((3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"))
+        counts = [(4, control.in_flight, "in flight"), (5, control.retries, "retries")]
+        counts += [(6, control.cached, "cached"), (7, self.reused, "reused"), (8, tokens, "tokens")]
+        parts += [(rank, f"{value:,} {name}") for rank, value, name in counts if value]
+        label = self.label
+        while width is not None and len(line := _joined(label, parts)) > width:
+            least = max(rank for rank, _ in parts)
+            if least:
+                parts = [part for part in parts if part[0] != least]
+            elif len(label) > 12:
+                label = label[: max(11, len(label) - (len(line) - width) - 1)] + "…"
+            else:
+                return line[:width]
+        return _joined(label, parts)
+
+
+def _joined(label: str, parts: list[tuple[int, str]]) -> str:
+    return f"{label}: " + " · ".join(text for _, text in parts)
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
