@@ -77,6 +77,7 @@ def beats(reward: BaseReward) -> tuple[int, float]:
         while not done.is_set():
             times.append(time.perf_counter())
             await asyncio.sleep(0.005)
+        times.append(time.perf_counter())
 
     beating = library_loop.submit(heart())
     reward.evaluate_batch([make_sample("block")] * 4, max_workers=4)

@@ -95,11 +95,11 @@ def test_the_second_one_ends_it_at_once(server: JudgeServer, tmp_path: Path) -> 
 
 
 HANGING = """
-from rm_gallery.core.engine import scheduler
+from rm_gallery.core.engine import run
 from tests.faults import rewards
 from tests.support.samples import make_sample
 
-scheduler.CANCEL_GRACE_SECONDS = 1.0
+run.CANCEL_GRACE_SECONDS = 1.0
 reward = getattr(rewards, "{reward}")()
 assert reward.evaluate(make_sample("warm")).output[0].answer.reward.score == 4
 print("begun", flush=True)

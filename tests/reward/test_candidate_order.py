@@ -78,7 +78,7 @@ def test_hooks_see_the_judges_order_and_no_labels_or_earlier_scores() -> None:
         output.answer.reward = Reward(score=1.0, details=[known])
     seen: list[DataSample] = []
     reward = Seen(llm=FIRST)
-    scored = reward.evaluate(sample, seen=seen)
+    scored = reward.evaluate(sample, hooks={"seen": seen})
     order = shown_order(ListJudge(llm=FIRST), sample)
     assert len(seen) == 2
     for given in seen:

@@ -83,9 +83,9 @@ def test_every_door_gives_the_same(kind: type[BaseReward]) -> None:
 def test_hooks_get_the_callers_keywords_through_every_door(kind: type[BaseReward]) -> None:
     reward, sample = kind(), make_sample("two words")
     results = [
-        reward.evaluate(sample, bonus=10),
-        asyncio.run(reward.async_evaluate(sample, bonus=10)),
-        reward.evaluate_batch([sample], bonus=10)[0],
-        next(reward.evaluate_stream([sample], bonus=10)),
+        reward.evaluate(sample, hooks={"bonus": 10}),
+        asyncio.run(reward.async_evaluate(sample, hooks={"bonus": 10})),
+        reward.evaluate_batch([sample], hooks={"bonus": 10})[0],
+        next(reward.evaluate_stream([sample], hooks={"bonus": 10})),
     ]
     assert [result.output[0].answer.reward.score for result in results] == [12.0] * 4

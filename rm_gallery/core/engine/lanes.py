@@ -251,7 +251,7 @@ class LoopLane:
         control = self._work.control
         current_run.set(control)
         try:
-            while self._pending and not worker.abandoned:
+            while self._pending:
                 unit, i = self._pending.popleft()
                 stopped = control.why_stopped
                 if stopped is not None:

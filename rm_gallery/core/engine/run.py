@@ -13,7 +13,6 @@ import math
 import operator
 import signal
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
@@ -268,18 +267,18 @@ class _Run(Generic[R]):
                     if self._closed:
                         return
                 unit = next(self._units, None)
-                if unit is None:
+                if unit is None or self._is_closed():
                     return
-                with self._room:
-                    if self._closed:
-                        return
-                    self._fed += 1
+                self._fed += 1
                 self._lane.feed([unit])
         except BaseException as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error = error
         finally:
             self._exhausted = True
             self._mailbox.source_over()
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _pump(self) -> None:
         """Draw and feed what there is room for; a source that raises is over, and its error kept for the end."""
@@ -399,9 +398,7 @@ class _Run(Generic[R]):
 
 def begin(control: RunControl, options: RunOptions) -> None:
     """Start the counters anew and take over what the run around this one has."""
-    control.begin(
-        max_workers=options.max_workers, budget=options.budget, cache=options.cache, repeat=options.repeat
-    )
+    control.begin(max_workers=options.max_workers, budget=options.budget, cache=options.cache, repeat=options.repeat)
 
 
 def run(

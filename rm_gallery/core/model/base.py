@@ -89,7 +89,7 @@ class BaseLLM(Configured):
 
     def chat(self, messages: Messages, *, repeat: int = 0, **overrides: Any) -> ChatResponse:
         """Blocking twin of `achat`; works with and without a running event loop."""
-        return library_loop.run(self.achat(messages, repeat=repeat, **overrides))
+        return library_loop.run(self.achat(messages, repeat=repeat, **overrides), "chat", "achat")
 
     def simple_chat(
         self, query: str, history: Sequence[ChatMessage] | None = None, sys_prompt: str = "", **overrides: Any

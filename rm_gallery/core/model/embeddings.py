@@ -55,7 +55,7 @@ class BaseEmbeddings(BaseLLM):
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Blocking twin of `aembed`; works with and without a running event loop."""
-        return library_loop.run(self.aembed(texts))
+        return library_loop.run(self.aembed(texts), "embed", "aembed")
 
     async def _embed(self, texts: list[str]) -> list[list[float]]:
         from rm_gallery.core.model.call import complete

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -84,6 +84,11 @@ class BaseReward(Configured, metaclass=RewardMeta):
             )
         if not hasattr(self, "_evaluate"):
             raise ConfigError(f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a RewardResult.")
+        if self.cpu_bound and self.is_async():
+            raise ConfigError(
+                f"{type(self).__name__} is cpu_bound and its _evaluate is async: worker processes run plain functions only. "
+                "Leave cpu_bound out: a judge or another coroutine runs on the library's event loop."
+            )
 
     if TYPE_CHECKING:  # a class taken from the registry is known as a reward alone, and takes settings of its own
 
@@ -104,26 +109,44 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
     # -- doors ----------------------------------------------------------------------------------------------------------
 
-    def evaluate(self, sample: DataSample | dict[str, Any], thread_pool: Any = None, **kwargs: Any) -> DataSample:
+    # All of them take the names of RunOptions as keywords (max_workers, deadline, progress, cache, budget, run_dir, repeat,
+    # trace, …), which win over `options=`, and the named parameters of the reward's hooks. A keyword that is neither is a
+    # ConfigError; values for hooks that only take **kwargs go into `hooks={…}`. A call inside a run is a part of that run.
+
+    def evaluate(
+        self,
+        sample: DataSample | dict[str, Any],
+        thread_pool: Any = None,
+        *,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> DataSample:
         """Score one sample and return a scored copy; the given sample stays as it is.
 
         A judgement that fails is recorded in the outputs' `answer.reward.issues`, not raised. Only errors of the caller's
         making (ConfigError) are raised. `thread_pool` is accepted for compatibility and not used.
         """
-        from rm_gallery.core.reward.run import RunOptions, run_list
-
-        return run_list(self, [sample], RunOptions(max_workers=self.max_workers), kwargs)[0]
-
-    async def async_evaluate(
-        self, sample: DataSample | dict[str, Any], semaphore: Any = None, **kwargs: Any
-    ) -> DataSample:
-        """Awaitable twin of `evaluate`, from any event loop; `semaphore` bounds calls you start yourself."""
         from rm_gallery.core.reward.run import run_one
 
+        return run_one(self, sample, options, hooks, keywords)
+
+    async def async_evaluate(
+        self,
+        sample: DataSample | dict[str, Any],
+        semaphore: Any = None,
+        *,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> DataSample:
+        """Awaitable twin of `evaluate`, from any event loop; `semaphore` bounds calls you start yourself."""
+        from rm_gallery.core.reward.run import arun_one
+
         if semaphore is None:
-            return await run_one(self, sample, kwargs)
+            return await arun_one(self, sample, options, hooks, keywords)
         async with semaphore:
-            return await run_one(self, sample, kwargs)
+            return await arun_one(self, sample, options, hooks, keywords)
 
     def evaluate_batch(
         self,
@@ -131,11 +154,9 @@ class BaseReward(Configured, metaclass=RewardMeta):
         max_workers: int | None = None,
         *,
         options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
         thread_pool: Any = None,
-        deadline: float | None = None,
-        progress: bool | None = None,
-        run_dir: str | None = None,
-        **kwargs: Any,
+        **keywords: Any,
     ) -> list[DataSample]:
         """Score many samples, at most `max_workers` judgements at a time, and return scored copies in the given order.
 
@@ -144,17 +165,32 @@ class BaseReward(Configured, metaclass=RewardMeta):
         Args:
             samples: samples, or dicts of their fields.
             max_workers: the true number in flight; None or 0 takes the reward's own.
-            options: further run options (cache, budget, run folder, …); the keywords here win over it.
+            options: how the run goes; keywords win over it.
+            hooks: values handed to the reward's hooks.
             thread_pool: accepted for compatibility, not used.
-            deadline: seconds one sample may take; None takes the reward's own.
-            progress: True shows a progress bar on stderr, None only on a terminal.
-            run_dir: folder that keeps results as they come; the same call continues an unfinished run.
-            **kwargs: handed to the hooks.
+            **keywords: options by name, such as `deadline` (seconds one sample may take), `progress`, `run_dir` (a folder
+                that keeps results as they come; the same call continues an unfinished run), `budget`, `cache`; and named
+                parameters of the hooks.
         """
-        from rm_gallery.core.reward.run import run_list, with_keywords
+        from rm_gallery.core.reward.run import options_of, run_list
 
-        chosen = with_keywords(options, self, max_workers, deadline, progress, run_dir)
-        return run_list(self, samples, chosen, kwargs)
+        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None)
+        return run_list(self, samples, chosen, values)
+
+    async def async_evaluate_batch(
+        self,
+        samples: Iterable[DataSample | dict[str, Any]],
+        max_workers: int | None = None,
+        *,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> list[DataSample]:
+        """Awaitable twin of `evaluate_batch`, from any event loop."""
+        from rm_gallery.core.reward.run import arun_list, options_of
+
+        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None)
+        return await arun_list(self, samples, chosen, values)
 
     def evaluate_stream(
         self,
@@ -162,22 +198,49 @@ class BaseReward(Configured, metaclass=RewardMeta):
         max_workers: int | None = None,
         *,
         options: RunOptions | None = None,
-        **kwargs: Any,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> Iterator[DataSample]:
-        """Score an endless or huge iterable lazily, in order and in flat memory; arguments as in `evaluate_batch`."""
-        from rm_gallery.core.reward.run import run_stream, with_keywords
+        """Score an endless or huge iterable as it comes, in order and in flat memory; arguments as in `evaluate_batch`.
 
-        return run_stream(self, samples, with_keywords(options, self, max_workers, None, False, None), kwargs)
+        At most a few times `max_workers` samples are begun before their turn to be taken. The iterable is drawn from on a
+        thread of its own, so it may wait for what the caller does with earlier results.
+        """
+        from rm_gallery.core.reward.run import options_of, run_stream
 
-    def best_of_n(self, sample: DataSample | dict[str, Any], n: int = 1, **kwargs: Any) -> DataSample:
-        """Score a sample and keep its `n` best outputs, best first.
+        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
+        return run_stream(self, samples, chosen, values)
+
+    def async_evaluate_stream(
+        self,
+        samples: Iterable[DataSample | dict[str, Any]],
+        max_workers: int | None = None,
+        *,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> AsyncIterator[DataSample]:
+        """Twin of `evaluate_stream` for `async for`, from any event loop."""
+        from rm_gallery.core.reward.run import arun_stream, options_of
+
+        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
+        return arun_stream(self, samples, chosen, values)
+
+    def best_of_n(self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any) -> DataSample:
+        """Score a sample and keep its `n` best outputs, best first; keywords as in `evaluate`.
 
         Outputs without a score are never chosen; equal scores keep their order. Raises Unscored when no output got a
         score, ConfigError when `n` is below 1.
         """
-        if n < 1:
-            raise ConfigError(f"n is {n}; best_of_n keeps at least one output.")
-        result = self.evaluate(sample, **kwargs)
+        _check_count(n)
+        return self._best(self.evaluate(sample, **keywords), n)
+
+    async def async_best_of_n(self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any) -> DataSample:
+        """Awaitable twin of `best_of_n`."""
+        _check_count(n)
+        return self._best(await self.async_evaluate(sample, **keywords), n)
+
+    def _best(self, result: DataSample, n: int) -> DataSample:
         ranked = [o for o in result.output if self.score_of(o.answer.reward) is not None]
         if not ranked:
             raise Unscored(f"{self.name} gave none of the {len(result.output)} outputs a score.", reason="all_unscored")
@@ -212,7 +275,7 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
     @classmethod
     def is_async(cls) -> bool:
-        """Whether `_evaluate` is a coroutine function."""
+        """Whether `_evaluate` is seen to be a coroutine function; one that only returns something awaitable is awaited too."""
         return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
 
     def describe(self) -> dict[str, Any]:
@@ -257,6 +320,11 @@ class BaseReward(Configured, metaclass=RewardMeta):
         copied = super().model_copy(update=update, deep=deep)
         copied.__dict__.pop(_HASH, None)
         return copied
+
+
+def _check_count(n: int) -> None:
+    if n < 1:
+        raise ConfigError(f"n is {n}; best_of_n keeps at least one output.")
 
 
 def sent_along(llm: Any) -> dict[str, Any]:

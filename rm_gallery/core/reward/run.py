@@ -2,220 +2,360 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import suppress
+import inspect
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import lru_cache
+from operator import length_hint
+from typing import Any, NamedTuple, TypedDict
 
 from pydantic import ValidationError
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunControl, current_run
-from rm_gallery.core.engine.lane_loop import LoopLane
-from rm_gallery.core.engine.lane_threads import WATCH_SECONDS, ThreadLane
-from rm_gallery.core.engine.progress import Progress
-from rm_gallery.core.engine.relaxed_gc import relaxed_gc
+from rm_gallery.core.engine import run as engine
+from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.lanes import Cost
+from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.engine.run import RunOptions as RunOptions
-from rm_gallery.core.engine.scheduler import FutureBox, Lane, Mailbox, Unit, Work, stream
-from rm_gallery.core.reward.merge import writable_copy
-from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.merge import issue_of, writable_copy, write
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run_folder import RunFolder
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
-MIN_WINDOW = 2048
-"""Samples fed and not yet handed back, at least: enough to keep every worker busy, little enough for flat memory."""
+Samples = Iterable[DataSample | dict[str, Any]]
+HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
+_costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
 
 
-class _Item(NamedTuple):
+class _Known(NamedTuple):
+    """A sample whose result an earlier part of the run found."""
+
     sample: DataSample
-    restored: bool
 
 
-def with_keywords(
-    options: RunOptions | None,
+class _Unplanned(NamedTuple):
+    """Stands for the jobs of a sample that could not be planned."""
+
+    error: Exception
+
+
+# -- options ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
+    """Names of what a reward's hooks take besides the sample and the reply."""
+    names: set[str] = set()
+    for cls in reward.__mro__:
+        for hook in HOOKS:
+            function = vars(cls).get(hook)
+            if callable(function):
+                parameters = inspect.signature(function).parameters.values()
+                names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return frozenset(names - {"self", "cls", "sample", "response"})
+
+
+def options_of(
     reward: BaseReward,
-    max_workers: int | None,
-    deadline: float | None,
-    progress: bool | None,
-    run_dir: str | None,
-) -> RunOptions:
-    """`options` (or defaults) with the keywords of a call on top."""
-    chosen = options or RunOptions(max_workers=reward.max_workers, progress=None)
-    if max_workers is not None and max_workers < 0:
-        raise ConfigError(f"max_workers is {max_workers}; give a positive number, or 0 for the reward's own.")
-    if max_workers:
-        chosen = replace(chosen, max_workers=max_workers)
-    if deadline is not None:
-        chosen = replace(chosen, deadline=deadline)
-    if progress is not None:
-        chosen = replace(chosen, progress=progress)
-    return replace(chosen, run_dir=str(run_dir)) if run_dir is not None else chosen
+    options: RunOptions | None,
+    hooks: Mapping[str, Any] | None,
+    keywords: Mapping[str, Any],
+    progress: bool | None = False,
+) -> tuple[RunOptions, dict[str, Any]]:
+    """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that is neither."""
+    default = RunOptions(max_workers=reward.max_workers, progress=progress)
+    chosen, values = engine.chosen_options(options, default, keywords, hook_parameters(type(reward)))
+    return chosen, {**values, **(hooks or {})}
 
 
-def run_list(
-    reward: BaseReward, samples: Iterable[DataSample | dict[str, Any]], options: RunOptions, kwargs: dict[str, Any]
-) -> list[DataSample]:
+# -- many samples -------------------------------------------------------------------------------------------------------
+
+
+def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
-    # as they finish, and put in order once: a queue in between would only be there for streams
-    found = dict(_run(reward, samples, options, kwargs, ordered=False))
+    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
+    with _Batch(reward, samples, options, hooks) as batch:
+        # as they finish, and put in order once: a queue in between would only be there for streams
+        found = dict(engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush))
+    return [found[index] for index in range(len(found))]
+
+
+async def arun_list(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> list[DataSample]:
+    """Awaitable twin of `run_list`."""
+    with _Batch(reward, samples, options, hooks) as batch:
+        going = engine.arun(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush)
+        found = {index: sample async for index, sample in going}
     return [found[index] for index in range(len(found))]
 
 
 def run_stream(
-    reward: BaseReward, samples: Iterable[DataSample | dict[str, Any]], options: RunOptions, kwargs: dict[str, Any]
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Iterator[DataSample]:
-    """Score samples lazily and yield the copies in the given order."""
-    for _, sample in _run(reward, samples, options, kwargs, ordered=True):
-        yield sample
+    """Score samples as they come and yield the copies in the given order."""
+    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_stream", "async_evaluate_stream")
+    samples = checked_samples(samples, "evaluate_stream")
+
+    def results() -> Iterator[DataSample]:
+        with _Batch(reward, samples, options, hooks) as batch:
+            for _, sample in engine.run(
+                *batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush
+            ):
+                yield sample
+
+    return results()
 
 
-def _run(
+async def arun_stream(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> AsyncIterator[DataSample]:
+    """Awaitable twin of `run_stream`."""
+    with _Batch(reward, samples, options, hooks) as batch:
+        going = engine.arun(*batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush)
+        async for _, sample in going:
+            yield sample
+
+
+class _Batch:
+    """What the engine needs to know of a reward and its samples, and the folder they are kept in."""
+
+    def __init__(self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> None:
+        reward.check()
+        self._samples = checked_samples(samples, "evaluate_batch")
+        known = len(self._samples) if isinstance(self._samples, Sized) else length_hint(self._samples) or None
+        options = replace(
+            options,
+            control=options.control or RunControl(),
+            deadline=options.deadline or reward.deadline,
+            total=options.total if known is None else known,
+        )
+        self._reward, self._options, self._hooks = reward, options, hooks
+        self.lane: engine.LaneName = lane_of(reward)
+
+    def __enter__(self) -> _Batch:
+        reward, options = self._reward, self._options
+        self._folder = folder = RunFolder.open(reward, options, self._hooks) if options.run_dir else None
+        self.flush = None if folder is None else folder.flush
+        keep = None if folder is None else folder.append
+        self.parts = (
+            planned(reward, self._samples, folder),
+            executor(reward, self._hooks, options.deadline),
+            merger(reward, keep),
+            # the pool of worker processes has a clock of its own, see `executor`
+            replace(options, deadline=None) if reward.cpu_bound else options,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None and not library_loop.is_exiting():
+            assert self._options.control is not None
+            self._folder.close(self._options.control)
+
+
+# -- one sample ---------------------------------------------------------------------------------------------------------
+
+
+class _AloneParts(TypedDict):
+    max_workers: int
+    deadline: float | None
+    lane: engine.LaneName
+    cost: Cost
+
+
+def _alone(
     reward: BaseReward,
-    samples: Iterable[DataSample | dict[str, Any]],
-    options: RunOptions,
-    kwargs: dict[str, Any],
-    ordered: bool,
-) -> Iterator[tuple[int, DataSample]]:
+    sample: DataSample | dict[str, Any],
+    options: RunOptions | None,
+    hooks: Mapping[str, Any] | None,
+    keywords: Mapping[str, Any],
+) -> tuple[DataSample, RunOptions | None, dict[str, Any]]:
+    """The sample, the options where they ask for more than the reward's own, and the values for the hooks."""
+    if not isinstance(sample, DataSample):
+        sample = as_sample(sample, None)
+    if options is None and not keywords:
+        return sample, None, dict(hooks or {})
+    chosen, values = options_of(reward, options, hooks, keywords)
+    own = RunOptions(max_workers=reward.max_workers)
+    return sample, None if chosen == own else chosen, values
+
+
+def _alone_parts(reward: BaseReward) -> _AloneParts:
+    kind = type(reward)
+    cost = _costs.get(kind)
+    if cost is None:
+        cost = _costs.setdefault(kind, Cost())
+    deadline = None if reward.cpu_bound else reward.deadline
+    return {"max_workers": reward.max_workers, "deadline": deadline, "lane": lane_of(reward), "cost": cost}
+
+
+def _planned_alone(reward: BaseReward, sample: DataSample) -> engine.Planned:
+    copied = writable_copy(sample)
+    return copied, _jobs(reward, copied)
+
+
+def run_one(
+    reward: BaseReward,
+    sample: DataSample | dict[str, Any],
+    options: RunOptions | None,
+    hooks: Mapping[str, Any] | None,
+    keywords: Mapping[str, Any],
+) -> DataSample:
+    """Score one sample, which costs itself; with options it is a batch of one."""
+    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
+    sample, chosen, values = _alone(reward, sample, options, hooks, keywords)
+    if chosen is not None:
+        return run_list(reward, [sample], chosen, values)[0]
     reward.check()
-    control = options.control or RunControl()
-    _apply(options, control)
-    folder = RunFolder.open(reward, options, kwargs) if options.run_dir else None
-    total = len(samples) if isinstance(samples, Sized) else options.total
-    progress = Progress(control, total, options.progress, reward.name)
-    shown = progress if progress.shown else None
-    work = _work(reward, kwargs, _merger(reward, folder, shown), options.deadline or reward.deadline, control)
-    work.flush = folder.flush if folder is not None else None
-    lane = _lane(reward, work, options.max_workers)
-    window = max(MIN_WINDOW, 4 * options.max_workers)
-    tick = progress.tick if progress.shown else None
-    try:
-        units = _units(reward, samples, folder, shown)
-        with relaxed_gc():
-            yield from stream(units, lane, control, window=window, ordered=ordered, on_tick=tick)
-    finally:
-        # a stream that is still open when the interpreter goes: its results are on disk, and nothing else works any more
-        if not library_loop.is_exiting():
-            progress.close()
-            if folder is not None:
-                folder.close(control)
+    execute = executor(reward, values, reward.deadline)
+    return engine.run_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
 
 
-async def run_one(reward: BaseReward, sample: DataSample | dict[str, Any], kwargs: dict[str, Any]) -> DataSample:
-    """Score one sample from any event loop without blocking it."""
+async def arun_one(
+    reward: BaseReward,
+    sample: DataSample | dict[str, Any],
+    options: RunOptions | None,
+    hooks: Mapping[str, Any] | None,
+    keywords: Mapping[str, Any],
+) -> DataSample:
+    """Awaitable twin of `run_one`."""
+    sample, chosen, values = _alone(reward, sample, options, hooks, keywords)
+    if chosen is not None:
+        return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
-    control = current_run.get() or RunControl(fail_fast=None)
-    box: FutureBox[DataSample] = FutureBox()
-    work = _work(reward, kwargs, _merger(reward, None, None), reward.deadline, control)
-    lane = _lane(reward, work, reward.max_workers, box)
-    lane.feed(list(_units(reward, [sample], None, None)))
-    watcher = None
-    if isinstance(lane, ThreadLane) and work.deadline is not None:
-        watcher = asyncio.ensure_future(_watch(lane, work.deadline))
-    try:
-        return await asyncio.wrap_future(box.future)
-    except asyncio.CancelledError:
-        lane.abandon()
-        raise
-    finally:
-        if watcher is not None:
-            watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await watcher
+    execute = executor(reward, values, reward.deadline)
+    return await engine.arun_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
 
 
-async def _watch(lane: ThreadLane[DataSample], deadline: float) -> None:
-    await asyncio.sleep(deadline)  # nothing can be late any earlier
-    while True:
-        lane.watch()
-        await asyncio.sleep(WATCH_SECONDS)
+# -- samples, jobs, results ---------------------------------------------------------------------------------------------
 
 
-def _apply(options: RunOptions, control: RunControl) -> None:
-    outer = current_run.get()  # a hook that scores samples itself spends the budget of the run it is part of
-    control.max_workers = options.max_workers
-    control.budget = options.budget or (outer.budget if outer is not None else None)
-    control.use_cache = options.cache
-    control.repeat = options.repeat
+def checked_samples(samples: Any, door: str) -> Samples:
+    """`samples` as they are, or a list of samples from a list of dicts; DataError for what is no bunch of samples."""
+    if hasattr(samples, "iterrows"):
+        raise DataError(
+            f"{door} got a {type(samples).__name__}; rows become samples with create_loader(name=…, data_source=…, "
+            'config={"data": frame.to_dict("records")}).run().'
+        )
+    if isinstance(samples, DataSample | Mapping | str | bytes) or not isinstance(samples, Iterable):
+        raise DataError(
+            f"{door} got one {type(samples).__name__}; it takes many samples: pass a list, or use evaluate for one."
+        )
+    if isinstance(samples, list | tuple):  # before anything is paid for
+        return [
+            sample if isinstance(sample, DataSample) else as_sample(sample, index)
+            for index, sample in enumerate(samples)
+        ]
+    return samples
 
 
-def _lane(
-    reward: BaseReward, work: Work[DataSample], max_workers: int, mailbox: Mailbox[DataSample] | None = None
-) -> Lane[DataSample]:
-    if reward.is_async() or reward.cpu_bound:
-        return LoopLane(work, max_workers, mailbox)
-    return ThreadLane(work, max_workers, mailbox)
-
-
-def _work(
-    reward: BaseReward,
-    kwargs: dict[str, Any],
-    merge: Callable[[Unit], DataSample],
-    deadline: float | None,
-    control: RunControl,
-) -> Work[DataSample]:
-    if not reward.cpu_bound:
-        evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
-        return Work(lambda job: evaluate(job.sample, **kwargs), merge, deadline, control)
-
-    async def in_worker(job: Job) -> RewardResult:
-        from rm_gallery.core.engine.workers.pool import get_pool
-
-        return await get_pool().asubmit(evaluate_here, reward, job.sample, kwargs, deadline=deadline)
-
-    # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
-    return Work(in_worker, merge, None, control)
-
-
-def evaluate_here(reward: Any, sample: DataSample, kwargs: dict[str, Any]) -> RewardResult:
-    """What a worker process runs for a `cpu_bound` reward."""
-    result: RewardResult = reward._evaluate(sample, **kwargs)
-    return result
-
-
-def _units(
-    reward: BaseReward,
-    samples: Iterable[DataSample | dict[str, Any]],
-    folder: RunFolder | None,
-    progress: Progress | None,
-) -> Iterator[Unit]:
-    for index, raw in enumerate(samples):
-        sample = writable_copy(raw if isinstance(raw, DataSample) else as_sample(raw, index))
-        if folder is not None and folder.restore(sample):
-            if progress is not None:
-                progress.reused += 1
-            yield Unit(index, [], _Item(sample, True))
-        else:
-            yield Unit(index, list(reward.plan(sample)), _Item(sample, False))
-
-
-def as_sample(raw: Any, index: int) -> DataSample:
+def as_sample(raw: Any, index: int | None) -> DataSample:
     """A sample from a dict of its fields; DataError names the sample and the field that does not fit."""
+    named = "The sample" if index is None else f"Sample {index}"
+    if not isinstance(raw, Mapping):
+        many = "; evaluate_batch scores many samples" if index is None and isinstance(raw, Iterable) else ""
+        raise DataError(f"{named} is a {type(raw).__name__}; a DataSample or a dict of its fields is needed{many}.")
     try:
         return DataSample.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"Sample {index}: field '{where}': {first['msg']}; a DataSample or a dict of its fields."
-        ) from error
+        raise DataError(f"{named}: field '{where}': {first['msg']}; a DataSample or a dict of its fields.") from error
 
 
-def _merger(reward: BaseReward, folder: RunFolder | None, progress: Progress | None) -> Callable[[Unit], DataSample]:
-    def merge(unit: Unit) -> DataSample:
-        item: _Item = unit.data
-        sample, restored = item
-        if not restored:
-            reward.merge(sample, unit.jobs, unit.outcomes)
-            if folder is not None:
-                folder.append(sample)
-        if progress is not None:
-            progress.done += 1
-            statuses = {outcome.status for outcome in unit.outcomes}
-            progress.unscored += "unscored" in statuses
-            progress.failed += "failed" in statuses
+def lane_of(reward: BaseReward) -> engine.LaneName:
+    """Where a reward's jobs run; a plain function that turns out to return something awaitable is awaited anyway."""
+    return "loop" if reward.cpu_bound or reward.is_async() else "threads"
+
+
+def planned(reward: BaseReward, samples: Samples, folder: RunFolder | None) -> Iterator[engine.Planned]:
+    """A copy of every sample that results can be written to, and its jobs."""
+    for index, raw in enumerate(samples):
+        sample = writable_copy(raw if isinstance(raw, DataSample) else as_sample(raw, index))
+        if folder is not None and folder.restore(sample):
+            yield _Known(sample), None
+        else:
+            yield sample, _jobs(reward, sample)
+
+
+def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
+    try:
+        return reward.plan(sample)
+    except Exception as error:
+        if is_run_level(error):
+            raise
+        return [_Unplanned(error)]
+
+
+def executor(reward: BaseReward, hooks: dict[str, Any], deadline: float | None) -> Callable[[Any], Any]:
+    """What makes a result from a job."""
+    evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+
+    def here(job: Any) -> Any:
+        if type(job) is _Unplanned:
+            raise job.error
+        return evaluate(job.sample, **hooks)
+
+    async def in_worker(job: Any) -> RewardResult:
+        from rm_gallery.core.engine.workers.pool import get_pool
+
+        if type(job) is _Unplanned:
+            raise job.error
+        outer = current_deadline.get()
+        # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
+        seconds = [s for s in (deadline, None if outer is None else max(0.001, outer.left)) if s is not None]
+        given = min(seconds, default=None)
+        return await get_pool().asubmit(evaluate_here, reward, job.sample, hooks, deadline=given)
+
+    return in_worker if reward.cpu_bound else here
+
+
+def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> RewardResult:
+    """What a worker process runs for a `cpu_bound` reward."""
+    result: RewardResult = reward._evaluate(sample, **hooks)
+    if hasattr(result, "__await__"):
+        close = getattr(result, "close", None)
+        if close is not None:
+            close()
+        raise ConfigError(f"{reward.name} is cpu_bound and its _evaluate is async; make it a plain function.")
+    return result
+
+
+def merger(
+    reward: BaseReward, keep: Callable[[DataSample], None] | None = None
+) -> Callable[[Any, list[Any], list[Outcome[Any]]], DataSample]:
+    """What writes outcomes to a sample and keeps it; a merge that raises costs its own sample."""
+
+    def merge(data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> DataSample:
+        if type(data) is _Known:
+            return data.sample
+        sample: DataSample = data
+        try:
+            if jobs and type(jobs[0]) is _Unplanned:
+                _write_everywhere(reward, sample, outcomes[0])
+            else:
+                reward.merge(sample, jobs, outcomes)
+        except Exception as error:
+            if is_run_level(error):
+                raise
+            _write_everywhere(reward, sample, outcome_of_error(error))
+        if keep is not None:
+            keep(sample)
         return sample
 
     return merge
+
+
+def _write_everywhere(reward: BaseReward, sample: DataSample, outcome: Outcome[Any]) -> None:
+    """Say at every place a reward of this kind writes to why it has no score there."""
+    issue = issue_of(reward.name, outcome)
+
+    def places(output: DataOutput) -> list[Any]:
+        return list(output.steps or [output.answer]) if reward.kind == "stepwise" else [output.answer]
+
+    for output in sample.output:
+        for place in places(output):
+            write(place, reward, [], issue)

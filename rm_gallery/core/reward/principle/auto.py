@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.gather import gather
 from rm_gallery.core.engine.outcome import Outcome
+from rm_gallery.core.engine.run import gather
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.llm import usable_text
 from rm_gallery.core.reward.principle.template import MergeTemplate, PrincipleTemplate, ProposeTemplate
