@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -46,7 +48,26 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; an error of the user's making is one line on stderr and exit code 2."""
+    """Run the command; an error of the user's making is one line on stderr and exit code 2.
+
+    SIGTERM ends it as Ctrl-C does, with exit code 143.
+    """
+    terminated = []
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        terminated.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminate)
+    try:
+        _run_command()
+    finally:
+        if terminated:
+            sys.exit(128 + terminated[0])
+
+
+def _run_command() -> None:
     try:
         app()
     except ConfigError as error:

@@ -11,13 +11,11 @@ import gc
 import inspect
 import math
 import operator
-import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from types import FrameType
 from typing import Any, Generic, Literal, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
@@ -116,10 +114,6 @@ def chosen_options(
         raise ConfigError(f"options is a {type(options).__name__}; it is RunOptions(…).")
     chosen = default if options is None else options
     return (replace(chosen, **changes) if changes else chosen), hooks
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM reached the process during a run, which ends as with Ctrl-C."""
 
 
 class Mailbox:
@@ -357,7 +351,7 @@ class _Run(Generic[R]):
         """Ctrl-C: the first one waits up to five seconds for calls in flight, a second one leaves at once."""
         self.start()
         try:
-            with _host_settings():
+            with _relaxed_gc():
                 yield
         except KeyboardInterrupt:
             self._close("interrupted", CANCEL_GRACE_SECONDS if grace is None else grace)
@@ -644,48 +638,31 @@ def _only(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Outcome[Any]:
     return outcomes[0]
 
 
-# -- what a run changes in its process ----------------------------------------------------------------------------------
-
 RELAXED_GC = (50_000, 50, 100)
-_host_lock = threading.Lock()
+_gc_lock = threading.Lock()
 _runs = 0
-_terminable = 0
 _gc_before = gc.get_threshold()
 
 
 @contextmanager
-def _host_settings() -> Iterator[None]:
-    """Fewer cycle collections and SIGTERM as Ctrl-C, while at least one run goes on.
+def _relaxed_gc() -> Iterator[None]:
+    """Fewer cycle collections while at least one run goes on.
 
     Python looks for cycles every 700 allocations, again and again through everything that lives; a run's records hold no
     cycles, and on a rule reward that search cost more than the judging (20,000 against 47,000 samples/s). A collector
-    switched off by the host stays off, and a host's own handler of SIGTERM stays.
+    switched off by the host stays off.
     """
-    global _runs, _gc_before, _terminable
-    main = threading.current_thread() is threading.main_thread()
-    with _host_lock:
+    global _runs, _gc_before
+    with _gc_lock:
         _runs += 1
         if _runs == 1:
             _gc_before = gc.get_threshold()
             if 0 < _gc_before[0] < RELAXED_GC[0]:
                 gc.set_threshold(*RELAXED_GC)
-        handles = main and (_terminable > 0 or signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
-        if handles:
-            _terminable += 1
-            signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     finally:
-        with _host_lock:
+        with _gc_lock:
             _runs -= 1
             if _runs == 0 and gc.get_threshold() == RELAXED_GC:
                 gc.set_threshold(*_gc_before)
-            if handles:
-                _terminable -= 1
-                if _terminable == 0 and signal.getsignal(signal.SIGTERM) is _terminate:
-                    with suppress(ValueError):  # a stream that is collected on another thread
-                        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated("SIGTERM")
