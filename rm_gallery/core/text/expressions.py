@@ -148,7 +148,7 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
         return FinalAnswer(text, "number", "")
     comma = "," in text and _COMMA_LANGUAGE.search(text) is not None
     reading = read_statements(text)
-    tail = _tail(reading.rest)
+    tail = without_asides(reading.rest)
     for statement in reading.statements:
         if statement.kind in ("box", "hashes", "line"):
             return _marked(statement.text, statement.kind == "box" or factorial)
@@ -167,7 +167,7 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
     return FinalAnswer(_spaced(tail), "text", "")
 
 
-def _tail(text: str) -> str:
+def without_asides(text: str) -> str:
     """The end of a text to look for a value in, cut between words: half of a number is another number."""
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])

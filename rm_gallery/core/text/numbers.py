@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from typing import NamedTuple
+
+SMALL = 1e-4
+"""Below this, numbers are compared relatively."""
 
 
 class Number(NamedTuple):
@@ -28,12 +32,15 @@ _AFTER = re.compile(
     r"""
     (?:[eE](?P<exponent>[-+]?\d{1,4})(?![\w.]))?
     (?:\s?(?:\\times|×|\*)\s?10\s?(?:\^|\*\*)\s?\{?(?P<power>-?\d{1,4})\}?)?
-    (?P<scale>\s?(?:万亿|百万|千万|万|亿|(?:thousand|million|billion|trillion)\b))?
+    (?P<scale>\s?(?:万亿|百万|千万|万|亿|(?:dozen|hundred|thousand|million|billion|trillion)\b))?
     (?P<percent>\s?\\?%|\s?percent\b)?
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_MAY_GO_ON = re.compile(r"[eE%\\×*万亿百千]|\s[%\\×*万亿百千tmbpTMBP]")
+_BELOW = re.compile(r"\s?/\s?0{0,3}([1-9]\d{0,14})(?!\d|[.,]\d|\s?/)")
+_MIXED = re.compile(r"\s(\d{1,6})\s?/\s?([1-9]\d{0,5})(?![\d/])")
+_FRACTION_SIGN = re.compile(r"\s?([¼½¾⅐-⅞])")
+_MAY_GO_ON = re.compile(r"[eE%\\×*万亿百千]|\s[%\\×*万亿百千dhtmbpDHTMBP]")
 _DIGIT = re.compile(r"\d")
 _BEFORE = re.compile(r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$")
 _BEFORE_SIZE = 6
@@ -44,6 +51,8 @@ _SCALES = {
     "万亿": 1e12,
     "百万": 1e6,
     "千万": 1e7,
+    "dozen": 12,
+    "hundred": 100,
     "thousand": 1e3,
     "million": 1e6,
     "billion": 1e9,
@@ -52,8 +61,8 @@ _SCALES = {
 _NOT_DIGITS = re.compile(r"[^\d.]")
 
 
-def find_numbers(text: str) -> list[Number]:
-    """All numbers in order.
+def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
+    """All numbers in order; with `fractions` 3/4, 1 1/2 and ½ are one number each.
 
     Read as one number: 1,000 (also with thin spaces or LaTeX's {,}), -5, .5, 1e5, 3 × 10^4, $1,200, 50%, 百分之五十 only in
     digits (百分之50), 3万, 2 million, and full-width digits. A minus between two numbers ("3-5") is no sign. Digits glued
@@ -74,9 +83,28 @@ def find_numbers(text: str) -> list[Number]:
             continue
         number = _number(text, digits)
         position = number.end
+        if fractions:
+            number = _with_fraction(text, number)
+            position = number.end
         if math.isfinite(number.value):
             found.append(number)
     return found
+
+
+def _with_fraction(text: str, number: Number) -> Number:
+    """The number with the fraction it is the numerator or the whole part of."""
+    if sign := _FRACTION_SIGN.match(text, number.end):
+        value = number.value + math.copysign(unicodedata.numeric(sign[1]), number.value)
+        return number._replace(value=value, end=sign.end())
+    written = text[number.start : number.end]
+    if not written.lstrip("-+").isdigit() or text[number.start - 1 : number.start] == "/":
+        return number
+    whole = _MIXED.match(text, number.end)
+    if whole is not None:
+        part = int(whole[1]) / int(whole[2])
+        return number._replace(value=number.value + math.copysign(part, number.value), end=whole.end())
+    below = _BELOW.match(text, number.end)
+    return number if below is None else number._replace(value=number.value / int(below[1]), end=below.end())
 
 
 def _number(text: str, digits: re.Match[str]) -> Number:
@@ -112,5 +140,10 @@ def _scaled(value: float, after: re.Match[str]) -> float:
 
 
 def close(a: float, b: float, tolerance: float) -> bool:
-    """Whether two numbers differ by at most `tolerance`, absolutely or relative to `b`."""
-    return abs(a - b) <= tolerance * max(1.0, abs(b))
+    """Whether two numbers differ by at most `tolerance`, absolutely or relative to `b`; below 1e-4 relatively alone.
+
+    Whole numbers are equal or not, unless the tolerance is above 1e-6.
+    """
+    if tolerance <= 1e-6 and a.is_integer() and b.is_integer():
+        return a == b
+    return abs(a - b) <= tolerance * (max(1.0, abs(b)) if max(abs(a), abs(b)) >= SMALL else abs(b))

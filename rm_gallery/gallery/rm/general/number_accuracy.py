@@ -14,6 +14,7 @@ from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.numbers import Number, close, find_numbers
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
@@ -29,7 +30,8 @@ class NumberAccuracyReward(RuleReward):
     the reference holds; take this one for training, since a list of all numbers fulfils the other two.
 
     1,000 equals 1000, 1e3 and 1.0 thousand; 50% equals 50 and 0.5; numbers are equal when they differ by at most
-    `tolerance`, absolutely or relative to the reference. Range [0, 1], higher is better; the best of several references
+    `tolerance`, absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at all unless
+    the tolerance is above 1e-6. A thought is left out. Range [0, 1], higher is better; the best of several references
     counts; unscored when the reference is missing or holds no number.
     """
 
@@ -51,7 +53,7 @@ class NumberAccuracyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Match the numbers."""
-        given = find_numbers(answer_text(sample))
+        given = find_numbers(split_reasoning(answer_text(sample)).final)
         wanted = [numbers for text in references_of(sample, self.name) if (numbers := find_numbers(text))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")

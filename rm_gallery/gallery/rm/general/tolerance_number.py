@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -10,10 +12,14 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.text.answer import final_text, read_statements
+from rm_gallery.core.text.answer import final_text, read_statements, value_part
+from rm_gallery.core.text.expressions import without_asides
+from rm_gallery.core.text.quantities import PERCENT, Quantity, conversions, find_quantities, plain_units, same_kind
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.general.quantities import Quantity, find_quantities
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
+
+_OR = re.compile(r"\s*,?\s*(?:or|oder|ou|o|или|或者?)\s*")
+DATE = re.compile(r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?!\d)")
 
 
 @RewardRegistry.register("tolerance_number_match")
@@ -21,14 +27,14 @@ class ToleranceNumberMatchReward(RuleReward):
     r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x |reference|), else 0.
 
     Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20 °C, "50%" is 0.5, "1
-    h 30 min" is 90 minutes, "$1,000" is 1000 USD. Known are units of length, area, volume, mass, time, speed,
-    temperature, force, energy, power, pressure and frequency with SI prefixes, some currencies (never converted) and
-    percent, in English and Chinese. A reference without a unit accepts any; an answer without one is taken in the
-    reference's unless `require_unit`; a unit of another kind is wrong.
+    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are pint's (`pip install pint`), in English and
+    Chinese; currencies (never converted), percent and plain numbers work without it. A reference without a unit accepts
+    any; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
+    are other things ("10 apples" for 10 m). Dates are equal when they are written equally.
 
-    The answer's quantity is the first one after its last "answer is" or in its last `\boxed{}`, else the last one of
-    its text that fits the reference's kind. Range [0, 1], higher is better; unscored when the reference is missing or
-    holds no number.
+    The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
+    the last one of its text that fits the reference's kind; "5 V or 6 V" is none. Range [0, 1], higher is better; unscored
+    when the reference is missing or holds no number.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
@@ -45,20 +51,29 @@ class ToleranceNumberMatchReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Read both quantities and compare."""
-        wanted = [found[0] for text in references_of(sample, self.name) if (found := find_quantities(text))]
+        wanted = [
+            (text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))
+        ]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        text = answer_text(sample)
+        answer = final_text(answer_text(sample))
         reasons = []
-        for reference in wanted:
-            given = answer_quantity(text, reference, self.require_unit)
-            if given is None:
-                reasons.append("The answer holds no quantity of the reference's kind.")
+        for text, reference in wanted:
+            if DATE.fullmatch(text.strip()):
+                if _same_date(answer, text):
+                    return one_score(self.name, 1.0, f"The answer is {text.strip()}.")
+                reasons.append(f"The answer is not {text.strip()}.")
                 continue
-            for value in _values(given, reference):
+            given = answer_quantity(answer, reference, self.require_unit)
+            values = _values(given, reference) if given is not None else []
+            for value in values:
                 if self._near(value, reference.value):
                     return one_score(self.name, 1.0, f"{value:.12g} is near {reference.value:.12g}.")
-            reasons.append(f"{_values(given, reference)[0]:.12g} is not near {reference.value:.12g}.")
+            reasons.append(
+                f"{values[0]:.12g} is not near {reference.value:.12g}."
+                if values
+                else "The answer holds no quantity of the reference's kind."
+            )
         return one_score(self.name, 0.0, reasons[0])
 
     def _near(self, value: float, wanted: float) -> bool:
@@ -68,26 +83,55 @@ class ToleranceNumberMatchReward(RuleReward):
 
 
 def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) -> Quantity | None:
-    """The quantity a text gives as its answer, None when it gives none of the reference's kind."""
-    reading = read_statements(final_text(text))
-    found = next((found[:1] for statement in reading.statements if (found := find_quantities(statement.text))), [])
-    if not found:
-        found = find_quantities(reading.rest)
-    same = [q for q in found if _same_kind(q, reference)]
-    bare = [] if require_unit and reference.unit is not None else [q for q in found if q.unit is None]
-    fitting = same or bare
-    return fitting[-1] if fitting else None
+    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the reference's kind."""
+    units = bool(reference.things or reference.units and reference.units[0] != PERCENT)
+    reading = read_statements(text)
+    for statement in reading.statements:
+        part = value_part(_plain(statement.text))
+        part = part.rpartition("=")[2] if find_quantities(part.rpartition("=")[2], units=False) else part
+        if found := find_quantities(part, units=units):
+            return found[0] if _fits(found[0], reference, require_unit) and not _or(part, found[:2]) else None
+    rest = _plain(without_asides(reading.rest))
+    found = find_quantities(rest, units=units)
+    fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
+    same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
+    return same[-1] if same and not _or(rest, found[-2:]) else None
 
 
-def _same_kind(given: Quantity, reference: Quantity) -> bool:
-    if reference.unit is None:
+def _plain(text: str) -> str:
+    return plain_units(unicodedata.normalize("NFC", text))
+
+
+def _or(text: str, pair: list[Quantity]) -> bool:
+    """Whether two quantities are alternatives, not one told in two units."""
+    if len(pair) != 2 or not _OR.fullmatch(text, pair[0].end, pair[1].start):
+        return False
+    same = conversions(pair[0], pair[1])
+    return not any(abs(value - pair[1].value) <= 0.01 * abs(value) for value in same)
+
+
+def _same_date(answer: str, reference: str) -> bool:
+    reading = read_statements(answer)
+    texts = [*(statement.text for statement in reading.statements[:1]), reading.rest]
+    dates = next((found for text in texts if (found := [match.group() for match in DATE.finditer(text)])), [])
+    return bool(dates) and dates[-1] == reference.strip()
+
+
+def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
+    if reference.things:
+        return bool(given.things & reference.things) or not (given.things or given.units or require_unit)
+    if not reference.units:
         return True
-    return given.unit is not None and given.unit.dimension == reference.unit.dimension
+    if not given.units:
+        return not given.things and (not require_unit or reference.units[0] == PERCENT)
+    return same_kind(given, reference) is not None
 
 
 def _values(given: Quantity, reference: Quantity) -> list[float]:
-    """The answer's value in the reference's unit; without one as written, and a percentage also as a share."""
-    if reference.unit is None:
-        percent = given.unit is not None and not given.unit.dimension
-        return [given.value, given.value / 100] if percent else [given.value]
-    return [given.in_unit(reference.unit)]
+    """The answer's value in the reference's unit, in every way its unit can be read; of 50% also the share and the figure."""
+    if not reference.units:
+        shares = [given.value * unit.factor for unit in given.units if not unit.dimension]
+        return [given.value, *shares]
+    if not given.units:
+        return [given.value, given.value * 100] if reference.units[0] == PERCENT else [given.value]
+    return conversions(given, reference)

@@ -1,0 +1,387 @@
+"""Numbers with their units in running text. Units are pint's, in English and Chinese; currencies and percent need no package."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from rm_gallery.core.text.function_words import FUNCTION_WORDS
+from rm_gallery.core.text.numbers import Number, find_numbers
+from rm_gallery.core.utils.errors import MissingExtra
+
+Dimension = tuple[tuple[str, float], ...]
+
+
+class Unit(NamedTuple):
+    """A unit in base units: value * factor + offset. The dimension is the powers of the base units it is made of."""
+
+    factor: float
+    dimension: Dimension
+    offset: float = 0.0
+
+
+class Quantity(NamedTuple):
+    """A number and what it counts."""
+
+    value: float
+    units: tuple[Unit, ...]
+    """What its unit may mean, the likeliest first ("C" is Celsius or coulomb); empty where it has none that is known."""
+    things: frozenset[str]
+    """Words that follow in a unit's place and name none: of "5 red apples" red and apple."""
+    start: int
+    end: int
+
+
+PERCENT = Unit(0.01, ())
+_CURRENCIES = {
+    "USD": "$ US$ USD dollar dollars buck bucks 美元 美金",
+    "EUR": "€ EUR euro euros 欧元",
+    "GBP": "£ GBP 英镑",
+    "CNY": "¥ ￥ CNY RMB yuan 元 人民币 块",
+    "JPY": "JPY yen 日元 円 ¥ ￥",
+    "INR": "₹ INR rupee rupees",
+    "KRW": "₩ KRW won 원",
+    "RUB": "₽ RUB ruble rubles 卢布 руб",
+    "CHF": "CHF",
+    "AUD": "A$ AUD",
+    "CAD": "C$ CAD",
+}
+_OWN = {
+    "cent": "0.01 USD",
+    "cents": "0.01 USD",
+    "¢": "0.01 USD",
+    "美分": "0.01 USD",
+    "角": "0.1 CNY",
+    "pence": "0.01 GBP",
+}
+_NAMES = {
+    "米": "m", "公里": "km", "千米": "km", "分米": "dm", "厘米": "cm", "公分": "cm", "毫米": "mm", "微米": "um", "纳米": "nm",
+    "英寸": "inch", "英尺": "foot", "码": "yard", "英里": "mile", "克": "g", "千克": "kg", "公斤": "kg", "毫克": "mg", "吨": "tonne",
+    "磅": "lb", "盎司": "oz", "秒": "s", "毫秒": "ms", "分钟": "min", "分": "min", "小时": "hour", "个小时": "hour", "时": "hour",
+    "天": "day", "日": "day", "周": "week", "星期": "week", "个月": "month", "年": "year", "升": "L", "毫升": "mL", "加仑": "gallon",
+    "牛顿": "N", "牛": "N", "焦耳": "J", "焦": "J", "千焦": "kJ", "瓦": "W", "瓦特": "W", "千瓦": "kW", "千瓦时": "kWh", "帕": "Pa",
+    "帕斯卡": "Pa", "千帕": "kPa", "赫兹": "Hz", "赫": "Hz", "伏": "V", "伏特": "V", "毫伏": "mV", "安": "A", "安培": "A", "欧姆": "ohm",
+    "摩尔": "mol", "摄氏度": "degC", "华氏度": "degF", "开尔文": "K", "度": "degree", "公顷": "hectare", "亩": "666.6667 m2", "斤": "0.5 kg",
+    "°C": "degC", "℃": "degC", "°F": "degF", "℉": "degF", "°": "degree", "º": "degree", "celsius": "degC", "fahrenheit": "degF",
+    "mo": "month", "mos": "month", "wk": "week", "wks": "week", "yrs": "year", "hrs": "hour", "kph": "km/hour", "kmh": "km/hour",
+    "mps": "m/s", "fps": "foot/s", "cc": "cm3", "KB": "kB", "Cal": "kcal", "litres": "liter", "lbf": "lbf", "K": "kelvin", "btu": "Btu",
+    "BTU": "Btu", "meteres": "m", "kilos": "kg", "kilo": "kg", "mpg": "mile/gallon", "floz": "fluid_ounce", "sqft": "foot2", "sqm": "m2", "AU": "astronomical_unit", "kgs": "kg",
+}  # fmt: skip
+_READINGS = {
+    "C": ("degC", "coulomb"), "F": ("degF", "farad"), "ton": ("metric_ton", "ton", "long_ton"), "tons": ("metric_ton", "ton", "long_ton"),
+    "pound": ("lb", "GBP"), "pounds": ("lb", "GBP"), "b": ("bit",), "calorie": ("cal", "kcal"), "calories": ("cal", "kcal"),
+    "gallon": ("gallon", "imperial_gallon"), "gallons": ("gallon", "imperial_gallon"),
+    **{p + "B": (p + "B", p.upper() + "iB") for p in "kMGTP"}, "KB": ("kB", "KiB"), "oz": ("oz", "fluid_ounce"),
+    "ounces": ("oz", "fluid_ounce"), "year": ("year", "365 day"), "years": ("year", "365 day"), "month": ("month", "30 day"),
+    "months": ("month", "30 day"),
+    **{p + "b": (p + "bit",) for p in "kMGT"}, **{p + "bps": (p + "bit/s",) for p in "kMGT"}, "bps": ("bit/s",),
+}  # fmt: skip
+_NO_PREFIX = frozenset(
+    "inch foot yard mile pound ounce ton year month week hour minute day are technical_atmosphere point pixel hand barn acre degree turn byte"
+    " standard_atmosphere torr knot count dot nit".split()
+) - {"byte"}
+_NO_UNIT = frozenset("a as at are points point dots dot hand hands link links chain chains turn turns cycle cycles count counts bags bag "
+                     "units unit u has was do pat rod rods stone's slug slugs particle particles line lines d's us is am be no so i".split())  # fmt: skip
+_NO_THING = frozenset(FUNCTION_WORDS["en"].split()) | frozenset(
+    "long high wide deep tall away apart altogether approximately exactly old left remaining above below respectively plus minus equals"
+    " because since whereas thus hence total overall roughly about correct wrong ok yes using therefore million billion thousand".split()
+)
+
+_CJK = r"\u3400-\u9fff"
+_DATA: Dimension = (("bit", 1.0),)
+_SUPERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_WORD = rf"[A-Za-zµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|[{_CJK}]{{1,4}}"
+_POWER = (
+    r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
+)
+_TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
+_UNIT = re.compile(
+    rf"(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
+    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*]\s?|\s+per\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))",
+    re.IGNORECASE,
+)
+_TERMS = re.compile(rf"\s({_TERM}(?!\S)|\S+)", re.IGNORECASE)
+_SINGLE = re.compile(_WORD)
+_TERM_PARTS = re.compile(
+    r"(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?",
+    re.IGNORECASE,
+)
+_THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-z]{2,30})(?![A-Za-z./^])")
+_CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
+_BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
+_SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
+_GOES_ON = re.compile(r"\s+[A-Za-z]")
+_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}")
+_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))")
+_MATH = re.compile(r"\$(?=\S)([^$\n]{1,200}?)(?<=\S)\$(?!\d)")
+_REPLACED = (
+    *(("\\left", ""), ("\\right", ""), ("\\circ", "°"), ("^°", "°"), ("^{°}", "°"), ("\\degree", "°"), ("\\%", "%")),
+    *(("\\cdot", "·"), ("\\times", "×"), ("\\Omega", "Ω"), ("\\mu", "µ"), ("\\$", "$"), ("{,}", ",")),
+)
+_COMPOUND = re.compile(r"\b(light)[ -](years?)\b|\bmm (?=Hg\b)")
+_SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
+_SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
+
+
+def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
+    """All numbers in order with the unit that follows them (or the currency before them); fractions are one number.
+
+    Parts such as "5 ft 3 in" and "1 h 30 min" are one quantity. LaTeX around units is understood. Without `units` only
+    currencies and percent are read. Raises MissingExtra when a unit has to be looked up and pint is absent.
+    """
+    text = plain_units(text)
+    found: list[Quantity] = []
+    for number in find_numbers(text, fractions=True):
+        if found and number.start < found[-1].end:  # the power in m/s^2
+            continue
+        quantity = _quantity(text, number, units)
+        if not (found and _extends(found, quantity, text)):
+            found.append(quantity)
+    return found
+
+
+def plain_units(text: str) -> str:
+    """The text without the LaTeX that stands around units."""
+    text = _SPACED.sub(
+        lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text)
+    )
+    if "\\" not in text and "$" not in text:
+        return text
+    text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))
+    for latex, plain in _REPLACED:
+        if latex != "\\$":
+            text = text.replace(latex, plain)
+    return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
+
+
+def same_kind(given: Quantity, wanted: Quantity) -> tuple[Unit, Unit] | None:
+    """The readings of two quantities' units that measure the same, the likeliest first; None when there are none."""
+    return next(((a, b) for b in wanted.units for a in given.units if a.dimension == b.dimension), None)
+
+
+def conversions(given: Quantity, wanted: Quantity) -> list[float]:
+    """`given` in the unit of `wanted`, in every way their units can be read."""
+    # beside an explicit GiB a GB is a decimal one
+    left, right = (q.units[:1] if _is_binary(o) else q.units for q, o in ((given, wanted), (wanted, given)))
+    pairs = ((a, b) for b in right for a in left if a.dimension == b.dimension)
+    return [(given.value * a.factor + a.offset - b.offset) / b.factor for a, b in pairs]
+
+
+def _is_binary(quantity: Quantity) -> bool:
+    units = quantity.units
+    return len(units) == 1 and units[0].dimension == _DATA and units[0].factor % 8192 == 0
+
+
+def _quantity(text: str, number: Number, units: bool) -> Quantity:
+    if number.percent:
+        return Quantity(number.value, (PERCENT,), frozenset(), number.start, number.end)
+    currency = _currency(text, number.start, number.end)
+    if currency:
+        scale = _SCALE.match(text, number.end)
+        factor = {"k": 1e3, "m": 1e6, "b": 1e9}[scale[1].lower()] if scale else 1.0
+        return Quantity(
+            number.value * factor, currency, frozenset(), number.start, scale.end() if scale else number.end
+        )
+    found, end = _unit_after(text, number.end, units)
+    things = _things(text, number.end) if units and not found else frozenset()
+    return Quantity(number.value, found, things, number.start, end)
+
+
+def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[Unit, ...], int]:
+    match = _UNIT.match(text, position)
+    if match is None:
+        return (), position
+    if match["degrees"]:
+        return (units_of(f"°{match['degrees'][0].upper()}") if units else ()), match.end()
+    written = match["unit"]
+    if written.lower() == "in" and _GOES_ON.match(text, match.end()):  # "5 in total"
+        return (), position
+    end = match.end()
+    # Chinese runs on without a space, and a compound may end in a word that is no unit
+    while written:
+        found = _currency_of(written) or (units_of(written) if units else ())
+        if found:
+            return found, end
+        if re.search(rf"[{_CJK}]$", written):
+            shorter = written[:-1]
+        else:
+            shorter = re.sub(r"(?:\s?[/·⋅×*]\s?|\s+per\s+|\s|^)[^/·⋅×*\s]*$", "", written)
+        end -= len(written) - len(shorter)
+        written = shorter
+    return (), position
+
+
+def _things(text: str, position: int) -> frozenset[str]:
+    things: list[str] = []
+    while len(things) < 3 and (word := _THING.match(text, position)) is not None:
+        name = word[1].lower()
+        if name in _NO_THING:
+            break
+        things.append(
+            name[:-3] + "y"
+            if name.endswith("ies")
+            else name.removesuffix("es")
+            if name.endswith("hes")
+            else name.rstrip("s")
+        )
+        position = word.end()
+    return frozenset(things)
+
+
+def _currency(text: str, start: int, end: int) -> tuple[Unit, ...]:
+    inside = _CURRENCY.search(text, start, end)
+    before = inside or _BEFORE.search(text[max(0, start - 5) : start])
+    return _currency_of(before.group().strip()) if before else ()
+
+
+def _currency_of(name: str) -> tuple[Unit, ...]:
+    if name in ("%", "％", "percent", "pct"):
+        return (PERCENT,)
+    if name in _OWN:
+        factor, code = _OWN[name].split()
+        return (Unit(float(factor), ((code, 1.0),)),)
+    return tuple(
+        Unit(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code
+    )
+
+
+def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
+    """Add a smaller part to the quantity right before it."""
+    whole = found[-1]
+    same = same_kind(part, whole)
+    if same is None:
+        return False
+    small, large = same
+    if large.offset or not large.dimension or small.factor >= large.factor or part.value < 0:
+        return False
+    if (
+        text[whole.end : part.start].strip(" ,").removeprefix("and").strip()
+        or part.value * small.factor >= large.factor
+    ):
+        return False
+    if "and" in text[whole.end : part.start] and large.dimension not in _TOLD_IN_PARTS:
+        return False
+    value = whole.value + part.value * small.factor / large.factor
+    found[-1] = Quantity(value, (large,), frozenset(), whole.start, part.end)
+    return True
+
+
+_TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
+
+
+@lru_cache(maxsize=4096)
+def units_of(text: str) -> tuple[Unit, ...]:
+    """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty when it names none.
+
+    Symbols are read as written (Mg is no mg); words in any case. Raises MissingExtra without pint.
+    """
+    if len(text) > 60:
+        return ()
+    text = text.strip()
+    if _SINGLE.fullmatch(text) and (single := _single(text)):
+        return single
+    result: list[Unit] = [Unit(1.0, ())]
+    sign = 1
+    for part in re.split(r"(\s*/\s*|\s+per\s+|每|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()):
+        mark = part.strip()
+        if mark in ("/", "per", "每"):
+            sign = -1
+        elif mark in ("·", "⋅", "×", "*"):
+            continue
+        else:
+            for word in _TERMS.findall(f" {mark.strip('()')}") or [mark]:
+                term = _term(word)
+                if not term:
+                    return ()
+                result = [_times(left, right, sign) for left in result for right in term][:4]
+    return tuple(result)
+
+
+def _single(name: str) -> tuple[Unit, ...]:
+    """What one word without a power may name."""
+    readings = _READINGS.get(name) or _READINGS.get(name.lower() if len(name) > 3 else "") or (name,)
+    return tuple(unit for reading in readings for unit in _named(reading))
+
+
+def _named(name: str) -> tuple[Unit, ...]:
+    """The unit of a word, or of a definition such as "0.5 kg", "km/hour" and "cm3"."""
+    if currency := _currency_of(name):
+        return currency
+    known = _NAMES.get(name) or (_NAMES.get(name.lower()) if len(name) > 3 else None)
+    factor, _, unit = (known or name).rpartition(" ")
+    if not factor and not re.search(r"[/\d]", unit):
+        return _pint_unit(unit)
+    return tuple(found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit))
+
+
+def _term(text: str) -> tuple[Unit, ...]:
+    match = _TERM_PARTS.fullmatch(text.strip())
+    if match is None:
+        return ()
+    power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get((match[1] or "").lower(), 1)
+    exponent = (
+        match[3] or (match[4] or "").translate(_SUPERS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
+    )
+    try:
+        power *= int(exponent)
+    except ValueError:
+        return ()
+    units = _single(match[2])
+    if power == 1:
+        return units
+    raised = ((base, exponent * power) for unit in units for base, exponent in unit.dimension)
+    return tuple(Unit(unit.factor**power, tuple(raised)) for unit in units[:1])
+
+
+def _times(left: Unit, right: Unit, sign: int) -> Unit:
+    if not left.dimension and left.factor == 1 and sign == 1:
+        return right
+    powers = dict(left.dimension)
+    for base, exponent in right.dimension:
+        powers[base] = powers.get(base, 0) + sign * exponent
+    return Unit(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
+
+
+@lru_cache(maxsize=1)
+def _registry() -> Any:
+    try:
+        import pint
+    except ImportError as error:
+        raise MissingExtra("pint", "units", "Comparing quantities with units") from error
+    return pint.UnitRegistry()
+
+
+def forget_units() -> None:
+    """Look up every unit anew; for tests, and after a package was installed."""
+    units_of.cache_clear()
+    _registry.cache_clear()
+
+
+def _pint_unit(name: str) -> tuple[Unit, ...]:
+    """What pint takes a word for; English words that only look like a unit, and prefixes nobody uses, are none."""
+    registry = _registry()
+    for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
+        if not spelling or spelling in _NO_UNIT:
+            return ()
+        for prefix, unit, _ in registry.parse_unit_name(spelling):
+            if prefix and (
+                unit in _NO_PREFIX
+                or len(spelling) > 3
+                and spelling.endswith("s")
+                and len(unit) > 6
+                and unit not in spelling
+            ):
+                continue
+            return _converted(registry, prefix + unit)
+    return ()
+
+
+def _converted(registry: Any, name: str) -> tuple[Unit, ...]:
+    zero, one = (registry.Quantity(value, name).to_base_units() for value in (0.0, 1.0))
+    dimension = tuple(sorted((str(base), float(power)) for base, power in one.dimensionality.items()))
+    if not dimension:  # pint counts angles and data as plain numbers
+        root = registry.Quantity(1.0, name).to_root_units()
+        dimension = tuple(sorted((str(base), float(power)) for base, power in root.unit_items()))
+        one, zero = root, 0 * root
+    return (Unit(one.magnitude - zero.magnitude, dimension, zero.magnitude),)
