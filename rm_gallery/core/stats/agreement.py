@@ -1,11 +1,11 @@
-"""How well two or more raters agree on the same units, beyond what chance gives."""
+"""How well two or more raters agree on the same units: beyond what chance gives, and in how they order them."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -29,12 +29,6 @@ def complete_pairs(first: Sequence[L | None], second: Sequence[L | None]) -> lis
         for a, b in zip(first, second, strict=True)
         if a is not None and b is not None and not _missing(a) and not _missing(b)
     ]
-
-
-def _disagreement(i: int, j: int, weights: Literal["linear", "quadratic"] | None) -> float:
-    if weights is None:
-        return float(i != j)
-    return float(abs(i - j)) if weights == "linear" else float((i - j) ** 2)
 
 
 def cohen_kappa(
@@ -61,6 +55,8 @@ def cohen_kappa(
 
     Source: J. Cohen, 1960 (unweighted) and 1968 (weighted).
     """
+    from sklearn.metrics import cohen_kappa_score
+
     pairs = complete_pairs(first, second)
     found = {label for pair in pairs for label in pair}
     ordered = list(categories) if categories is not None else sorted(found, key=_sort_key)
@@ -68,12 +64,10 @@ def cohen_kappa(
     strange = next((label for label in found if label not in index), None)
     if strange is not None:
         raise ConfigError(f"label {strange!r} is not among the categories {ordered!r}")
-    rows, columns = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    observed = math.fsum(_disagreement(index[a], index[b], weights) * k for (a, b), k in Counter(pairs).items())
-    expected = math.fsum(
-        _disagreement(index[a], index[b], weights) * n_a * n_b for a, n_a in rows.items() for b, n_b in columns.items()
-    )
-    return None if expected == 0.0 else 1.0 - observed * len(pairs) / expected
+    if len(found) < 2:
+        return None
+    places = [(index[a], index[b]) for a, b in pairs]
+    return float(cohen_kappa_score(*zip(*places, strict=True), labels=range(len(ordered)), weights=weights))
 
 
 def _sort_key(label: object) -> tuple[int, float, str]:
@@ -158,3 +152,33 @@ def _number(value: Hashable) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")
+
+
+def spearman(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
+    """Give Spearman's rank correlation, -1..1; 1 means the same order, equal values share the mean of their ranks.
+
+    Positions where either entry is None or NaN are left out. None is returned where it is undefined: fewer than two common
+    positions, or one side constant.
+
+    Raises:
+        ConfigError: if the sequences differ in length.
+    """
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, complete_pairs(first, second))
+
+
+def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
+    """Give Kendall's tau-b, -1..1; 1 means the same order, ties on either side are allowed for. Otherwise as `spearman`.
+
+    Source: M. Kendall, "The treatment of ties in ranking problems", 1945.
+    """
+    from scipy.stats import kendalltau
+
+    return _correlation(kendalltau, complete_pairs(first, second))
+
+
+def _correlation(rule: Callable[..., Any], pairs: list[tuple[float, float]]) -> float | None:
+    if any(len({pair[side] for pair in pairs}) < 2 for side in (0, 1)):
+        return None
+    return max(-1.0, min(1.0, float(rule(*zip(*pairs, strict=True)).statistic)))

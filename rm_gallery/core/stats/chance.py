@@ -10,53 +10,26 @@ from statistics import NormalDist
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
 
-# Probability mass below this is dropped from the tails; what is dropped in all stays far below any reported digit.
-_NEGLIGIBLE = 1e-18
 # Exact convolution above this many different probabilities costs seconds, and the normal limit is then exact enough.
 _EXACT_LIMIT = 2000
-
-
-def _binomial(n: int, p: float) -> tuple[int, list[float]]:
-    """Offset and probabilities of a binomial distribution, cut where they are negligible."""
-    if p in (0.0, 1.0):
-        return (n if p else 0), [1.0]
-    mode = min(n, int((n + 1) * p))
-    log_mode = math.lgamma(n + 1) - math.lgamma(mode + 1) - math.lgamma(n - mode + 1)
-    peak = math.exp(log_mode + mode * math.log(p) + (n - mode) * math.log1p(-p))
-    odds = p / (1.0 - p)
-    below: list[float] = []
-    mass, k = peak, mode
-    while k > 0 and mass > _NEGLIGIBLE:
-        mass *= k / ((n - k + 1) * odds)
-        k -= 1
-        below.append(mass)
-    above: list[float] = []
-    mass, k = peak, mode
-    while k < n and mass > _NEGLIGIBLE:
-        mass *= (n - k) / (k + 1) * odds
-        k += 1
-        above.append(mass)
-    return mode - len(below), [*reversed(below), peak, *above]
-
-
-def _trim(offset: int, masses: list[float]) -> tuple[int, list[float]]:
-    start, end = 0, len(masses)
-    while start < end - 1 and masses[start] < _NEGLIGIBLE:
-        start += 1
-    while end > start + 1 and masses[end - 1] < _NEGLIGIBLE:
-        end -= 1
-    return offset + start, masses[start:end]
+# Probability mass below this is dropped from the tails; what is dropped in all stays far below any reported digit.
+_NEGLIGIBLE = 1e-18
 
 
 def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
     """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
     import numpy as np
+    from scipy.stats import binom
 
-    offset, masses = 0, [1.0]
+    offset, masses = 0, np.ones(1)
     for p, n in sorted(different.items()):
-        shift, more = _binomial(n, p)
-        offset, masses = _trim(offset + shift, np.convolve(masses, more).tolist())
-    return offset, masses
+        low, high = (int(end) for end in binom.ppf([_NEGLIGIBLE, 1.0], n, p))
+        high = min(high, int(binom.isf(_NEGLIGIBLE, n, p)))
+        masses = np.convolve(masses, binom.pmf(np.arange(low, high + 1), n, p))
+        kept = np.flatnonzero(masses >= _NEGLIGIBLE)
+        masses = masses[kept[0] : kept[-1] + 1]
+        offset += low + int(kept[0])
+    return offset, masses.tolist()
 
 
 def _normal_limit(different: Counter[float], n: int, level: float) -> Interval:

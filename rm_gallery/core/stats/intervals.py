@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple, TypeVar
 
-from rm_gallery.core.stats.student_t import t_quantile
 from rm_gallery.core.utils.errors import ConfigError
 
 T = TypeVar("T")
@@ -67,6 +66,8 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     Raises:
         ConfigError: if a value is not finite or `level` is no level.
     """
+    from scipy.special import stdtrit
+
     check_level(level)
     n = len(values)
     if n < 2:
@@ -75,16 +76,8 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
         raise ConfigError("mean_interval needs finite values; leave out or count the others before calling it")
     mean = math.fsum(values) / n
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    half = t_quantile((1.0 + level) / 2.0, n - 1) * math.sqrt(variance / n)
+    half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * math.sqrt(variance / n)
     return Interval(mean - half, mean + half)
-
-
-def quantile(ordered: Sequence[float], q: float) -> float:
-    """Interpolate linearly the `q` quantile (0..1) of values sorted in rising order; the sequence must not be empty."""
-    position = q * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def _clusters_of(data: Sequence[T], clusters: Sequence[Hashable] | None) -> list[list[T]]:
@@ -127,6 +120,8 @@ def bootstrap_interval(
 
     Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", chapter 13; clusters: chapter 8.
     """
+    import numpy as np
+
     check_level(level)
     if n_resamples < 1:
         raise ConfigError(f"n_resamples must be at least 1, got {n_resamples!r}")
@@ -141,5 +136,5 @@ def bootstrap_interval(
             draws.append(value)
     if not draws:
         return None
-    draws.sort()
-    return Interval(quantile(draws, (1.0 - level) / 2.0), quantile(draws, (1.0 + level) / 2.0))
+    low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return Interval(float(low), float(high))

@@ -40,21 +40,6 @@ class PairedDifference(NamedTuple):
     n_left_out: int
 
 
-def binomial_two_sided(k: int, n: int) -> float:
-    """Give the exact two-sided p-value of `k` heads in `n` throws of a fair coin."""
-    if n == 0:
-        return 1.0
-    k = min(k, n - k)
-    log_term = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2.0)
-    share, ratio = 1.0, 1.0
-    for i in range(k, 0, -1):
-        ratio *= i / (n - i + 1)
-        share += ratio
-        if ratio < 1e-18:
-            break
-    return min(1.0, 2.0 * share * math.exp(log_term))
-
-
 def mcnemar_exact(first: Sequence[bool | None], second: Sequence[bool | None]) -> McNemar:
     """Test whether two judges are equally often right on the same samples.
 
@@ -67,10 +52,13 @@ def mcnemar_exact(first: Sequence[bool | None], second: Sequence[bool | None]) -
 
     Source: Q. McNemar, 1947, in its exact binomial form.
     """
+    from scipy.stats import binomtest
+
     pairs = complete_pairs(first, second)
     only_first = sum(1 for a, b in pairs if a and not b)
     only_second = sum(1 for a, b in pairs if b and not a)
-    p_value = binomial_two_sided(only_first, only_first + only_second)
+    different = only_first + only_second
+    p_value = float(binomtest(only_first, different).pvalue) if different else 1.0
     return McNemar(only_first, only_second, p_value, len(pairs), len(first) - len(pairs))
 
 

@@ -7,14 +7,16 @@ not square, or that holds negative or non-finite numbers.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
 
 Wins = Sequence[Sequence[float]]
+Game = tuple[int, int, float, float]
+"""Two candidates, the result for the first, and how many comparisons it stands for."""
 
 _MAX_ROUNDS = 10_000
 _TOLERANCE = 1e-10
@@ -51,8 +53,9 @@ def elo(wins: Wins, *, k: float = 32.0, initial: float = 1000.0, orders: int = 3
     """Elo rating after all comparisons, the mean over `orders` seeded orders of play; the mean of all ratings is `initial`.
 
     After each comparison the winner takes k(1 - E) from the loser, where E = 1 / (1 + 10^((R_loser - R_winner) / 400)) is
-    how surely it was to win; a draw counts half. Candidates with the same results share one rating; their places in the
-    matrix decide nothing. Source: A. Elo, "The Rating of Chessplayers", 1978.
+    how surely it was to win; a draw counts half. The order of the candidates decides nothing: candidates are told apart by
+    their results alone, and comparisons that results do not tell apart are played at the same time, so that candidates with
+    the same results share one rating. Source: A. Elo, "The Rating of Chessplayers", 1978.
 
     Raises:
         ConfigError: `k` or `orders` is not positive.
@@ -60,35 +63,58 @@ def elo(wins: Wins, *, k: float = 32.0, initial: float = 1000.0, orders: int = 3
     _check(wins)
     if not (0 < k < math.inf and orders > 0):
         raise ConfigError(f"elo takes a positive k and at least one order; found k={k}, orders={orders}.")
-    results = _results(wins)
-    players = sorted(range(len(wins)), key=results.__getitem__)
-    games = _games([[wins[i][j] for j in players] for i in players])
-    totals = [0.0] * len(wins)
+    classes = _classes(wins)
+    rounds = _rounds(wins, classes)
+    totals: list[list[float]] = [[] for _ in wins]
     rng = random.Random(seed)
     for _ in range(orders):
-        rng.shuffle(games)
+        rng.shuffle(rounds)
         ratings = [initial] * len(wins)
-        for i, j, result, weight in games:
-            gain = k * weight * (result - expected_win(ratings[i] - ratings[j]))
-            ratings[i] += gain
-            ratings[j] -= gain
-        totals = [total + rating for total, rating in zip(totals, ratings, strict=True)]
-    shared: dict[Any, list[float]] = {}
-    for place, player in enumerate(players):
-        shared.setdefault(results[player], []).append(totals[place] / orders)
-    return [math.fsum(found) / len(found) if key[1] else None for key in results for found in [shared[key]]]
+        for games in rounds:
+            gains: dict[int, list[float]] = {}
+            for i, j, result, weight in games:
+                gain = k * weight * (result - expected_win(ratings[i] - ratings[j]))
+                gains.setdefault(i, []).append(gain)
+                gains.setdefault(j, []).append(-gain)
+            for i, own in gains.items():
+                ratings[i] += math.fsum(own)  # whose sum does not depend on the order of its terms
+        for total, rating in zip(totals, ratings, strict=True):
+            total.append(rating)
+    met = [any(row[j] or wins[j][i] for j in range(len(wins)) if j != i) for i, row in enumerate(wins)]
+    return [math.fsum(total) / orders if played else None for total, played in zip(totals, met, strict=True)]
 
 
-def _results(wins: Wins) -> list[tuple[float, tuple[tuple[float, float, float], ...]]]:
-    """By candidate, all it won, and against whom: what does not change when the candidates change places."""
-    won = [math.fsum(value for j, value in enumerate(row) if j != i) for i, row in enumerate(wins)]
-    return [
-        (
-            won[i],
-            tuple(sorted((won[j], row[j], wins[j][i]) for j in range(len(wins)) if j != i and row[j] + wins[j][i])),
-        )
-        for i, row in enumerate(wins)
-    ]
+def _classes(wins: Wins) -> list[int]:
+    """A number for each candidate that is equal for those whose results, and whose opponents' results, are alike.
+
+    Classes are split by what their members did against each class until that splits none (colour refinement).
+    """
+    n = len(wins)
+    classes = [0] * n
+    while True:
+        seen = [
+            (classes[i], tuple(sorted((classes[j], wins[i][j], wins[j][i]) for j in range(n) if j != i)))
+            for i in range(n)
+        ]
+        places = {kind: place for place, kind in enumerate(sorted(set(seen)))}
+        found = [places[kind] for kind in seen]
+        if len(set(found)) == len(set(classes)):
+            return classes
+        classes = found
+
+
+def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
+    """The comparisons in lots that are played at once; the lots are in an order that only the results decide."""
+    lots: dict[tuple[int, int, float, float, int], list[Game]] = {}
+    for i, j in itertools.permutations(range(len(wins)), 2):
+        alike = classes[i] == classes[j]
+        count: dict[tuple[float, float], int] = {}
+        for result, weight in _games(wins[i][j], wins[j][i]):
+            # from the side of the lower class, and within one class from the winner's
+            if classes[i] < classes[j] or (alike and (result > 0.5 or (result == 0.5 and i < j))):
+                number = count[result, weight] = count.get((result, weight), 0) + 1
+                lots.setdefault((classes[i], classes[j], result, weight, number), []).append((i, j, result, weight))
+    return [lots[kind] for kind in sorted(lots)]
 
 
 def expected_win(difference: float) -> float:
@@ -158,18 +184,11 @@ def _norm(a: list[float]) -> float:
     return math.sqrt(math.fsum(x * x for x in a))
 
 
-def _games(wins: Wins) -> list[tuple[int, int, float, float]]:
-    """Comparisons as (i, j, result for i, weight): whole wins each, and what is left of both as one drawn game."""
-    games: list[tuple[int, int, float, float]] = []
-    for i in range(len(wins)):
-        for j in range(i + 1, len(wins)):
-            won, lost = wins[i][j], wins[j][i]
-            games += [(i, j, 1.0, 1.0)] * int(won) + [(i, j, 0.0, 1.0)] * int(lost)
-            rest_won, rest_lost = won - int(won), lost - int(lost)
-            rest = rest_won + rest_lost
-            if rest > 0:
-                games.append((i, j, rest_won / rest, rest))
-    return games
+def _games(won: float, lost: float) -> list[tuple[float, float]]:
+    """Comparisons of one pair as (result for the first, weight): whole wins each, and what is left of both as one draw."""
+    rest_won, rest_lost = won - int(won), lost - int(lost)
+    rest = rest_won + rest_lost
+    return [(1.0, 1.0)] * int(won) + [(0.0, 1.0)] * int(lost) + ([(rest_won / rest, rest)] if rest > 0 else [])
 
 
 def _check(wins: Wins) -> None:
