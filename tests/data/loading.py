@@ -66,9 +66,9 @@ def load_rows(rows: Any, data_source: str = "*", **config: Any) -> BaseDataSet:
     return create_loader("test", data_source=data_source, config={"data": rows, **config}).run()
 
 
-def convert(source: str, row: Row) -> DataSample:
+def convert(source: str, row: Row, untyped: bool = False) -> DataSample:
     """One row through one converter."""
-    found = DataConverterRegistry.get_converter(source).convert(row, RowRef("test.jsonl", 7, "line"))
+    found = DataConverterRegistry.get_converter(source).convert(row, RowRef("test.jsonl", 7, "line", untyped))
     assert isinstance(found, DataSample)
     return found
 

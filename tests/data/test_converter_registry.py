@@ -62,7 +62,7 @@ def test_own_converter_wins_over_a_built_in_one() -> None:
 def test_a_row_may_give_several_samples() -> None:
     DataConverterRegistry.register("several", Several)
     found = load("several", [{"n": 1}, {"n": 2}, {"n": 1}])
-    assert [sample.query_text() for sample in found] == ["1a", "1b", "2a", "2b"]
+    assert [sample.query_text() for sample in found] == ["1a", "1b", "2a", "2b", "1a", "1b"]
 
 
 @pytest.mark.parametrize(

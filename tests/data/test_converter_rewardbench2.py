@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rm_gallery.core.utils.errors import DataError
 from tests.data.loading import Row, answers, convert, spoken
 
 ROW: Row = {
@@ -70,9 +71,12 @@ def test_optional_columns(change: Row, key: str, expected: Any) -> None:
     assert metadata.get(key) == expected
 
 
-def test_lists_may_be_json_in_a_cell() -> None:
-    sample = convert("rewardbench2", {**ROW, "chosen": '["4"]', "rejected": '["5", "6"]'})
+def test_l1_lists_may_be_json_in_a_csv_cell_only() -> None:
+    row = {**ROW, "chosen": '["4"]', "rejected": '["5", "6"]'}
+    sample = convert("rewardbench2", row, untyped=True)
     assert answers(sample) == [("4", "chosen"), ("5", "rejected"), ("6", "rejected")]
+    with pytest.raises(DataError, match="column 'chosen': expected a list of texts, found text"):
+        convert("rewardbench2", row)
 
 
 def test_only_the_needed_columns() -> None:

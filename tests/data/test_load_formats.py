@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery.core.utils.errors import DataError
 from tests.data.loading import Row, answers, ids, load, load_rows, numbered, spoken, write
 
 NAMES = [
@@ -40,7 +41,23 @@ def test_rows_of_every_format_are_equal(tmp_path: Path, name: str) -> None:
     found = load(write(tmp_path / name, TRICKY))
     assert ids(found) == ["zh", "lines", "long", "empty"]
     assert [spoken(sample) for sample in found] == [[("user", row["prompt"])] for row in TRICKY]
-    assert [answers(sample) for sample in found] == [[(row["response"], None)] for row in TRICKY]
+    assert [answers(sample) for sample in found][:3] == [[(row["response"], None)] for row in TRICKY[:3]]
+    # a table of texts has no other way to say that there is none
+    blank_is_missing = ".csv" in name or ".tsv" in name
+    assert answers(found[3]) == ([] if blank_is_missing else [("", None)])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_u_a_blank_cell_is_a_missing_answer(tmp_path: Path, name: str) -> None:
+    """No answer is scored that nobody gave; an empty text in a file with types is one."""
+    path = write(tmp_path / name, [{"prompt": "q", "chosen": "a", "rejected": "", "reference": "", "id": ""}])
+    if name == "a.jsonl":
+        assert answers(load(path)[0]) == [("a", "chosen"), ("", "rejected")]
+        return
+    with pytest.raises(DataError, match="line 2, column 'rejected': expected an answer, found null"):
+        load(path)
+    (found,) = load(path, columns={"chosen": None, "rejected": None, "response": "chosen"})
+    assert (answers(found), found.metadata) == ([("a", None)], {"reference": None})
 
 
 @pytest.mark.parametrize("rows", [TRICKY, tuple(TRICKY), pd.DataFrame(TRICKY)], ids=["list", "tuple", "frame"])
@@ -147,6 +164,7 @@ def test_metadata_say_where_the_data_came_from(tmp_path: Path) -> None:
         "rows": 3,
         "skipped": 0,
         "duplicates": 0,
+        "id_collisions": 0,
         "owner": "me",
     }
     assert {sample.source for sample in found} == {"mine"}

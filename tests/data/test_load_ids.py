@@ -1,4 +1,4 @@
-"""Every sample has one identity: the given id, else a content hash; no id stands for two contents."""
+"""Rows are never left out for being equal or for sharing an id; what they share is counted and said."""
 
 from __future__ import annotations
 
@@ -6,62 +6,53 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.data.load import identity
-from rm_gallery.core.data.load.fields import RowRef
-from rm_gallery.core.data.load.identity import IdTable
-from rm_gallery.core.utils.errors import DataError
-from tests.data.loading import Row, ids, load, load_rows, numbered, write
+from tests.data.loading import Row, answers, ids, load, load_rows, loader, numbered, write
 
 ROW: Row = {"prompt": "q", "response": "a"}
 
 
-def test_same_id_different_content_names_both_rows(tmp_path: Path) -> None:
-    rows = numbered(3)
-    write(tmp_path / "a.jsonl", [*rows, {**rows[1], "response": "other"}])
-    with pytest.raises(
-        DataError, match=r"a\.jsonl, line 4: id 'r1' is already taken by .*a\.jsonl, line 2 with different"
-    ):
-        load(tmp_path / "a.jsonl")
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "a.json"])
+def test_i4_equal_rows_are_all_kept_and_counted(tmp_path: Path, name: str) -> None:
+    rows = [{"prompt": f"q{n % 5}", "response": "a", "reference": str(n % 5)} for n in range(20)]
+    source = loader(write(tmp_path / name, rows))
+    found = source.run()
+    assert len(found) == 20
+    assert (found.metadata["duplicates"], found.metadata["id_collisions"]) == (15, 0)
+    assert source.report.notes() == ["15 of 20 samples are equal to an earlier one; all are kept"]
 
 
-def test_same_id_in_two_files_names_both_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("row", "duplicates", "collisions"),
+    [
+        ({"id": "r1", "prompt": "question 1", "response": "answer 1"}, 1, 0),
+        ({"response": "answer 1", "prompt": "question 1", "id": "r1"}, 1, 0),
+        ({"id": "r1", "prompt": "question 1", "response": "answer 1", "reference": "other"}, 0, 1),
+        ({"id": "r1", "prompt": "other"}, 0, 1),
+        ({"id": "r9", "prompt": "question 1", "response": "answer 1"}, 0, 0),
+        ({"prompt": "question 1", "response": "answer 1"}, 0, 0),
+    ],
+    ids=["equal", "another order", "another label", "another text", "another id", "no id"],
+)
+def test_i4_shared_ids_are_counted(row: Row, duplicates: int, collisions: int) -> None:
+    found = load_rows([*numbered(3), row])
+    assert len(found) == 4
+    assert (found.metadata["duplicates"], found.metadata["id_collisions"]) == (duplicates, collisions)
+
+
+def test_i4_ids_that_collide_across_files_are_told(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", numbered(2))
     write(tmp_path / "b.jsonl", [{"id": "r0", "prompt": "other"}])
-    with pytest.raises(DataError, match=r"b\.jsonl, line 1: id 'r0' is already taken by .*a\.csv, line 2"):
-        load(tmp_path)
-
-
-def test_equal_rows_are_kept_once_and_counted() -> None:
-    rows = numbered(3)
-    found = load_rows([*rows, rows[0], rows[2], {**dict(reversed(rows[1].items()))}])
-    assert (ids(found), found.metadata["duplicates"], found.metadata["rows"]) == (["r0", "r1", "r2"], 3, 6)
-
-
-def test_conflicting_row_can_be_skipped() -> None:
-    found = load_rows([*numbered(2), {"id": "r0", "prompt": "other"}], on_bad_row="skip")
-    assert (ids(found), found.metadata["skipped"]) == (["r0", "r1"], 1)
-
-
-def test_ids_that_collide_can_be_dropped() -> None:
-    rows = [{"id": "1", "prompt": "a"}, {"id": "1", "prompt": "b"}]
-    found = load_rows(rows, columns={"id": None})
-    assert ids(found) == [sample.content_hash() for sample in found]
+    source = loader(tmp_path)
+    assert ids(source.run()) == ["r0", "r1", "r0"]
+    assert source.report.notes() == ["1 of 3 samples have the id of a different one; all are kept"]
 
 
 @pytest.mark.parametrize("empty", [{}, {"id": None}, {"id": ""}])
-def test_without_id_the_content_hash_is_the_id(empty: Row) -> None:
-    first, second = (load_rows([{**ROW, **empty}, {**ROW, "prompt": "p"}]) for _ in range(2))
-    assert ids(first) == ids(second) == [sample.content_hash() for sample in first]
-
-
-def test_equal_texts_with_other_columns_are_two_samples() -> None:
-    rows = [{**ROW, "score": 1}, {**ROW, "score": 2}, {**ROW, "score": 1}, {**ROW, "score": 2}, {**ROW, "score": 3}]
+def test_without_id_the_hash_of_the_texts_is_the_id(empty: Row) -> None:
+    rows = [{**ROW, **empty, "label": 1}, {**ROW, "prompt": "p"}, {**ROW, "label": 2}]
     found = load_rows(rows)
-    base = found[0].unique_id
-    assert (len(found), found.metadata["duplicates"]) == (3, 2)
-    assert len(set(ids(found))) == 3
-    assert all(name.startswith(base + "#") for name in ids(found)[1:])
-    assert ids(found) == ids(load_rows(rows))
+    assert ids(found) == [sample.content_hash() for sample in found] == ids(load_rows(rows))
+    assert len({sample.sample_key for sample in found}) == 3
 
 
 @pytest.mark.parametrize(("given", "expected"), [(7, "7"), (7.0, "7"), ("a/7", "a/7"), (-1, "-1")])
@@ -69,14 +60,20 @@ def test_ids_become_text(given: object, expected: str) -> None:
     assert ids(load_rows([{"id": given, **ROW}])) == [expected]
 
 
-def test_table_grows_and_finds_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_FIRST_SLOTS", 8)
-    table = IdTable()
-    for n in range(1_000):
-        assert table.get(f"id{n}") is None
-        table.add(f"id{n}", n * 31, RowRef(f"file{n // 300}", n + 1, "line"))
-    assert len(table) == 1_000
-    for n in range(1_000):
-        seen = table.get(f"id{n}")
-        assert seen is not None
-        assert (seen.fingerprint, str(seen.where)) == (n * 31, f"file{n // 300}, line {n + 1}")
+LIST = '["red", "green"]'
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_l1_an_answer_that_is_a_json_list_is_one_answer(tmp_path: Path, name: str) -> None:
+    rows = [{"prompt": "Two colours as JSON?", "chosen": LIST, "rejected": "red"}]
+    assert answers(load(write(tmp_path / name, rows))[0]) == [(LIST, "chosen"), ("red", "rejected")]
+    single = [{"prompt": "Two colours as JSON?", "response": LIST}]
+    assert answers(load(write(tmp_path / f"b{name}", single))[0]) == [(LIST, None)]
+
+
+def test_l1_only_a_table_of_texts_has_lists_in_cells(tmp_path: Path) -> None:
+    rows = [{"prompt": "q", "responses": LIST}]
+    assert answers(load(write(tmp_path / "a.csv", rows))[0]) == [("red", None), ("green", None)]
+    assert answers(load(write(tmp_path / "a.jsonl", rows))[0]) == []
+    (typed,) = load(write(tmp_path / "a.parquet", [{"prompt": "q", "responses": ["red", LIST]}]))
+    assert answers(typed) == [("red", None), (LIST, None)]

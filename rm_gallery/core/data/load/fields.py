@@ -25,6 +25,8 @@ class RowRef(NamedTuple):
     source: str
     number: int
     unit: RowUnit = "row"
+    untyped: bool = False
+    """Whether the source has texts only (CSV, TSV), so that a list can only stand there as JSON text."""
 
     def __str__(self) -> str:
         return f"{self.source}, {self.unit} {self.number}"
@@ -84,9 +86,12 @@ def text(row: Mapping[str, Any], column: str, where: RowRef) -> str:
 
 
 def text_list(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
-    """A list of one or more texts (in files without types: a JSON list in the cell); else DataError."""
+    """A list of one or more texts (in files without types: a JSON list in the cell); else DataError.
+
+    Elsewhere a text that looks like a JSON list is one text, and no list.
+    """
     found = required(row, column, where)
-    value = json_cell(found)
+    value = json_cell(found) if where.untyped else found
     if not isinstance(value, list):
         raise wrong(where, column, "a list of texts", found)
     if not value:
@@ -113,7 +118,7 @@ def identity(row: Mapping[str, Any], column: str, where: RowRef) -> str:
 
 
 def json_cell(value: Any) -> Any:
-    """The list or object written as JSON in a cell (CSV has nothing else); any other value unchanged."""
+    """The list or object written as JSON in a cell, for columns that hold no plain text; any other value unchanged."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return orjson.loads(value)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.data.load.base import DataLoader
-from rm_gallery.core.data.load.config import COMMON_KEYS, check_keys
+from rm_gallery.core.data.load.base import COMMON_KEYS, DataLoader, check_keys
 from rm_gallery.core.data.load.fields import RowRef, nearest
 from rm_gallery.core.data.load.readers import RowItem, RowSource, plain
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra

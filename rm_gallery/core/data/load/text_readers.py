@@ -110,7 +110,7 @@ class CsvSource:
         return sum(1 for _ in self._records())
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
-        """Records in order, every value a text."""
+        """Records in order, every value a text; a blank cell is no value (None)."""
         wanted = None if keep is None else set(keep)
         for position, item in enumerate(self._records()):
             if wanted is None or position in wanted:
@@ -123,7 +123,7 @@ class CsvSource:
         reader = csv.reader(self._decoded(undecodable), delimiter=self.delimiter)
         header: list[str] = []
         while True:
-            where = RowRef(str(self.path), reader.line_num + 1, "line")
+            where = RowRef(str(self.path), reader.line_num + 1, "line", untyped=True)
             try:
                 values = next(reader, None)
             except csv.Error as error:
@@ -208,4 +208,4 @@ def _checked_header(values: list[str], where: RowRef) -> list[str]:
 def _csv_row(header: list[str], values: list[str], where: RowRef) -> Row | DataError:
     if len(values) != len(header):
         return DataError(f"{where}: found {len(values)} fields, the header has {len(header)}: {', '.join(header)}")
-    return dict(zip(header, values, strict=True))
+    return {name: value or None for name, value in zip(header, values, strict=True)}
