@@ -92,8 +92,6 @@ def _conclude(report: Report, max_failures: int) -> int:
     """Say on stderr why samples have no score; the exit code."""
     for key, found in report.reasons.items():
         sys.stderr.write(f"{found['n']} samples {key}: {one_line(found['example'])}\n")
-    if report.duplicates:
-        sys.stderr.write(f"{report.duplicates} rows left out: their id and content equal an earlier row's.\n")
     if report.stopped:
         sys.stderr.write(f"rm-gallery: {one_line(report.stopped)}\n")
     if report.n and not report.n_scored:

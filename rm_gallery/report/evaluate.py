@@ -176,9 +176,10 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int) -> Report:
         data=task.data.name,
         baselines={name: baseline.report().score for name, baseline in beside.items()},
         duplicates=loaded.duplicates if loaded else 0,
+        id_collisions=loaded.id_collisions if loaded else 0,
         skipped=loaded.skipped if loaded else 0,
         reasons=dict(sorted(reasons.items(), key=lambda item: -item[1]["n"])),
-        notes=task.benchmark.notes(task.reward),
+        notes=(*task.benchmark.notes(task.reward), *(loaded.notes() if loaded else ())),
     )
 
 

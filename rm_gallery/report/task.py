@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rm_gallery.core.data.load.base import DataLoader, create_loader
+from rm_gallery.core.data.load.base import DataLoader, LocalDataLoader, create_loader
 from rm_gallery.core.data.load.converters import DataConverterRegistry
-from rm_gallery.core.data.load.local import LocalDataLoader
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
 from rm_gallery.core.model.base import BaseLLM
@@ -107,7 +106,7 @@ def open_data(
     shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
     config |= {"path": str(paths[0])} if paths else {"data": data}
     if known is None:
-        found = detect_benchmark(_first_row(_Local("data", "*", config, paths)), shown)
+        found = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
         known = found, found.name
     return Data(known[0], shown, {**chosen, "data": hashes(paths)}, _Local(known[1], known[1], config, paths))
 
@@ -234,10 +233,10 @@ def _paths(data: Any) -> list[Path]:
     return []
 
 
-def _first_row(loader: DataLoader) -> dict[str, Any]:
+def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, bool]:
     for source in loader.sources():
         for where, row in source.rows([0]):
             if isinstance(row, DataError):
                 raise row
-            return loader.options.renamed(row, where) if loader.options.columns else row
+            return loader.options.renamed(row, where) if loader.options.columns else row, shown, where.untyped
     raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")

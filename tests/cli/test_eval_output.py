@@ -13,7 +13,7 @@ from tests.support.command import command
 
 KEYS = (
     "reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped score ci95 by_subset "
-    "chance baselines duplicates skipped calls cached usage reasons stopped notes seconds"
+    "chance baselines duplicates id_collisions skipped calls cached usage reasons stopped notes seconds"
 ).split()
 PART_KEYS = "rule n n_scored n_unscored n_failed n_stopped score ci95".split()
 

@@ -148,13 +148,13 @@ def get_benchmark(name: str | Benchmark) -> Benchmark:
     return found()
 
 
-def detect_benchmark(row: Mapping[str, Any], what: str = "the data") -> Benchmark:
-    """The one benchmark whose own columns a row has.
+def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bool = False) -> Benchmark:
+    """The one benchmark whose own columns a row has; in an `untyped` one (CSV) lists stand as JSON text.
 
     Raises:
         DataError: none fits, with the columns found; or two do, with both names.
     """
-    cells = {name: json_cell(value) for name, value in row.items()}
+    cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
     fitting = [found() for found in benchmarks().values() if found().detect(cells)]
     own = [found for found in fitting if not found.general] or fitting
     names = [found.name for found in own]

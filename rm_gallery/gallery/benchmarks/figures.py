@@ -81,7 +81,8 @@ class Report(Figure):
         judge: the model that judged; None where none did.
         endpoint: where it was asked, without secrets.
         data: where the samples came from.
-        duplicates: equal rows the loader left out.
+        duplicates: rows equal to an earlier one, and
+        id_collisions: rows with the id of a different one; both are judged like all others.
         skipped: rows that did not fit and were left out.
         calls: requests made to the judge; `cached` replies came from the cache, `usage` holds tokens and cost.
         seconds: wall time.
@@ -100,6 +101,7 @@ class Report(Figure):
     endpoint: str | None = None
     data: str = ""
     duplicates: int = 0
+    id_collisions: int = 0
     skipped: int = 0
     calls: int = 0
     cached: int = 0
@@ -116,6 +118,7 @@ class Report(Figure):
             "chance",
             "baselines",
             "duplicates",
+            "id_collisions",
             "skipped",
             "calls",
             "cached",
@@ -155,9 +158,6 @@ class Report(Figure):
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
             f"beside it: {' · '.join(beside)}" if beside else "",
             f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
-            f"{self.duplicates} equal rows and {self.skipped} bad rows left out"
-            if self.duplicates or self.skipped
-            else "",
             *self.notes,
             f"stopped: {self.stopped}" if self.stopped else "",
         ]
