@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,15 @@ from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.run import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import run_list, run_stream
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.reward.run import options_of, run_list, run_unordered
+from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged
 from rm_gallery.report.task import Task, build_reward, judge_of, open_data
 
 PROBE = 10
-_OPTIONS = frozenset(field.name for field in fields(RunOptions))
 _REWARD = ("params", "llm", "base_url")
 _DATA = ("limit", "seed", "on_bad_row", "columns")
 
@@ -72,20 +70,19 @@ def evaluate(
         ConfigError: something the caller has to change, said before anything is paid: an unknown benchmark or keyword, data
             that no benchmark or that two fit, a judged reward without a judge, a kind that cannot serve the benchmark.
     """
-    chosen = _chosen(options, run_options)
     built = build_reward(reward, params, llm, base_url, seed)
     task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
+    chosen, values = options_of(built, options, hooks, run_options, progress=None)
     control = chosen.control or RunControl()
     identity = {"benchmark": task.benchmark.name, "rule": task.benchmark.version, **task.data.identity}
     chosen = replace(
         chosen,
         control=control,
-        max_workers=chosen.max_workers or task.reward.max_workers,
         total=task.n_questions() if chosen.total is None and chosen.progress is not False else chosen.total,
         manifest={**identity, **(chosen.manifest or {})},
     )
     started = time.monotonic()
-    scored = run_stream(task.reward, task.questions(), chosen, dict(hooks or {}))
+    scored = run_unordered(task.reward, task.questions(), chosen, values)
     report = _report(task, scored, seed)
     report = replace(
         report,
@@ -112,26 +109,26 @@ def estimate(
 
     The probe's replies stay in the cache for the run.
     """
-    chosen = _chosen(options, {key: value for key, value in arguments.items() if key not in (*_REWARD, *_DATA)})
     seed = arguments.get("seed", 0)
     built = build_reward(reward, **{key: arguments.get(key) for key in _REWARD}, seed=seed)
     task = Task(built, open_data(data, benchmark, **{key: arguments[key] for key in _DATA if key in arguments}))
+    keywords = {key: value for key, value in arguments.items() if key not in (*_REWARD, *_DATA, "hooks")}
+    chosen, values = options_of(built, options, arguments.get("hooks"), keywords)
     n = task.data.count()
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
     wanted = set(seeded_positions(n, min(PROBE, n), seed))
-    workers = chosen.max_workers or task.reward.max_workers
     usages, seconds = [], []
     for place, sample in enumerate(islice(task.data.rows(), max(wanted) + 1)):
         if place not in wanted:
             continue
         control, began = RunControl(), time.perf_counter()
         asked = list(task.benchmark.questions(sample, task.reward))
-        quiet = replace(chosen, control=control, max_workers=workers, run_dir=None, progress=False)
-        run_list(task.reward, asked, quiet, {})
+        quiet = replace(chosen, control=control, run_dir=None, trace=False, progress=False)
+        run_list(task.reward, asked, quiet, values)
         seconds.append(time.perf_counter() - began)
         usages.append(control.usage)
-    return Estimate.from_probe(usages, seconds, n, concurrency=workers)
+    return Estimate.from_probe(usages, seconds, n, concurrency=chosen.max_workers)
 
 
 def report_on(
@@ -140,14 +137,6 @@ def report_on(
     """Score samples that `reward` has judged already, by the official rule of their benchmark."""
     known = list(samples)
     return _report(Task(reward, open_data(known, benchmark)), iter(known), seed)
-
-
-def _chosen(options: RunOptions | None, keywords: dict[str, Any]) -> RunOptions:
-    """The options with the keywords on top; `max_workers` 0 stands for the reward's own."""
-    for name in keywords:
-        if name not in _OPTIONS:
-            raise ConfigError(unknown_name("option", name, [*_OPTIONS, *_REWARD, *_DATA, "benchmark", "hooks"]))
-    return replace(options or RunOptions(max_workers=0, progress=None), **keywords)
 
 
 def _report(task: Task, scored: Iterator[DataSample], seed: int) -> Report:

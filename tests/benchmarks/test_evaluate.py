@@ -78,7 +78,7 @@ def test_report_on_samples_judged_before() -> None:
     [
         ({"max_worker": 3}, "max_workers"),
         ({"benchmark": "rewardbnch2"}, "There is no benchmark 'rewardbnch2'. Did you mean rewardbench2"),
-        ({"benchmarks": "rewardbench2"}, "Did you mean benchmark"),
+        ({"benchmarks": "rewardbench2"}, "There is no option or hook parameter 'benchmarks'"),
         ({"llm": "gpt-x"}, "length_baseline calls no model"),
         ({"limit": 0}, "'limit' must be a whole number"),
     ],

@@ -110,6 +110,16 @@ def run_stream(
     return results()
 
 
+def run_unordered(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> Iterator[DataSample]:
+    """Score samples in flat memory and yield the copies as they finish, for figures to which the order does not matter."""
+    library_loop.refuse_blocking(f"judging a data set with {type(reward).__name__}", "async_evaluate_stream")
+    with _Batch(reward, samples, options, hooks) as batch:
+        for _, sample in engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush):
+            yield sample
+
+
 async def arun_stream(
     reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> AsyncIterator[DataSample]:

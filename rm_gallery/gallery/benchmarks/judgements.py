@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
 from rm_gallery.core.engine.outcome import NOT_BEGUN
+from rm_gallery.core.reward.kinds import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 
 Status = Literal["scored", "unscored", "failed", "stopped"]
@@ -149,8 +150,11 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
         else:
             found.append(scored(Candidate(index), output.answer.reward))
     status: Status = "scored" if found and all(j.status == "scored" for j in found) else status_of(issues)
-    if sample.output and reward.kind == "pairwise":
+    if reward.kind == "pairwise" and sample.output:
         found += _games(reward, sample)
+    elif reward.kind == "listwise" and reward.judged and len(found) == 2:
+        first, second = _extra(reward, sample).get("order", (0, 1))
+        found.append(Judgement(Pair(first, second), verdict=sign(found[first].score, found[second].score)))
     return Judged(sample, found, status, issues)
 
 
@@ -161,11 +165,15 @@ def status_of(issues: Sequence[RewardIssue]) -> Status:
     return "stopped" if any(issue.reason in NOT_BEGUN for issue in issues) else "unscored"
 
 
+def _extra(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+    """What a comparing reward noted down beside its scores; it is the same for every output."""
+    said = sample.output[0].answer.reward
+    return said.extra_data.get(reward.key_in(said), {})
+
+
 def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     """The verdicts of a pairwise reward, each under the order in which the pair was shown."""
-    said = sample.output[0].answer.reward
-    extra = said.extra_data.get(reward.key_in(said), {})
-    games = []
+    extra, games = _extra(reward, sample), []
     for pair, margins in extra.get("pairs", {}).items():
         low, high = (int(part) for part in pair.split(","))
         if not reward.judged:  # a rule has no position to favour: what it says in one order holds in both
@@ -180,7 +188,9 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
 
 def _orders(reward: BaseReward, sample: DataSample, low: int, high: int) -> list[tuple[int, int]]:
     """In which orders a pairwise judge was shown a pair."""
-    return [(low, high), (high, low)]
+    assert isinstance(reward, BasePairWiseReward)
+    first = (low, high) if reward.order(sample, 2, f"{low},{high}") == [0, 1] else (high, low)
+    return [first, first[::-1]] if reward.both_orders else [first]
 
 
 def worst(statuses: Iterable[Status]) -> Status:
