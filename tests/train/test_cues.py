@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.gallery.rm.trained.cues import CueList, cue_list
-from rm_gallery.gallery.rm.trained.tokens import sentences, tokenize
+from rm_gallery.gallery.rm.trained.tokens import CueList, cue_list, sentences, tokenize
 
 NOTATION = """
 # a comment

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def packed(**arrays: Any) -> bytes:
     return file.getvalue()
 
 
+def bomb(**sizes: int) -> bytes:
+    """Small archives of zeros that unpack to so many bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, size in sizes.items():
+            archive.writestr(f"{name}.npy", bytes(size))
+    return file.getvalue()
+
+
 def replaced(name: str, content: bytes) -> Callable[[Path], None]:
     def replace(folder: Path) -> None:
         (folder / name).write_bytes(content)
@@ -122,6 +132,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "weights of another model": (replaced("weights.npz", packed(dense=DENSE, words=WORDS)), DataError, "not the weights"),
     "weights no archive": (described(b"PK\x03\x04 not really"), DataError, "not a readable .npz"),
     "weights empty": (described(b""), DataError, "not a readable .npz"),
+    "weights a bomb": (described(bomb(dense=300_000_000)), DataError, "'dense.npy' is too large"),
+    "weights and a bomb": (described(bomb(dense=4, other=300_000_000)), DataError, "'other.npy' is too large"),
+    "weights too long": (replaced("weights.npz", bytes(3_000_000)), DataError, "larger than"),
+    "description too long": (replaced("model.json", b" " * 17_000_000), DataError, "larger than"),
     "weights a pickle": (described(b"\x80\x04N."), DataError, "not a readable .npz"),
     "pickled array": (described(packed(dense=OBJECTS, words=WORDS)), DataError, "not a readable .npz"),
     "no words": (described(packed(dense=DENSE)), DataError, "not a readable .npz"),

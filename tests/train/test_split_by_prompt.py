@@ -10,7 +10,7 @@ from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.train.bradley_terry.split import held_out_keys, prompt_folds, prompt_key
+from rm_gallery.train.bradley_terry.pairs import held_out_keys, prompt_folds, prompt_key
 from tests.support.shared_data import shared_file
 from tests.train.preferences import labelled, turns
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,9 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.features import sample_features
 from rm_gallery.gallery.rm.trained.model import load_model
 from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
-from rm_gallery.train.bradley_terry.fit import train_bradley_terry
-from rm_gallery.train.bradley_terry.pairs import pair_matrix, read_samples
+from rm_gallery.train.bradley_terry.fit import Accuracy, held_out_accuracy, train_bradley_terry
+from rm_gallery.train.bradley_terry.pairs import LabelledSample, held_out_keys, pair_matrix, prompt_key, read_samples
 from rm_gallery.train.bradley_terry.regression import DEFAULT_STRENGTH, STRENGTHS
-from rm_gallery.train.bradley_terry.split import held_out_keys, prompt_key
 from tests.train.preferences import labelled, polite_samples
 
 SAMPLES = polite_samples(120, seed=1, prompts=60)
@@ -30,7 +31,31 @@ def test_a_plain_preference_is_learned_and_length_is_not_it(tmp_path: Path) -> N
     assert all((held[name].accuracy or 0) < 0.9 for name in ("longest", "shortest"))
     assert (report.n_samples, report.n_train_pairs, report.n_test_pairs) == (120, 96, 24)
     assert (report.n_train_prompts, report.n_test_prompts) == (48, 12)
-    assert held["model"].ci95 == tuple(wilson_interval(24, 24))
+    assert held["model"].ci95 == tuple(wilson_interval(12, 12)), "two pairs of one prompt are no two witnesses"
+
+
+def test_l2_the_interval_is_as_wide_as_pairs_of_one_prompt_make_it() -> None:
+    rng = random.Random(7)
+
+    def accuracy() -> Accuracy:
+        """150 prompts of four pairs each, and a model that is right 70 % of the time, on easy prompts more often."""
+        samples, scores = [], []
+        for prompt in range(150):
+            right = rng.betavariate(1.4, 0.6)
+            pairs = [(2 * place, 2 * place + 1) for place in range(4)]
+            samples.append(LabelledSample(f"{prompt}", "", None, [], [0] * 8, pairs))
+            scores.append([value for _ in pairs for value in ((1, 0) if rng.random() < right else (0, 1))])
+        return held_out_accuracy(samples, scores)["model"]
+
+    runs = [accuracy() for _ in range(80)]
+    found = [run.accuracy or 0.0 for run in runs]
+    true_width = 2 * 1.96 * statistics.stdev(found)
+    mean_width = statistics.fmean(high - low for run in runs for low, high in [run.ci95 or (0.0, 0.0)])
+    by_pair = wilson_interval(0.7 * 600, 600)
+    assert mean_width == pytest.approx(true_width, rel=0.15)
+    assert 1.4 < mean_width / (by_pair.high - by_pair.low) < 1.7
+    covered = sum(low <= 0.7 <= high for run in runs for low, high in [run.ci95 or (0.0, 0.0)])
+    assert covered >= 0.9 * len(runs)
 
 
 def test_what_is_reported_is_what_the_saved_model_does(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,101 @@ import numpy as np
 
 from rm_gallery import __version__
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.resampling import cluster_sum_draws, draws_interval, named_generator
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.features import dense_names
 from rm_gallery.gallery.rm.trained.model import BradleyTerryModel, save_model
 from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
-from rm_gallery.train.bradley_terry.pairs import LabelledSample, data_hash, pair_matrix, read_samples
+from rm_gallery.train.bradley_terry.pairs import LabelledSample, data_hash, held_out_keys, pair_matrix, read_samples
 from rm_gallery.train.bradley_terry.regression import build_design, choose_strength, fit_weights
-from rm_gallery.train.bradley_terry.report import TrainingReport, accuracy_by_subset, held_out_accuracy
-from rm_gallery.train.bradley_terry.split import held_out_keys
+
+RULE = "pair_strict"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Share of held-out pairs whose chosen answer scores strictly higher; equal scores are wrong."""
+
+    accuracy: float | None
+    """In 0..1, higher is better; None without pairs."""
+    ci95: tuple[float, float] | None
+    """Bootstrap by prompt, because the pairs of a prompt win and lose together; where all agree, Wilson's for the prompts."""
+    n: int
+    """Number of pairs."""
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """A finished training."""
+
+    out: str
+    """The model's folder; `bt:` before it names the reward."""
+    seed: int
+    test_share: float
+    """The share asked for; whole prompts are held out."""
+    regularization: float
+    """Inverse strength C of the ridge penalty."""
+    n_samples: int
+    n_without_pair: int
+    """Samples left out because no output is chosen or none is rejected."""
+    n_train_pairs: int
+    n_train_prompts: int
+    n_test_pairs: int
+    n_test_prompts: int
+    data_sha256: str
+    """Texts and labels of the training part."""
+    held_out: dict[str, Accuracy]
+    """`model`, and as baselines on the same pairs `longest` and `shortest`: the answer with more, or fewer, characters wins."""
+    by_subset: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
+    """The same for each subset named in the samples' metadata."""
+    rule: str = "pair_strict"
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dict with the fields' names as keys."""
+        return asdict(self)
+
+
+def held_out_accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> dict[str, Accuracy]:
+    """Accuracy of the scores (one list per sample, one score per output) and of both length baselines."""
+    return {
+        "model": _accuracy(samples, scores),
+        "longest": _accuracy(samples, [sample.lengths for sample in samples]),
+        "shortest": _accuracy(samples, [[-length for length in sample.lengths] for sample in samples]),
+    }
+
+
+def accuracy_by_subset(
+    samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]
+) -> dict[str, dict[str, Accuracy]]:
+    """`held_out_accuracy` for each subset, by name; samples without one are left out."""
+    members: dict[str, list[int]] = {}
+    for place, sample in enumerate(samples):
+        if sample.subset is not None:
+            members.setdefault(sample.subset, []).append(place)
+    return {
+        name: held_out_accuracy([samples[place] for place in places], [scores[place] for place in places])
+        for name, places in sorted(members.items())
+    }
+
+
+def _accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> Accuracy:
+    prompts: dict[str, list[float]] = {}
+    for sample, own in zip(samples, scores, strict=True):
+        wins, pairs = prompts.setdefault(sample.key, [0.0, 0.0])
+        won = sum(own[c] > own[r] for c, r in sample.pairs)
+        prompts[sample.key] = [wins + won, pairs + len(sample.pairs)]
+    right, n = (sum(column) for column in zip(*prompts.values(), strict=True)) if prompts else (0.0, 0.0)
+    if not n:
+        return Accuracy(None, None, 0)
+    if right in (0.0, n):
+        interval: Interval | None = wilson_interval(len(prompts) * right / n, len(prompts))
+    else:
+        draws = cluster_sum_draws(list(prompts.values()), named_generator(0, "held-out accuracy"))
+        interval = draws_interval(draws[:, 0] / draws[:, 1])
+    return Accuracy(right / n, None if interval is None else (interval.low, interval.high), int(n))
+
 
 _FEWEST_PAIRS = 2
 

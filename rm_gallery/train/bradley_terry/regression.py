@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rm_gallery.gallery.rm.trained.features import dense_names
-from rm_gallery.train.bradley_terry.pairs import PairMatrix
-from rm_gallery.train.bradley_terry.split import prompt_folds
+from rm_gallery.train.bradley_terry.pairs import PairMatrix, prompt_folds
 
 STRENGTHS = (0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0)
 """Inverse penalties C to choose from, strongest penalty first."""

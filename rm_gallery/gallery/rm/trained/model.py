@@ -24,6 +24,7 @@ from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
 KIND = "bradley_terry"
 FORMAT_VERSION = 1
 METADATA_FILE, WEIGHTS_FILE = "model.json", "weights.npz"
+_MAX_METADATA = 16 * 2**20
 _RETRAIN = "train it again with `rm-gallery train bt DATA --out DIR`"
 
 
@@ -104,8 +105,8 @@ def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
 
 def _metadata(path: Path) -> dict[str, Any]:
     try:
-        about = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
+        about = orjson.loads(_read(path, _MAX_METADATA))
+    except orjson.JSONDecodeError as error:
         raise DataError(f"{path}: not readable as JSON ({error}); {_RETRAIN}.") from error
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise DataError(f"{path}: not the description of a {KIND} model; {_RETRAIN}.")
@@ -121,19 +122,38 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _weights(path: Path, about: dict[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: not readable ({error.strerror}); {_RETRAIN}.") from error
+    lengths = {"dense": len(dense_names()), "words": 1 << HASH_BITS}
+    raw = _read(path, sum(map(_bytes_of, lengths.values())))
     expected = about["weights"].get("sha256") if isinstance(about.get("weights"), dict) else None
     if hashlib.sha256(raw).hexdigest() != expected:
         raise DataError(f"{path}: damaged, or not the weights that {METADATA_FILE} describes; {_RETRAIN}.")
     try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            # nothing is unpacked that is larger than what it has to be
+            large = [part.filename for part in archive.infolist() if part.file_size > _bytes_of(max(lengths.values()))]
+        if large:
+            raise DataError(f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}.")
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
             dense, words = arrays["dense"], arrays["words"]
     except (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}.") from error
-    for name, array, length in (("dense", dense, len(dense_names())), ("words", words, 1 << HASH_BITS)):
+    for array, (name, length) in zip((dense, words), lengths.items(), strict=True):
         if array.shape != (length,) or array.dtype != np.float32 or not np.isfinite(array).all():
             raise DataError(f"{path}: '{name}' is not {length} finite float32 numbers; {_RETRAIN}.")
     return dense, words
+
+
+def _bytes_of(length: int) -> int:
+    """Most that an array of so many numbers of whatever type takes in a file, its header included."""
+    return 8 * length + 4096
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limit + 1)
+    except OSError as error:
+        raise DataError(f"{path}: not readable ({error.strerror}); {_RETRAIN}.") from error
+    if len(raw) > limit:
+        raise DataError(f"{path}: larger than a model's file can be ({limit} bytes); {_RETRAIN}.")
+    return raw
