@@ -2,36 +2,49 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# what an environment was made for: another pyproject or another Python makes it anew
+KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
+# a part of the suite that touches every dependency, for the lowest versions that are allowed
+LOWEST := tests/seeds tests/utils tests/data tests/reward tests/cli tests/gallery/test_cards.py tests/train
 
-.PHONY: help demo test check format clean
+.PHONY: help demo test lowest check format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(VENV)/.run: pyproject.toml setup.cfg setup.py
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/.run-$(KEY):
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
+$(VENV)/.dev-$(KEY): $(VENV)/.run-$(KEY)
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.run  ## Train the embedded reward model and compare rewards on the built-in benchmark; no key needed
+$(VENV)-lowest/.done-$(KEY): tests/lowest.txt
+	$(PYTHON) -m venv --clear $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet -r tests/lowest.txt 'pandas>=2.1,<2.2' sacrebleu hypothesis \
+		pytest pytest-timeout pytest-xdist
+	@touch $@
+
+demo: $(VENV)/.run-$(KEY)  ## Train the embedded reward model and compare rewards on the built-in benchmark; no key needed
 	$(BIN)/rm-gallery demo
 
-test: $(VENV)/.dev  ## Run all tests
+test: $(VENV)/.dev-$(KEY)  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
 
-check: $(VENV)/.dev  ## Lint and type-check
+lowest: $(VENV)-lowest/.done-$(KEY)  ## Run a part of the tests with the lowest versions that pyproject.toml allows
+	PYTHONPATH=. $(VENV)-lowest/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST) $(ARGS)
+
+check: $(VENV)/.dev-$(KEY)  ## Lint and type-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(VENV)/.dev  ## Format the code
+format: $(VENV)/.dev-$(KEY)  ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-lowest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

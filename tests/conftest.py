@@ -1,15 +1,18 @@
-"""What every test gets: no outside configuration, a cache of its own, and components that must not be missing in CI."""
+"""What every test gets: no outside configuration, a cache of its own, and what must not be skipped in CI."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 REQUIRED = frozenset(filter(None, os.environ.get("RM_GALLERY_REQUIRE", "").split(",")))
-"""System components whose tests must run; a test that is marked with one of them and skips is a failure."""
+"""System components whose tests must run, and "excerpt" for the excerpts: where one of these skips, it fails."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,46 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's result object
     needed = {str(marker.args[0]) for marker in item.iter_markers("system") if marker.args}
+    needed |= {"excerpt"} if item.get_closest_marker("excerpt") else set()
     if report.skipped and needed & REQUIRED:
         report.outcome = "failed"
         report.longrepr = f"skipped although {', '.join(sorted(needed & REQUIRED))} is required: {report.longrepr}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """With `-n`, a test that measures time (`alone`) waits for the tests of other workers, and they for it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None or os.name == "nt":
+        yield
+        return
+    with _turn(Path(tempfile.gettempdir()) / f"rm-gallery-tests-{run}", item.get_closest_marker("alone") is not None):
+        yield
+
+
+@contextmanager
+def _turn(path: Path, alone: bool) -> Iterator[None]:
+    import fcntl
+
+    with ExitStack() as open_files:
+        gate, floor = (open_files.enter_context(open(f"{path}.{name}", "ab")) for name in ("gate", "floor"))
+        # whoever waits to be alone keeps the gate, so that nobody overtakes it
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(floor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(_reason(report) for report in skipped)
+    if reasons:
+        terminalreporter.section(f"{len(skipped)} tests were skipped")
+        for reason, times in reasons.most_common():
+            terminalreporter.line(f"{times:5} x {reason}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    where = report.longrepr
+    return (where[2] if isinstance(where, tuple) else str(where)).removeprefix("Skipped: ")

@@ -41,7 +41,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_continues(tmp_path: Path) -> 
         arguments = ["eval", "safety_listwise_reward", str(data), "--llm", "judge-1", "--base-url", server.base_url]
         arguments += ["--no-cache", "--out", str(run), "--json", "--max-workers", "2"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "rm_gallery.cli.main", *arguments],
+            [sys.executable, "-m", "rm_gallery", *arguments],
             cwd=tmp_path,
             env=child_environment(),
             stdout=subprocess.PIPE,

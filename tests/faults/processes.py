@@ -38,7 +38,7 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
 
 def command(*arguments: str) -> list[str]:
     """Arguments of Python that run `rm-gallery` with these arguments."""
-    return ["-m", "rm_gallery.cli.main", *arguments]
+    return ["-m", "rm_gallery", *arguments]
 
 
 def reached(

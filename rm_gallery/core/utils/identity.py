@@ -118,6 +118,13 @@ def _odd(value: Any, kind: type, what: str) -> Any:
         return _function(value, what)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
         return {"(array)": [str(value.dtype), _plain(value.tolist(), what)]}
+    return _by_name(value, kind, what)
+
+
+def _by_name(value: Any, kind: type, what: str) -> Any:
+    """A tokenizer or a model, known by its name as a judge is; every other object is refused."""
+    if isinstance(getattr(value, "name_or_path", None), str):
+        return {"(class)": _name(kind), "name_or_path": value.name_or_path}
     raise ConfigError(
         f"{what} is an object of {_name(kind)}, whose content cannot be told: {_SOURCELESS}. Use text, numbers, lists and "
         "dicts, or give its class a describe() that returns such."
