@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import chi2
 
+from rm_gallery.core.data.load.base import LocalDataLoader, RowRef
+from rm_gallery.core.data.load.readers import RowItem, RowSource
 from rm_gallery.core.utils.file import seeded_positions
 from tests.data.loading import ids, load, load_rows, loader, numbered, write
 
@@ -71,3 +75,36 @@ def test_positions_are_uniform() -> None:
             counts[position] += 1
     # Expected 600 each; five standard deviations are about 100.
     assert all(500 < count < 700 for count in counts)
+
+
+class _Unsized:
+    """Rows whose number only reading all of them tells, as a streamed hub data set."""
+
+    def count(self) -> None:
+        return None
+
+    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
+        for number in range(12):
+            yield RowRef("stream", number + 1), {"id": str(number), "prompt": "q"}
+
+
+class _Streamed(LocalDataLoader):
+    def sources(self) -> list[RowSource]:
+        return [_Unsized()]
+
+
+@pytest.mark.parametrize("limit", [1, 4, 11])
+def test_t1_a_sample_of_rows_without_a_number_is_uniform(limit: int) -> None:
+    """Chi-square over the rows kept by 1,500 seeds; a fair sampler fails it once in 100,000."""
+    counts, seeds = [0] * 12, 1_500
+    for seed in range(seeds):
+        found = [
+            int(sample.unique_id) for sample in _Streamed("x", "*", {"data": [], "limit": limit, "seed": seed}).stream()
+        ]
+        assert found == sorted(set(found)) and len(found) == limit
+        for number in found:
+            counts[number] += 1
+    expected = seeds * limit / 12
+    # the counts of one seed exclude each other, which narrows the statistic by (12 - limit) / 11
+    statistic = sum((count - expected) ** 2 / expected for count in counts) * 11 / (12 - limit)
+    assert chi2.cdf(statistic, 11) < 1 - 1e-5

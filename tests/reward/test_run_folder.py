@@ -1,0 +1,158 @@
+"""What a run's folder keeps: odd lines cost only their own sample, and what the run did not get to is counted apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import orjson
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.log import logger
+from tests.reward.rewards import Rule
+from tests.support.samples import make_sample, scores
+
+SCORED: list[str] = []
+
+
+class Share(Rule):
+    """Notes what it scores; its scores lie between 0 and 10."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        SCORED.append(sample.unique_id)
+        return super()._evaluate(sample, **kwargs)
+
+
+def rows() -> list[DataSample]:
+    return [make_sample("a", "a b", unique_id=f"s{n}", query=f"q{n}") for n in range(3)]
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    said: list[str] = []
+    handler = logger.add(said.append, level="WARNING", format="{message}")
+    yield said
+    logger.remove(handler)
+
+
+def _changed(**fields: Any) -> Any:
+    return lambda record: json.dumps({**record, **fields})
+
+
+def _reward(**fields: Any) -> Any:
+    """The line with the first output's entry replaced."""
+
+    def change(record: dict[str, Any]) -> str:
+        return json.dumps({**record, "rewards": [{**record["rewards"][0], **fields}, record["rewards"][1]]})
+
+    return change
+
+
+def _score(text: str) -> Any:
+    return lambda record: json.dumps(record).replace('"score": 1.0', f'"score": {text}', 1)
+
+
+ODD = {
+    "a list": lambda record: "[1, 2]",
+    "a number": lambda record: "3",
+    "a deep list": lambda record: "[" * 100_000,
+    "no rewards": lambda record: json.dumps({key: value for key, value in record.items() if key != "rewards"}),
+    "rewards of another kind": _changed(rewards={"0": 1}),
+    "too few rewards": lambda record: json.dumps({**record, "rewards": record["rewards"][:1]}),
+    "a reward that is a text": _changed(rewards=["x", None]),
+    "a score of text": _score('"1.0"'),
+    "a score of true": _score("true"),
+    "an endless score": _score("1e999"),
+    "a score out of range": _score("11"),
+    "T1 a score a little out of range": _score("10.1"),
+    "an unknown field": _reward(surprise=1, details="x"),
+    "an issue without its fields": _reward(issues=[{}]),
+    "extra data that is a list": _reward(extra_data=[1]),
+    "a status of another kind": _changed(status=["scored"]),
+    "an unknown status": _changed(status="perfect"),
+    "a key of another kind": _changed(key=7),
+    "a number of another kind": _changed(n="1"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_d_odd_lines_are_judged_again_and_counted(tmp_path: Path, name: str, warnings: list[str]) -> None:
+    folder, reward = tmp_path / "run", Share()
+    expected = reward.evaluate_batch(rows(), run_dir=str(folder))
+    path = folder / "results.jsonl"
+    lines = path.read_text().splitlines()
+    changed = ODD[name](orjson.loads(lines[1]))
+    assert changed != lines[1]
+    path.write_text("\n".join([lines[0], changed, lines[2]]) + "\n")
+    SCORED.clear()
+    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected
+    assert set(SCORED) == {orjson.loads(lines[1])["id"]}
+    assert [line for line in warnings if "1 lines of results.jsonl hold no usable result" in line]
+    warnings.clear()
+    SCORED.clear()
+    reward.evaluate_batch(rows(), run_dir=str(folder))
+    assert SCORED == [], "the new record counts"
+
+
+class Stops(Share):
+    """Ends its run with the first sample."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        run = current_run.get()
+        assert run is not None
+        run.stop("enough")
+        return super()._evaluate(sample, **kwargs)
+
+
+def test_what_the_run_did_not_get_to_is_counted_apart(tmp_path: Path) -> None:
+    Stops().evaluate_batch(
+        [make_sample("a", unique_id=f"s{n}") for n in range(3)], max_workers=1, run_dir=str(tmp_path / "run")
+    )
+    summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
+    counts = {key: summary["samples"][key] for key in ("scored", "failed", "stopped")}
+    assert (counts, summary["stopped"]) == ({"scored": 1, "failed": 0, "stopped": 2}, "enough")
+    assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) == 1
+
+
+class Moody(Share):
+    """Scores only samples with metadata."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if sample.metadata is None:
+            return RewardResult(name=self.name)
+        return super()._evaluate(sample, **kwargs)
+
+
+def test_t1_a_successful_second_evaluation_takes_the_issue_back() -> None:
+    sample = make_sample("a b")
+    once = Moody().evaluate(sample)
+    assert [issue.reason for issue in once.output[0].answer.reward.issues] == ["no_details"]
+    once.metadata = {"now": 1}
+    again = Moody().evaluate(once)
+    assert scores(again) == [2.0]
+    assert again.output[0].answer.reward.issues == []
+
+
+class Says(Share):
+    """Scores as told."""
+
+    says: float
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return RewardResult.model_validate({"name": self.name, "details": [{"name": "x", "score": self.says}]})
+
+
+@pytest.mark.parametrize(
+    ("score", "kept"), [(10.0, True), (10.1, False), (10.001, False), (10.00001, False), (-0.00001, False), (0.0, True)]
+)
+def test_t1_a_score_a_little_out_of_range_is_an_error(score: float, kept: bool) -> None:
+    reward = Says(says=score).evaluate(make_sample("a")).output[0].answer.reward
+    assert reward.score == (score if kept else None)
+    assert [issue.reason for issue in reward.issues] == ([] if kept else ["invalid_result"])
