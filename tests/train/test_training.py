@@ -41,7 +41,7 @@ def test_l2_the_interval_is_as_wide_as_pairs_of_one_prompt_make_it() -> None:
         """150 prompts of four pairs each, and a model that is right 70 % of the time, on easy prompts more often."""
         samples, scores = [], []
         for prompt in range(150):
-            right = rng.betavariate(1.4, 0.6)
+            right = rng.betavariate(1.05, 0.45)
             pairs = [(2 * place, 2 * place + 1) for place in range(4)]
             samples.append(LabelledSample(f"{prompt}", "", None, [], [0] * 8, pairs))
             scores.append([value for _ in pairs for value in ((1, 0) if rng.random() < right else (0, 1))])

@@ -6,10 +6,9 @@ import warnings
 
 import pytest
 
-from rm_gallery.gallery.rm.code.blocks import python_blocks
 from rm_gallery.gallery.rm.code.patch import PatchSimilarityReward, patch_similarity
 from rm_gallery.gallery.rm.code.style import CodeStyleReward, code_style
-from rm_gallery.gallery.rm.code.syntax import SyntaxCheckReward
+from rm_gallery.gallery.rm.code.syntax import SyntaxCheckReward, python_blocks
 from tests.gallery.rules.support import score_of, unscored
 
 

@@ -12,7 +12,7 @@ from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.code.blocks import parse, required_blocks
+from rm_gallery.gallery.rm.code.syntax import parse, required_blocks
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, shown
 
 

@@ -1,14 +1,15 @@
-"""A judge sees the whole group at once and scores every answer relative to the others."""
+"""A judge sees the whole group at once, each answer with its way, and scores every answer relative to the others."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar
+from textwrap import indent
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseRubricReward
 from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.prompting import render
@@ -17,7 +18,6 @@ from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate
 from rm_gallery.core.text.values import read_integer, read_number
 from rm_gallery.core.utils.errors import ParseError, Unscored
-from rm_gallery.gallery.rm.group.trajectory import as_group
 
 TEXTS: dict[str, dict[str, Any]] = {
     "en": {
@@ -186,3 +186,47 @@ def _entry(part: Any, place: int) -> tuple[Any, Any]:
 
 def _listed(what: str, numbers: set[int]) -> str:
     return f"{what} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
+
+
+class Group(NamedTuple):
+    """The outputs of a sample as texts.
+
+    `distinct` holds each different output once, in order of first appearance; `shown_as[i]` is the place of output i there.
+    """
+
+    shared: str
+    distinct: list[str]
+    shown_as: list[int]
+
+
+def as_group(outputs: list[DataOutput]) -> Group:
+    """The outputs' steps and answers, with the longest common beginning of their steps taken out."""
+    ways = [[turn_text(step) for step in output.steps or ()] for output in outputs]
+    length = common_length(ways)
+    texts = []
+    for output, way in zip(outputs, ways, strict=True):
+        own = way[length:]
+        # an answer without a way needs no label
+        texts.append("\n\n".join([*own, turn_text(output.answer)]) if own else _content(output.answer))
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return Group("\n\n".join(ways[0][:length] if ways else ()), list(places), [places[text] for text in texts])
+
+
+def common_length(ways: list[list[str]]) -> int:
+    """How many turns at the beginning are the same in all."""
+    length = 0
+    for turns in zip(*ways, strict=False):
+        if len(set(turns)) > 1:
+            break
+        length += 1
+    return length
+
+
+def turn_text(step: Step) -> str:
+    """A turn for the judge: who speaks, the text, and the tool calls as JSON; indented, so that none can pass for two."""
+    return f"[{step.role.value}]\n{indent(_content(step), '    ')}"
+
+
+def _content(step: Step) -> str:
+    calls = [json.dumps(call.model_dump(exclude_none=True), ensure_ascii=False) for call in step.tool_calls or ()]
+    return "\n".join([*([step.text] if step.text or not calls else []), *calls])
