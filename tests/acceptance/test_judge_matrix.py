@@ -1,0 +1,165 @@
+"""Judges of known quality, behind real HTTP, get the figure they deserve on every benchmark and none where nothing was judged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.chance import chance_interval_of_means
+from rm_gallery.gallery.benchmarks.base import get_benchmark
+from rm_gallery.report.evaluate import evaluate
+from tests.benchmarks import excerpts
+from tests.support.benchmarks import load_samples, oracle_of
+from tests.support.children import ROOT, run_command
+from tests.support.command import Done, command
+from tests.support.judge_server import JudgeServer
+
+REWARD, SOURCE = "safety_listwise_reward", "rewardbench2"
+KINDS = {"listwise": REWARD, "pairwise": "base_helpfulness_pairwise", "pointwise": "base_helpfulness_pointwise"}
+FIGURES = ("score", "ci95", "n", "n_scored", "n_unscored", "n_failed", "n_stopped", "by_subset")
+N = 6
+
+
+def rows_of(name: str) -> list[excerpts.Row]:
+    """A few rows of a benchmark in which length says nothing."""
+    made = []
+    for k in range(N):
+        right, wrong = f"right answer to {k}", f"wrong answer to {k}"
+        styles = ([f"{right}, style {i}" for i in range(3)], [f"{wrong}, style {i}" for i in range(3)])
+        a, b = (right, wrong) if k % 2 else (wrong, right)
+        by_name: dict[str, excerpts.Row] = {
+            "rewardbench": excerpts.rewardbench(k, "math-prm", right, wrong),
+            "rewardbench2": excerpts.rewardbench2(str(k), "Math", [right], styles[1]),
+            "rm_bench": excerpts.rm_bench(k, "chat", *styles),
+            "judgebench": excerpts.judgebench(str(k), "mmlu-pro", a, b, "A>B" if k % 2 else "B>A"),
+            "rmbbenchmark_pairwise": excerpts.rmb_pair(str(k), "Helpfulness/Chat", right, wrong),
+            "rmbbenchmark_bestofn": excerpts.rmb_list(str(k), "Helpfulness/Chat", right, styles[1]),
+            "hh_rlhf": excerpts.hh_rlhf(f"question {k}", right, wrong),
+        }
+        made.append(by_name[name])
+    return made
+
+
+BENCHMARKS = [name for name in excerpts.EXCERPTS if name != "preferences"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built-in split without its Ties rows: one right answer among four, which a listwise judge can name."""
+    table = pq.read_table(ROOT / "data" / "test.parquet")
+    file = tmp_path_factory.mktemp("matrix") / "best_of_4.parquet"
+    pq.write_table(table.filter(pc.not_equal(table["subset"], "Ties")), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def samples(path: Path) -> list[DataSample]:
+    found = load_samples(path, SOURCE)
+    assert len(found) == 312
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(samples: list[DataSample]) -> Iterator[JudgeServer]:
+    small = [get_benchmark(name).convert(row) for name in BENCHMARKS for row in rows_of(name)]
+    with JudgeServer("perfect", oracle=oracle_of([*samples, *small])) as running:
+        yield running
+
+
+def reward_of(kind: str, server: JudgeServer) -> BaseReward:
+    llm = OpenaiLLM("judge-1", base_url=server.base_url, cache=False, max_attempts=1)
+    return RewardRegistry.create(KINDS[kind], llm=llm)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_kind_on_every_benchmark(name: str, kind: str, server: JudgeServer) -> None:
+    reward, rows = reward_of(kind, server), rows_of(name)
+    by_judge = {}
+    for behaviour in ("perfect", "worst", "garbage"):
+        server.set(behaviour=behaviour)
+        report = evaluate(reward, rows, name, max_workers=32)
+        assert (report.n, report.n_failed, report.judge, report.endpoint) == (N, 0, "judge-1", server.base_url)
+        by_judge[behaviour] = (report.score, report.n_scored, report.n_unscored)
+    assert by_judge == {"perfect": (1.0, N, 0), "worst": (0.0, N, 0), "garbage": (None, 0, N)}
+
+
+@pytest.mark.parametrize("behaviour", ["first", "last"])
+def test_a_judge_that_looks_at_positions_only_earns_nothing_in_two_games(behaviour: str, server: JudgeServer) -> None:
+    server.set(behaviour=behaviour)
+    report = evaluate(reward_of("pairwise", server), rows_of("judgebench"))
+    orders = report.extra["orders"]
+    assert (report.rule, report.score) == ("two_game_sign", 0.0)
+    assert (orders["consistency"], orders["mean_of_orders"], orders["draws"]) == (0.0, 0.5, N)
+    cells = evaluate(reward_of("pairwise", server), rows_of("rm_bench"))
+    assert cells.score == 0.0, "a draw is no win"
+
+
+def evaluated(path: Path, server: JudgeServer, *, child: Path | None = None) -> Done:
+    """`rm-gallery eval`, in a child process where a folder is given for it."""
+    arguments = ["eval", REWARD, str(path), "--llm", "judge-1", "--base-url", server.base_url, "--json", "--no-cache"]
+    if child is None:
+        return command(*arguments, "--max-workers", "64")
+    finished = run_command(*arguments, "--max-workers", "64", cwd=child)
+    return Done(finished.returncode, finished.stdout, finished.stderr)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "in_child"), [("perfect", True), ("first", False), ("last", False), ("garbage", False)]
+)
+def test_the_same_figure_in_python_and_on_the_command_line(
+    behaviour: str, in_child: bool, server: JudgeServer, samples: list[DataSample], path: Path, tmp_path: Path
+) -> None:
+    server.set(behaviour=behaviour)
+    report = evaluate(reward_of("listwise", server), samples, max_workers=64).to_dict()
+    if behaviour == "garbage":
+        assert (report["score"], report["n_scored"], report["n_unscored"], report["n_failed"]) == (None, 0, 312, 0)
+    else:
+        chances = {name: [0.25] * part["n"] for name, part in report["by_subset"].items()}
+        low, high = (1.0, 1.0) if behaviour == "perfect" else chance_interval_of_means(chances.values())
+        assert report["n_scored"] == 312
+        assert low <= report["score"] <= high
+    done = evaluated(path, server, child=tmp_path if in_child else None)
+    printed: dict[str, Any] = json.loads(done.out)
+    assert {name: printed[name] for name in FIGURES} == {name: report[name] for name in FIGURES}
+    assert done.code == (1 if behaviour == "garbage" else 0)
+    if behaviour == "garbage":
+        counts = {reason: int(n) for n, reason in re.findall(r"^(\d+) samples unscored: (\w+)", done.err, re.MULTILINE)}
+        assert set(counts) == {"parse", "empty"} and sum(counts.values()) == 312
+        assert "no sample could be scored" in done.err
+    assert server.stats(detail=False)["internal_errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("broken", "samples failed: transient: {url} answered 500"),
+        ("wrong key", "answered 401: Incorrect API key provided. (check the API key)"),
+        ("unreachable", "Cannot connect to {url}"),
+    ],
+)
+def test_a_failing_server_gives_no_score(kind: str, message: str, server: JudgeServer, path: Path) -> None:
+    url = "http://127.0.0.1:1/v1" if kind == "unreachable" else server.base_url
+    server.set(behaviour="perfect", faults={"always": 401 if kind == "wrong key" else 500})
+    llm = json.dumps({"model": "judge-1", "base_url": url, "max_attempts": 1})
+    try:
+        done = command("eval", REWARD, str(path), "--param", f"llm={llm}", "--json", "--limit", "60")
+    finally:
+        server.set(faults={})
+    printed = json.loads(done.out)
+    assert (done.code, printed["score"], printed["ci95"]) == (1, None, None)
+    assert (printed["n"], printed["n_scored"], printed["n_unscored"]) == (60, 0, 0)
+    assert printed["n_failed"] + printed["n_stopped"] == 60 and printed["n_failed"] > 0
+    assert message.format(url=url) in done.err
+    assert "no sample could be scored" in done.err
