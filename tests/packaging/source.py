@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import rm_gallery
 from tests.support.children import ROOT
 
 PACKAGE = ROOT / "rm_gallery"
@@ -39,7 +41,17 @@ def module_name(file: str) -> str:
 @lru_cache(maxsize=1)
 def imports() -> tuple[Import, ...]:
     """Every import of the package; those for type checkers only are left out."""
-    return tuple(found for file, tree in sources().items() for found in _imports(file, tree.body, eager=True))
+    return tuple(found for file, tree in sources().items() for found in imports_of(file, tree))
+
+
+def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
+    """The imports of one file, and the modules of ours that a text in it names, such as `import_module` is given."""
+    yield from _imports(file, tree.body, eager=True)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = re.fullmatch(r"(rm_gallery(?:\.\w+)+)(?::\w+)?", node.value)
+            if named and _is_module(ROOT / named[1].replace(".", "/")):
+                yield Import(file, node.lineno, named[1], False)
 
 
 def third_party() -> Iterator[tuple[str, Import]]:
@@ -60,10 +72,9 @@ def _imports(file: str, body: list[ast.stmt], *, eager: bool) -> Iterator[Import
             yield from _imports(file, node.orelse, eager=eager)
         else:
             inside = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            for name in ("body", "orelse", "finalbody"):
-                yield from _imports(file, getattr(node, name, []), eager=inside)
-            for handler in getattr(node, "handlers", []):
-                yield from _imports(file, handler.body, eager=inside)
+            for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+                for name in ("body", "orelse", "finalbody"):
+                    yield from _imports(file, getattr(part, name, []), eager=inside)
 
 
 def _imports_from(file: str, node: ast.ImportFrom, eager: bool) -> Iterator[Import]:
@@ -74,6 +85,8 @@ def _imports_from(file: str, node: ast.ImportFrom, eager: bool) -> Iterator[Impo
         module = ".".join([*parts[: len(parts) - cut], *filter(None, [module])])
     for alias in node.names:
         inner = f"{module}.{alias.name}"
+        if module == "rm_gallery" and alias.name in rm_gallery._WHERE:
+            inner = f"rm_gallery.{rm_gallery._WHERE[alias.name]}"  # what the front door hands on
         is_module = _is_module(ROOT / inner.replace(".", "/"))
         yield Import(file, node.lineno, inner if is_module else module, eager)
 

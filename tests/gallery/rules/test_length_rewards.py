@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rm_gallery.gallery.rm.length.cosine import CosineLengthScalingReward, cosin
 from rm_gallery.gallery.rm.length.measure import LengthUnit
 from rm_gallery.gallery.rm.length.overlong import DapoSoftOverlongPunishmentReward, soft_overlong_punishment
 from tests.gallery.rules.support import score_of, unscored
+from tests.support.samples import make_sample, scores
 
 
 @pytest.mark.parametrize(
@@ -155,3 +157,24 @@ def test_cosine_exceeding_answers() -> None:
 def test_bad_cosine_settings(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         CosineLengthScalingReward(**wrong)
+
+
+def test_t1_a_wrong_answer_is_worth_more_the_longer_it_is_and_a_right_one_less() -> None:
+    """Through the reward, since a swap of two of its fields inverts what a policy is trained to do."""
+    reward = CosineLengthScalingReward(
+        max_length=100, min_value_wrong=-0.9, max_value_wrong=-0.2, min_value_correct=0.3, max_value_correct=0.8
+    )
+    thoughts = ["<think>" + "x" * n + "</think>" for n in (0, 30, 200)]
+    wrong, right = (
+        [
+            s
+            for s in scores(reward.evaluate(make_sample(*(f"{t}{n}" for t in thoughts), reference="42")))
+            if s is not None
+        ]
+        for n in (41, 42)
+    )
+    assert wrong == sorted(wrong) and right == sorted(right, reverse=True) and len(wrong + right) == 6
+    short = len(f"{thoughts[0]}41") / 100
+    share = (1 + math.cos(math.pi * short)) / 2
+    assert [wrong[0], wrong[2]] == pytest.approx([-0.2 - 0.7 * share, -0.2])
+    assert [right[0], right[2]] == pytest.approx([0.3 + 0.5 * share, 0.3])
