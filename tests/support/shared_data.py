@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,3 +26,11 @@ def shared_file(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"benchmark file {name} is absent")
     return path
+
+
+def labelled_cases(name: str) -> list[dict[str, Any]]:
+    """The rows of a file of labelled cases; skips the test when it is absent."""
+    path = shared_root() / "cases" / f"{name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"labelled cases {name} are absent")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -14,8 +14,10 @@ from typing import Literal, NamedTuple
 from rm_gallery.core.text.reasoning import split_reasoning
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
-LIMIT = 50_000
+LIMIT = 20_000
 """Characters from the end of a text in which announcements are looked for."""
+_CUES = 32
+"""Announcements that are weighed, from the last one on."""
 WINDOW = 2000
 """Characters of one statement."""
 _BEFORE = 160
@@ -210,7 +212,7 @@ def _json_value(text: str) -> str | None:
     if ":" not in text or "{" not in text:
         return None
     last = None
-    for key in _KEY.finditer(text):
+    for key in _KEY.finditer(text, max(0, len(text) - LIMIT)):
         if last is None or not last[1] or key[1]:
             last = key
     if last is None or "{" not in text[: last.start()]:
@@ -303,7 +305,7 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
             for match in p.finditer(text, offset)
         ),
         key=lambda span: (span[1], -span[0]),
-    )
+    )[-_CUES:]
     sure: list[Statement] = []
     doubtful: list[Statement] = []
     rest: list[str] = []

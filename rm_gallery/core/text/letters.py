@@ -10,7 +10,7 @@ from rm_gallery.core.text.answer import final_text, read_statements
 __all__ = ["LETTERS", "choice_letter"]
 
 LETTERS = "ABCDEFGHIJ"
-_LIMIT = 50_000
+_LIMIT = 10_000
 
 _MARKS = re.compile(
     r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~"

@@ -13,7 +13,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.text.answer import final_text, read_statements, value_part
+from rm_gallery.core.text.answer import LIMIT, final_text, read_statements, value_part
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
 
@@ -102,11 +102,12 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
         if found := named(value_part(statement.text)) or named(statement.text):
             return found.pop() if len(found) == 1 else None
     rest = reading.rest.strip()
+    end = rest[-LIMIT:]
     first, second, *_ = [*(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part), "", ""]
-    last = rest.rpartition("\n")[2]
+    last = end.rpartition("\n")[2]
     if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
         return first
-    return next((found.pop() for found in map(named, (last, rest)) if len(found) == 1), None)
+    return next((found.pop() for found in map(named, (last, end)) if len(found) == 1), None)
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
