@@ -15,6 +15,7 @@ from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
 from rm_gallery.cli.evaluate import evaluate
+from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 
@@ -28,6 +29,7 @@ app.command("show")(show_reward)
 app.command("eval")(evaluate)
 app.command("demo")(demo)
 app.command("doctor")(doctor)
+app.command("trace")(trace)
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
 

@@ -8,8 +8,8 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery.core.reward.judge import BaseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rubric import BaseRubricReward
 from tests.support.benchmarks import oracle_of
 from tests.support.judge_server import JudgeServer, extract_candidates
 from tests.support.samples import issues, make_sample, scores

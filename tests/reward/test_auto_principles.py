@@ -8,8 +8,7 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
-from rm_gallery.core.reward.principle.template import PrincipleTemplate
+from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator, PrincipleTemplate
 from rm_gallery.core.utils.errors import ConfigError, ParseError
 from tests.support.samples import make_sample
 

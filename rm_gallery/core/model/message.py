@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -122,6 +122,16 @@ class ChatUsage(BaseModel):
     reasoning_tokens: int = 0
 
 
+_CUT = frozenset(
+    "length max_tokens max_output_tokens max_completion_tokens max_new_tokens model_length model_context_window_exceeded "
+    "token_limit incomplete".split()
+)
+_WITHHELD = frozenset(
+    "content_filter content_filtered content_management_policy content_blocked safety image_safety recitation blocklist "
+    "prohibited_content spii sensitive guardrail_intervened refusal".split()
+)
+
+
 class ChatResponse(BaseModel):
     """A checked reply of a model: there is a choice and it has text.
 
@@ -136,6 +146,14 @@ class ChatResponse(BaseModel):
     """All texts when more than one was asked for (n > 1), the first included."""
     logprobs: Any = None
     cached: bool = False
+
+    @property
+    def ended(self) -> Literal["done", "cut", "withheld"]:
+        """How the reply ended, in whatever words a provider says it: by itself, at a token limit, or in a content filter."""
+        if self.finish_reason is None or self.finish_reason in ("stop", "tool_calls"):
+            return "done"
+        reason = self.finish_reason.strip().lower().rpartition(".")[2].replace(" ", "_").replace("-", "_")
+        return "cut" if reason in _CUT else "withheld" if reason in _WITHHELD else "done"
 
     @property
     def text(self) -> str:

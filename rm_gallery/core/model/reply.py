@@ -9,8 +9,6 @@ from rm_gallery.core.model.message import ChatMessage, ChatResponse, ChatUsage, 
 from rm_gallery.core.utils.errors import ProviderError
 from rm_gallery.core.utils.models import build
 
-FILTER_REASONS = frozenset({"content_filter", "content_management_policy", "content management policy", "safety"})
-
 
 def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> ChatResponse:
     """The reply in a raw OpenAI-style answer; `cached` marks one that was not paid for now.
@@ -56,7 +54,7 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
 
 def is_complete(response: ChatResponse) -> bool:
     """Whether the reply ended by itself and has text: only such replies are worth keeping in the cache."""
-    return response.finish_reason not in FILTER_REASONS | {"length"} and bool(response.text.strip())
+    return response.ended == "done" and bool(response.text.strip())
 
 
 def to_usage(response: ChatResponse) -> Usage:

@@ -1,19 +1,20 @@
 """Door to everything a reward is built from."""
 
+from rm_gallery.core.reward.judge import (
+    BaseListWiseRubricReward,
+    BaseLLMReward,
+    BasePairWiseRubricReward,
+    BasePointWiseRubricReward,
+    BaseRubricReward,
+    BaseStepWiseRubricReward,
+)
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
 )
-from rm_gallery.core.reward.llm import BaseLLMReward
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.rubric import (
-    BaseListWiseRubricReward,
-    BasePairWiseRubricReward,
-    BasePointWiseRubricReward,
-    BaseRubricReward,
-)
 
 __all__ = [
     "BaseLLMReward",
@@ -26,4 +27,5 @@ __all__ = [
     "BaseReward",
     "BaseRubricReward",
     "BaseStepWiseReward",
+    "BaseStepWiseRubricReward",
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from itertools import combinations
-from typing import Any, ClassVar
+from textwrap import indent
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,15 +19,18 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.outcome import Outcome
+from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.merge import issue_of, no_reward, out_of_range, write
-from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.reward import BaseReward, Job, View
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
 
-PREFERENCE_LABELS = frozenset(
-    {"preference", "response_type", "is_preferred", "preference_score", "type", "process_type"}
+TRUTH_LABELS = frozenset(
+    "preference response_type is_preferred preference_score type process_type correctness correct is_correct "
+    "label rating human_score human_rating".split()
 )
+"""What a label may call the truth that a judge is to find; a reference is no such label, it is shown on request."""
 
 
 def _invalid(message: str) -> Outcome[Any]:
@@ -71,6 +77,12 @@ def _write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) ->
     return write(step, reward, details, None, result.extra_data)
 
 
+def _said(step: Step) -> str:
+    """A step's text, and the tools it calls."""
+    calls = step.to_openai().get("tool_calls") if step.tool_calls else None
+    return "\n".join(filter(None, [step.text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
+
+
 def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
     """One output's score of a rank that was checked."""
     fields = {"name": rank.name, "reason": rank.reason, "source": None, "score": float(rank.rank[position])}
@@ -78,17 +90,50 @@ def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScor
 
 
 def withheld(output: DataOutput) -> DataOutput:
-    """The output without preference labels and earlier rewards: what a judge's hooks may see."""
-    given, reward = output.answer.label, output.answer.reward
-    hidden = bool(given) and not PREFERENCE_LABELS.isdisjoint(given or ())
-    if not hidden and not (reward.details or reward.issues or reward.extra_data):
+    """The output without the truth about answer and steps and without earlier rewards: what a judge's hooks may see."""
+    answer, steps = _unlabelled(output.answer), output.steps
+    if steps:
+        shown = [_unlabelled(step) for step in steps]
+        steps = shown if any(new is not old for new, old in zip(shown, steps, strict=True)) else steps
+    if answer is output.answer and steps is output.steps:
         return output
-    label = {k: v for k, v in (given or {}).items() if k not in PREFERENCE_LABELS} if hidden else given
-    answer = copy_with(output.answer, label=label, reward=build(Reward, no_reward()))
-    return build(DataOutput, {"answer": answer, "steps": output.steps})
+    return build(DataOutput, {"answer": answer, "steps": steps})
 
 
-class BasePointWiseReward(BaseReward):
+def _unlabelled(step: Step) -> Step:
+    given, reward = step.label, step.reward
+    hidden = bool(given) and not TRUTH_LABELS.isdisjoint(given or ())
+    if not hidden and not (reward.details or reward.issues or reward.extra_data):
+        return step
+    label = {k: v for k, v in (given or {}).items() if k not in TRUTH_LABELS} if hidden else given
+    return copy_with(step, label=label, reward=build(Reward, no_reward()))
+
+
+def conversation_text(messages: list[ChatMessage]) -> str:
+    """A conversation for a judge: the bare text of a single user turn, else one labelled paragraph per turn.
+
+    In a conversation every line of a turn is indented, so that no text can pass for a turn of its own.
+    """
+    if len(messages) == 1 and messages[0].role.value == "user":
+        return messages[0].text
+    return "\n\n".join(f"[{message.role.value}]\n{indent(message.text, '    ')}" for message in messages)
+
+
+def _view(sample: DataSample, answers: list[str]) -> View:
+    context = sample.input[-1].additional_kwargs.get("context", "") if sample.input else ""
+    query = conversation_text(sample.input)
+    return View(query, context if isinstance(context, str) else str(context), answers)
+
+
+class _WholeAnswers(BaseReward):
+    """What all kinds but the stepwise one share: a judge sees whole answers."""
+
+    def view(self, sample: DataSample) -> View:
+        """The query, its context, and the answers in the order of the job."""
+        return _view(sample, [output.answer.text for output in sample.output])
+
+
+class BasePointWiseReward(_WholeAnswers):
     """Scores each output by itself: one job per output, whose `_evaluate` sees a sample with just that output."""
 
     kind: ClassVar[str] = "pointwise"
@@ -97,8 +142,8 @@ class BasePointWiseReward(BaseReward):
         """One job per output; with a single output the job's sample is the sample itself."""
         outputs = [withheld(o) for o in sample.output] if self.judged else sample.output
         if len(outputs) == 1 and not self.judged:
-            return [Job(sample, 0)]
-        return [Job(copy_with(sample, output=[output]), i) for i, output in enumerate(outputs)]
+            return [Job(sample, 0, sample)]
+        return [Job(copy_with(sample, output=[output]), i, sample) for i, output in enumerate(outputs)]
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
         """Each outcome goes to its own output."""
@@ -111,14 +156,35 @@ class BaseStepWiseReward(BaseReward):
 
     kind: ClassVar[str] = "stepwise"
 
+    step_score: Literal["mean", "min", "last", "product"] = "mean"
+    """How the scores of an output's steps become the one it is ranked by, in `best_of_n` and reports."""
+
+    def view(self, sample: DataSample) -> View:
+        """The query, its context, the steps before, and the step to judge; neither later steps nor the final answer."""
+        steps = sample.output[0].steps or []
+        before = [f"[step {number}]\n{indent(_said(step), '    ')}" for number, step in enumerate(steps[:-1], 1)]
+        return _view(sample, [])._replace(previous="\n\n".join(before), step=_said(steps[-1]) if steps else "")
+
+    def score_of_output(self, output: DataOutput) -> float | None:
+        """One number from the scores of all steps, by `step_score`; None when a step has none."""
+        scores = [self.score_of(step.reward) for step in output.steps or ()]
+        known = [score for score in scores if score is not None]
+        if not known or len(known) < len(scores):
+            return None
+        if self.step_score == "mean":
+            return math.fsum(known) / len(known)
+        if self.step_score == "product":
+            return math.prod(known)
+        return min(known) if self.step_score == "min" else known[-1]
+
     def plan(self, sample: DataSample) -> list[Job]:
         """One job per step; `sample.output[0].steps[-1]` is the step to judge."""
         jobs = []
         for i, output in enumerate(sample.output):
             shown = withheld(output) if self.judged else output
             for j in range(len(output.steps or ())):
-                part = build(DataOutput, {"answer": shown.answer, "steps": (output.steps or [])[: j + 1]})
-                jobs.append(Job(copy_with(sample, output=[part]), (i, j)))
+                part = build(DataOutput, {"answer": shown.answer, "steps": (shown.steps or [])[: j + 1]})
+                jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
@@ -132,7 +198,7 @@ class BaseStepWiseReward(BaseReward):
             _write_scores(self, (sample.output[i].steps or [])[j], raw)
 
 
-class _ComparingReward(BaseReward):
+class _ComparingReward(_WholeAnswers):
     """What listwise and pairwise judging share: a seeded order and writing one number per output."""
 
     seed: int = 0
@@ -169,7 +235,7 @@ class BaseListWiseReward(_ComparingReward):
         if not sample.output or self._too_few(sample):
             return []
         order = self.order(sample, len(sample.output))
-        return [Job(self.arranged(sample, order), order)]
+        return [Job(self.arranged(sample, order), order, sample)]
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
         """The numbers go back to the outputs they were given for."""
@@ -208,7 +274,7 @@ class BasePairWiseReward(_ComparingReward):
         for i, j in combinations(range(len(sample.output)), 2):
             first, second = (i, j) if self.order(sample, 2, f"{i},{j}") == [0, 1] else (j, i)
             orders = [(first, second), (second, first)] if self.judged and self.both_orders else [(first, second)]
-            jobs += [Job(self.arranged(sample, list(order)), order) for order in orders]
+            jobs += [Job(self.arranged(sample, list(order)), order, sample) for order in orders]
         return jobs
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
@@ -216,6 +282,7 @@ class BasePairWiseReward(_ComparingReward):
         if not jobs:
             return self._write_too_few(sample)
         margins: dict[tuple[int, int], list[float]] = {}
+        orders: dict[str, list[list[int]]] = {}
         reasons: list[list[str]] = [[] for _ in sample.output]
         for job, raw in zip(jobs, outcomes, strict=True):
             outcome = _checked(self, raw, RewardDimensionWithRank, 2, (None, None))
@@ -226,11 +293,12 @@ class BasePairWiseReward(_ComparingReward):
             shown = [sum(rank[k] for rank in ranks) for k in (0, 1)]
             pair = (min(first, second), max(first, second))
             sign = 1.0 if first < second else -1.0
+            orders.setdefault(f"{pair[0]},{pair[1]}", []).append([first, second])
             margins.setdefault(pair, []).append(sign * (shown[0] - shown[1]))
             for reason in filter(None, (d.reason for d in outcome.value.details)):
                 reasons[first].append(reason)
                 reasons[second].append(reason)
-        self._write_shares(sample, margins, reasons)
+        self._write_shares(sample, margins, orders, reasons)
         return None
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
@@ -248,12 +316,18 @@ class BasePairWiseReward(_ComparingReward):
         return [share / (n - 1) for share in won]
 
     def _write_shares(
-        self, sample: DataSample, margins: dict[tuple[int, int], list[float]], reasons: list[list[str]]
+        self,
+        sample: DataSample,
+        margins: dict[tuple[int, int], list[float]],
+        orders: dict[str, list[list[int]]],
+        reasons: list[list[str]],
     ) -> None:
         scores = self.aggregate(len(sample.output), margins)
         flips = sum(len(set(map(_sign, seen))) > 1 for seen in margins.values())
         pairs = {f"{i},{j}": seen for (i, j), seen in margins.items()}
-        extra = {"pairs": pairs, "flip_rate": flips / len(margins)} if self.judged else {"pairs": pairs}
+        extra: dict[str, Any] = {"pairs": pairs}
+        if self.judged:
+            extra |= {"orders": orders, "flip_rate": flips / len(margins)}
         for index, output in enumerate(sample.output):
             reason = "\n".join(reasons[index]) or None
             detail = RewardDimensionWithScore(name=self.name, reason=reason, score=scores[index])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from rm_gallery.core.data.schema import DataSample, Reward
+from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
 from rm_gallery.core.engine.folder.manifest import MASK, redact
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.reward.example import Example
@@ -35,6 +36,25 @@ class Job(NamedTuple):
     sample: DataSample
     place: Any
     """Meaning is the kind's: an output index, a permutation, a pair, a step."""
+    of: DataSample | None = None
+    """The whole sample it is a part of."""
+
+
+current_job: ContextVar[Job | None] = ContextVar("current_job", default=None)
+"""The job a judge is at, for its trace."""
+
+
+class View(NamedTuple):
+    """What a judge sees of one job, as the reward's kind shows it."""
+
+    query: str
+    """What was asked, or the conversation so far."""
+    context: str
+    answers: list[str]
+    """Whole answers, in the order of the job; none where a step is judged."""
+    previous: str = ""
+    """The steps before the one to judge."""
+    step: str | None = None
 
 
 class BaseReward(Configured, metaclass=RewardMeta):
@@ -98,6 +118,10 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
     def plan(self, sample: DataSample) -> list[Job]:
         """The jobs that judge `sample`; its outputs are copies the results will be written to."""
+        raise NotImplementedError
+
+    def view(self, sample: DataSample) -> View:
+        """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
         raise NotImplementedError
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
@@ -241,12 +265,16 @@ class BaseReward(Configured, metaclass=RewardMeta):
         return self._best(await self.async_evaluate(sample, **keywords), n)
 
     def _best(self, result: DataSample, n: int) -> DataSample:
-        ranked = [o for o in result.output if self.score_of(o.answer.reward) is not None]
+        ranked = [o for o in result.output if self.score_of_output(o) is not None]
         if not ranked:
             raise Unscored(f"{self.name} gave none of the {len(result.output)} outputs a score.", reason="all_unscored")
         sign = -1.0 if self.higher_is_better else 1.0
-        ranked.sort(key=lambda output: sign * (self.score_of(output.answer.reward) or 0.0))
+        ranked.sort(key=lambda output: sign * (self.score_of_output(output) or 0.0))
         return copy_with(result, output=ranked[:n])
+
+    def score_of_output(self, output: DataOutput) -> float | None:
+        """The number an output is ranked by: its answer's score, or one made of the scores of its steps."""
+        return self.score_of(output.answer.reward)
 
     def score_of(self, reward: Reward) -> float | None:
         """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it gave none.

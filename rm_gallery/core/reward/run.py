@@ -16,11 +16,12 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.folder.trace import TraceFile
 from rm_gallery.core.engine.lanes import Cost
 from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.engine.run import RunOptions as RunOptions
 from rm_gallery.core.reward.merge import issue_of, writable_copy, write
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.reward import BaseReward, current_job
 from rm_gallery.core.reward.run_folder import RunFolder
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -149,6 +150,10 @@ class _Batch:
     def __enter__(self) -> _Batch:
         reward, options = self._reward, self._options
         self._folder = folder = RunFolder.open(reward, options, self._hooks) if options.run_dir else None
+        self._trace = None
+        if options.trace and options.run_dir and options.control is not None:
+            self._trace = TraceFile(options.run_dir)
+            options.control.trace = self._trace.write
         self.flush = None if folder is None else folder.flush
         keep = None if folder is None else folder.append
         self.parts = (
@@ -164,6 +169,8 @@ class _Batch:
         if self._folder is not None and not library_loop.is_exiting():
             assert self._options.control is not None
             self._folder.close(self._options.control)
+        if self._trace is not None:
+            self._trace.close()
 
 
 # -- one sample ---------------------------------------------------------------------------------------------------------
@@ -303,10 +310,13 @@ def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
 def executor(reward: BaseReward, hooks: dict[str, Any], deadline: float | None) -> Callable[[Any], Any]:
     """What makes a result from a job."""
     evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+    judged = reward.judged
 
     def here(job: Any) -> Any:
         if type(job) is _Unplanned:
             raise job.error
+        if judged:
+            current_job.set(job)
         return evaluate(job.sample, **hooks)
 
     async def in_worker(job: Any) -> RewardResult:

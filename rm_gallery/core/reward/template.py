@@ -1,24 +1,36 @@
-"""Prompt templates: what a judge is asked, and how its reply becomes typed fields."""
+"""Prompt templates: what a judge is asked, and how its reply becomes typed fields.
+
+Prompts are Jinja2 files rendered once in a sandbox; sample texts are data behind a fence they cannot forge.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
-from rm_gallery.core.reward.prompting import check_language, render
 from rm_gallery.core.text.values import excerpt, read_boolean, read_integer, read_list, read_number
 from rm_gallery.core.text.verdict import REASONS, Form, Wanted, read_verdict
-from rm_gallery.core.utils.errors import ParseError
+from rm_gallery.core.utils.errors import ConfigError, ParseError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.sandbox import SandboxedEnvironment
 
 Prompt = str | list[dict[str, str]]
+LANGUAGES = ("en", "zh")
+FENCE_LENGTH = 8
+Texts = Mapping[str, str | Sequence[str]]
+STEP_PROMPTS = {"pointwise": "stepwise"}
+"""The prompt that asks for a step where a template's own asks for an answer."""
 REPLY_FORM = {
     "en": "Reply with exactly these tags and nothing after them:",
     "zh": "请严格使用以下标签回复，标签之后不要再写任何内容：",
@@ -44,8 +56,8 @@ class BasePromptTemplate(BaseModel):
     """A judge's reply as typed fields, with the prompt that asks for it.
 
     A subclass adds fields and implements `format`. Replies may use XML tags named like the fields, or one JSON object;
-    reasoning in <think> tags is ignored, the last complete verdict counts, and a verdict that does not fit its field is a
-    ParseError, never a default.
+    reasoning, reasons and whatever is quoted is no verdict, verdicts that contradict each other are a ParseError, and so is
+    one that does not fit its field: never a default.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -92,6 +104,12 @@ class BasePromptTemplate(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             raise ParseError(f"<{where}>: {first['msg']}.", reply_excerpt=excerpt(text)) from error
+
+    def check_choices(self, n: int) -> None:
+        """Raise ParseError when the reply names an answer that is not among the `n` shown, or leaves one out it is to name."""
+        best = getattr(self, "best", None)
+        if isinstance(best, int) and not isinstance(best, bool) and not 1 <= best <= n:
+            raise ParseError(f"<best> is {best}; it names one of the answers 1 to {n}.")
 
 
 @lru_cache(maxsize=256)
@@ -146,16 +164,23 @@ class RubricTemplate(BasePromptTemplate):
         query: str = "",
         context: str = "",
         answers: list[str] | None = None,
+        previous: str = "",
+        step: str | None = None,
         reference: str = "",
         language: str = "en",
         enable_thinking: bool = False,
         **kwargs: Any,
     ) -> Prompt:
-        """System and user message: task, rubrics and form of the reply first, the sample's texts last."""
+        """System and user message: task, rubrics and form of the reply first, the sample's texts last.
+
+        With `step` that step is judged, seen with the `previous` ones, instead of whole answers.
+        """
+        texts: dict[str, str | list[str]] = {"query": query, "context": context, "reference": reference}
+        texts |= {"answers": list(answers or ())} if step is None else {"previous": previous, "steps": [step]}
         return render(
-            cls.prompt_name,
+            cls.prompt_name if step is None else STEP_PROMPTS.get(cls.prompt_name, cls.prompt_name),
             language,
-            texts={"query": query, "context": context, "reference": reference, "answers": list(answers or ())},
+            texts=texts,
             desc=desc,
             scenario=scenario,
             rubrics=list(rubrics or ()),
@@ -223,6 +248,11 @@ class ComparativeTemplate(BasePromptTemplate):
             raise ValueError(f"ranks run from 1 to {len(clean)}; found {[r['rank'] for r in clean]}")
         return clean
 
+    def check_choices(self, n: int) -> None:
+        """Raise ParseError unless each of the `n` responses is ranked."""
+        if len(self.rankings) != n:
+            raise ParseError(f"<rankings> ranks {len(self.rankings)} of {n} responses; each is ranked exactly once.")
+
     @classmethod
     def format(  # type: ignore[override]  # a concrete template names its parameters
         cls, question: str, responses: list[str], language: str = "en", enable_thinking: bool = False, **kwargs: Any
@@ -230,3 +260,78 @@ class ComparativeTemplate(BasePromptTemplate):
         """System and user message that ask for a ranking of the responses."""
         form = cls.schema(enable_thinking=enable_thinking, language=language)
         return render("ranking", language, texts={"query": question, "answers": list(responses)}, output_form=form)
+
+
+# -- prompts ------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _environment() -> SandboxedEnvironment:
+    from jinja2 import PackageLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(
+        loader=PackageLoader("rm_gallery.core.reward", "prompts"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+        autoescape=False,
+    )
+
+
+def check_language(language: str) -> None:
+    """Raise ConfigError for a language there are no prompts in."""
+    if language not in LANGUAGES:
+        raise ConfigError(f"language is {language!r}; prompts exist in {', '.join(LANGUAGES)}.")
+
+
+@lru_cache(maxsize=64)
+def _template(name: str, language: str) -> Template:
+    check_language(language)
+    return _environment().get_template(f"{name}.{language}.jinja2")
+
+
+def fence_for(texts: Texts) -> str:
+    """A marker that none of the texts contains; the same texts always get the same one, so that replies can be cached."""
+    flat = [part for value in texts.values() for part in ([value] if isinstance(value, str) else value)]
+    digest = hashlib.sha256("\x1f".join(flat).encode("utf-8", "surrogatepass")).hexdigest()
+    while True:
+        fence = digest[:FENCE_LENGTH]
+        if not any(fence in text for text in flat):
+            return fence
+        digest = hashlib.sha256(digest.encode()).hexdigest()
+
+
+def fenced(tag: str, text: str, fence: str) -> str:
+    """The text between an opening and a closing tag that carry the fence."""
+    return f"<{tag} {fence}>\n{text}\n</{tag} {fence}>"
+
+
+def render(name: str, language: str, texts: Texts, **instructions: Any) -> list[dict[str, str]]:
+    """System and user message of a prompt file.
+
+    The file's text holds the instructions and becomes the system message: the same for every sample of a reward, which is
+    what prefix caches need. The texts follow in the user message, each exactly once, fenced. Substitution is a single pass:
+    template syntax inside a text stays text.
+    """
+    fence = fence_for(texts)
+    blocks: list[str] = []
+    for tag, value in texts.items():
+        if isinstance(value, str):
+            blocks += [fenced(tag, value, fence)] if value else []
+        elif len(value) == 1:
+            blocks.append(fenced(tag.removesuffix("s"), value[0], fence))
+        else:
+            blocks += [fenced(f"{tag.removesuffix('s')}_{i}", text, fence) for i, text in enumerate(value, 1)]
+    frozen = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in instructions.items())
+    return [
+        {"role": "system", "content": _instructions(name, language, frozen)},
+        {"role": "user", "content": "\n\n".join(blocks)},
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _instructions(name: str, language: str, values: tuple[tuple[str, Any], ...]) -> str:
+    """The rendered instructions: equal for all samples of a reward, so rendered once."""
+    return _template(name, language).render(**dict(values)).strip()

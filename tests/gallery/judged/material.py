@@ -9,7 +9,7 @@ from typing import Any
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step, preference_of
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.llm import BaseLLMReward
+from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.rm import judged_name, scenario_keys

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.llm import BaseLLMReward
+from rm_gallery.core.reward.judge import BaseLLMReward
 from tests.gallery.judged.material import LANGUAGES, NAMES, judged
 from tests.support.judge_server_prompts import fenced_blocks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.reward.prompting import fence_for
+from rm_gallery.core.reward.template import fence_for
 from tests.gallery.judged.material import NAMES, judged
 from tests.gallery.judged.prompts import EVERY, EVERY_ID, answer_tags, answers_for, prompts_of, sample_of
 

@@ -12,10 +12,9 @@ from pydantic import Field, field_validator
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseRubricReward
 from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
-from rm_gallery.core.reward.prompting import render
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate
+from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate, render
 from rm_gallery.core.text.values import read_integer, read_number
 from rm_gallery.core.utils.errors import ParseError, Unscored
 

@@ -1,0 +1,338 @@
+"""The judge: one path from a sample over a prompt and a checked reply to a result, and judges that are rubrics alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.engine.folder.manifest import redact
+from rm_gallery.core.engine.outcome import outcome_of_error, scored
+from rm_gallery.core.model.base import BaseLLM, Messages
+from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery.core.reward.kinds import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+)
+from rm_gallery.core.reward.reward import BaseReward, current_job
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.template import (
+    BasePromptTemplate,
+    RubricListWiseTemplate,
+    RubricPairWiseTemplate,
+    RubricPointWiseTemplate,
+)
+from rm_gallery.core.text.values import excerpt
+from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.models import build
+
+REPAIR = {
+    "en": "Your reply could not be read: {problem}\nReply again with your verdict, in this form and nothing else:\n{form}",
+    "zh": "你的回复无法解析：{problem}\n请严格按以下格式重新给出结论，不要包含其他内容：\n{form}",
+}
+
+
+class BaseLLMReward(BaseReward):
+    """A model judges: prompt parameters in, parsed reply out.
+
+    A subclass sets `template` and implements `_before_evaluate(sample) -> dict` and `_after_evaluate(response, sample) ->
+    RewardResult`. Both see the sample as the judge sees it: in a seeded candidate order and without preference labels. An
+    unreadable reply gets `repair_attempts` more tries that show the problem; then the sample is unscored.
+    """
+
+    judged: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"llm"})
+
+    llm: SerializeAsAny[BaseLLM] | None = None
+    """The judge: a model object, a model's name, or a dict of its settings."""
+    template: type[BasePromptTemplate] | None = None
+    """What the judge is asked and how its reply is read."""
+    repair_attempts: int = Field(default=1, ge=0)
+    """How often the judge is asked again after a reply that cannot be read."""
+
+    @field_serializer("template", when_used="json")
+    def _template_name(self, template: Any) -> str | None:
+        return None if template is None else f"{template.__module__}.{template.__qualname__}"
+
+    @field_validator("llm", mode="before")
+    @classmethod
+    def _resolve(cls, value: Any) -> Any:
+        if isinstance(value, str | dict):
+            from rm_gallery.core.model.resolve import resolve_llm
+
+            return resolve_llm(value)
+        return value
+
+    def check(self) -> None:
+        """Raise ConfigError without a judge or a template, or when the judge could not be called at all."""
+        if self.llm is None:
+            raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
+        if self.template is None:
+            raise ConfigError(f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate.")
+        self.llm.check()
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        """The template's parameters for one job."""
+        raise NotImplementedError(
+            f"{type(self).__name__} implements _before_evaluate(sample) -> dict of prompt parameters."
+        )
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """The result for one job from the parsed reply."""
+        raise NotImplementedError(
+            f"{type(self).__name__} implements _after_evaluate(response, sample) -> RewardResult."
+        )
+
+    def format(self, sample: DataSample, **kwargs: Any) -> Any:
+        """The very prompt a sample would be judged with, without calling the model; the first one where there are several."""
+        jobs = self.plan(sample)
+        if not jobs:
+            raise Unscored(f"{self.name} would not call the judge for this sample.", reason="no_jobs")
+        return self._prompt(jobs[0].sample, kwargs)
+
+    def _prompt(self, sample: DataSample, kwargs: dict[str, Any]) -> Any:
+        if self.template is None:
+            raise ConfigError(f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate.")
+        thinking = self.llm.enable_thinking if self.llm is not None else False
+        parameters = self._before_evaluate(sample=sample, **kwargs)
+        prompt = self.template.format(**{"enable_thinking": thinking, **parameters})
+        if not prompt:
+            raise ConfigError(f"{self.template.__name__}.format returned {prompt!r}; it returns the prompt.")
+        return prompt
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Ask, read, and if need be ask once more."""
+        prompt = self._prompt(sample, kwargs)
+        if self.llm is None or self.template is None:
+            raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
+        messages = as_list(prompt)
+        for attempt in range(self.repair_attempts + 1):
+            begun = time.monotonic()
+            reply: ChatResponse | None = None
+            try:
+                reply = await self.llm.achat(messages, repeat=_repeat())
+                result = self._read(usable_text(reply), sample, kwargs)
+            except Exception as error:
+                self._trace(messages, reply, attempt, time.monotonic() - begun, error)
+                if reply is None or not isinstance(error, ParseError):
+                    raise
+                if attempt == self.repair_attempts:
+                    message = str(error).rstrip(".") + found(reply.text)
+                    raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
+                language = getattr(self, "language", "en")
+                chosen = {} if language == "en" else {"language": language}
+                form = self.template.schema(enable_thinking=self.llm.enable_thinking, **chosen)
+                question = ChatMessage(content=REPAIR[language].format(problem=error, form=form))
+                messages = [*messages, ChatMessage(role=MessageRole.ASSISTANT, content=reply.text), question]
+            else:
+                self._trace(messages, reply, attempt, time.monotonic() - begun, None)
+                return result
+        raise AssertionError("unreachable")
+
+    def _trace(
+        self,
+        messages: Sequence[ChatMessage | dict[str, Any]],
+        reply: ChatResponse | None,
+        attempt: int,
+        seconds: float,
+        error: Exception | None,
+    ) -> None:
+        """Tell the run, where it keeps a trace, what was asked and what came of it."""
+        run = current_run.get()
+        if run is None or run.trace is None or isinstance(error, ConfigError):
+            return
+        job = current_job.get()
+        whole = job.of if job is not None else None
+        outcome = scored(None) if error is None else outcome_of_error(error)
+        run.trace(
+            {
+                "id": whole.sample_id if whole is not None else "",
+                "sample_key": whole.sample_key if whole is not None else "",
+                "reward": self.name,
+                "place": list(job.place) if job is not None and isinstance(job.place, tuple) else job and job.place,
+                "attempt": attempt + 1,
+                "status": outcome.status,
+                "problem": outcome.message,
+                "seconds": round(seconds, 4),
+                "cached": reply is not None and reply.cached,
+                "tokens": {}
+                if reply is None
+                else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
+                "finish_reason": None if reply is None else reply.finish_reason,
+                "prompt": [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages],
+                "reply": None if reply is None else reply.text,
+            }
+        )
+
+    def _read(self, text: str, sample: DataSample, kwargs: dict[str, Any]) -> RewardResult:
+        """The result from a reply's text; every way in which a reply does not fit becomes a ParseError."""
+        assert self.template is not None
+        try:
+            response = self.template.parse(text)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            raise _unreadable(error, self.template, text) from error
+        try:
+            if isinstance(response, BasePromptTemplate):
+                response.check_choices(len(sample.output))
+            return self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
+        except (KeyError, IndexError, ValueError) as error:
+            raise _unreadable(error, self.template, text) from error
+
+
+def _unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:
+    if isinstance(error, ParseError | ConfigError):
+        return error
+    problem = f"The reply does not fit {template.__name__} ({type(error).__name__}: {error})."
+    return ParseError(problem, reply_excerpt=excerpt(text))
+
+
+def as_list(prompt: Messages) -> list[ChatMessage | dict[str, Any]]:
+    """A prompt as a list of messages."""
+    return [ChatMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
+
+
+def usable_text(reply: ChatResponse) -> str:
+    """The reply's text when it may be read as a verdict.
+
+    Raises:
+        Unscored: it was cut at the token limit (truncated), filtered, refused, or empty.
+    """
+    if reply.ended == "withheld":
+        raise Unscored(
+            f"The endpoint's content filter withheld the verdict{found(reply.text)}", reason="content_filter"
+        )
+    refusal = reply.message.additional_kwargs.get("refusal")
+    if refusal and not reply.text.strip():
+        raise Unscored(f"The judge refused{found(str(refusal))}", reason="refused")
+    if reply.ended == "cut":
+        spent = reply.usage.output_tokens
+        raise Unscored(
+            f"The verdict was cut off after {spent} tokens; raise max_tokens{found(reply.text)}", reason="truncated"
+        )
+    if not reply.text.strip():
+        raise Unscored("The judge's reply is empty.", reason="empty")
+    return reply.text
+
+
+def found(text: str) -> str:
+    """What a reply said, for the end of a message: cleaned, bounded and without secrets; a full stop without a text."""
+    return f". The reply: {redact(excerpt(text, 80))!r}" if text.strip() else "."
+
+
+def _repeat() -> int:
+    run = current_run.get()
+    return run.repeat if run is not None else 0
+
+
+# -- rubrics ------------------------------------------------------------------------------------------------------------
+
+
+TEMPLATES: dict[str, type[BasePromptTemplate]] = {
+    "pointwise": RubricPointWiseTemplate,
+    "stepwise": RubricPointWiseTemplate,
+    "listwise": RubricListWiseTemplate,
+    "pairwise": RubricPairWiseTemplate,
+}
+
+
+class BaseRubricReward(BaseLLMReward):
+    """Judges by rubrics, in any kind; without a template of its own it takes the kind's.
+
+    `rubrics=` and `principles=` are the same field; with none the judge follows the task alone.
+    """
+
+    scenario_texts: ClassVar[dict[str, dict[str, Any]]] = {}
+    """By language, the scenario, desc and rubrics used where the constructor is given none."""
+
+    rubrics: list[str] = Field(default_factory=list, validation_alias=AliasChoices("rubrics", "principles"))
+    """What the judge goes by, in order of weight; `principles` is the same field."""
+    examples: list[str] = Field(default_factory=list)
+    """Judged examples that the judge is shown."""
+    desc: str = ""
+    """The task the judge is given."""
+    scenario: str = ""
+    """The situation the judge is told about."""
+    language: Literal["en", "zh"] = "en"
+    """Language of the instructions; the sample's texts may be in any."""
+    show_reference: bool = False
+    """Whether the judge sees the sample's reference answer."""
+
+    @field_validator("rubrics", "examples", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    def model_post_init(self, context: Any) -> None:
+        """Fill in the kind's template and the scenario's own texts, in the chosen language."""
+        super().model_post_init(context)
+        if self.template is None:
+            object.__setattr__(self, "template", TEMPLATES.get(self.kind))
+        for field, text in self.scenario_texts.get(self.language, {}).items():
+            if field not in self.model_fields_set:
+                object.__setattr__(self, field, list(text) if isinstance(text, list) else text)
+
+    @property
+    def principles(self) -> list[str]:
+        """The rubrics, under their older name."""
+        return self.rubrics
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        """Task, rubrics and what the kind shows: whole answers, or one step with what came before it."""
+        view = self.view(sample)
+        reference = sample.reference() if self.show_reference else None
+        shown: dict[str, Any] = {"answers": view.answers}
+        if view.step is not None:
+            shown = {"previous": view.previous, "step": view.step}
+        return {
+            "desc": self.desc,
+            "scenario": self.scenario,
+            "rubrics": self.rubrics,
+            "examples": self.examples,
+            "language": self.language,
+            "query": view.query,
+            "context": view.context,
+            "reference": "" if reference is None else str(reference),
+            **shown,
+        }
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """The judge's score; or 1 for the answer it named and 0 for the others."""
+        fields: dict[str, Any] = {"name": self.name, "reason": response.reason}
+        detail: RewardDimensionWithScore | RewardDimensionWithRank
+        if hasattr(response, "best"):
+            rank = [float(position == response.best) for position in range(1, len(sample.output) + 1)]
+            detail = build(RewardDimensionWithRank, {**fields, "source": None, "rank": rank})
+        else:
+            detail = build(RewardDimensionWithScore, {**fields, "source": None, "score": float(response.score)})
+        # made of a reply that was already validated; the kind checks the numbers
+        return build(RewardResult, {"name": self.name, "details": [detail], "extra_data": {}})
+
+
+class BasePointWiseRubricReward(BaseRubricReward, BasePointWiseReward):
+    """Scores each answer by itself on a scale from 1 (worst) to 10 (best)."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
+
+
+class BaseListWiseRubricReward(BaseRubricReward, BaseListWiseReward):
+    """Shows all answers at once in a seeded order; the named best one gets 1, every other 0."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+
+class BasePairWiseRubricReward(BaseRubricReward, BasePairWiseReward):
+    """Shows every pair of answers, in both orders by default; an answer's score is its share of pairs won."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+
+class BaseStepWiseRubricReward(BaseRubricReward, BaseStepWiseReward):
+    """Scores each step by itself, seeing the steps before it, on a scale from 1 (worst) to 10 (best)."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
