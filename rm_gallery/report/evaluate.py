@@ -59,8 +59,7 @@ def evaluate(
         on_bad_row: `raise`, or `skip` and count.
         columns: {wanted: actual} column names.
         hooks: values for the reward's hooks.
-        options: how the run goes. With `run_dir` the same call
-            continues an unfinished run, and `report.json` is kept there.
+        options: how the run goes. With `run_dir` the same call continues an unfinished run, and `report.json` is kept there.
         **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
@@ -74,7 +73,8 @@ def evaluate(
     task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
     chosen, values = options_of(built, options, hooks, run_options, progress=None)
     control = chosen.control or RunControl()
-    identity = {"benchmark": task.benchmark.name, "rule": task.benchmark.version, **task.data.identity}
+    rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.version}
+    identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
     chosen = replace(
         chosen,
         control=control,

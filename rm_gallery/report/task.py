@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ class Data:
     benchmark: Benchmark
     name: str
     """Where they come from, for people."""
-    identity: dict[str, Any]
-    """What tells them from others: content hashes of files, limit and seed."""
+    chosen: dict[str, Any]
+    """Limit and seed, and the hub name where there is one."""
     loader: DataLoader | None = None
     samples: Sequence[DataSample] = ()
 
@@ -47,6 +47,12 @@ class Data:
         counts = [source.count() for source in self.loader.sources()]
         known = [count for count in counts if count is not None]
         return min(sum(known), self.loader.options.limit or sum(known)) if len(known) == len(counts) else None
+
+    def identity(self) -> dict[str, Any]:
+        """What tells them from others: content hashes of the files, for the same data elsewhere are the same data."""
+        sources = self.loader.sources() if self.loader is not None else []
+        paths = [path for source in sources if isinstance(path := getattr(source, "path", None), Path)]
+        return {**self.chosen, **({"data": [_sha256(path) for path in paths]} if paths else {})}
 
 
 @dataclass
@@ -108,7 +114,7 @@ def open_data(
     if known is None:
         found = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
         known = found, found.name
-    return Data(known[0], shown, {**chosen, "data": hashes(paths)}, _Local(known[1], known[1], config, paths))
+    return Data(known[0], shown, chosen, _Local(known[1], known[1], config, paths))
 
 
 class _Local(LocalDataLoader):
@@ -167,12 +173,6 @@ def judge_of(reward: BaseReward) -> tuple[str | None, str | None]:
     if not parts.netloc:
         return llm.model, llm.endpoint_key()
     return llm.model, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def hashes(paths: Iterable[Path]) -> list[str]:
-    """Sha256 of every data file, in order: the same data under another name are the same data."""
-    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-    return [_sha256(file) for file in files if file.is_file()]
 
 
 def _sha256(file: Path) -> str:

@@ -137,6 +137,14 @@ def test_rm_bench_asks_a_comparing_judge_its_nine_pairs_a_row() -> None:
     assert lost.reasons["unscored: parse"]["n"] == 1
 
 
+def test_equal_rows_and_rows_of_one_id_are_all_counted_when_their_pairs_are_judged_apart() -> None:
+    rows = EXCERPTS["rm_bench"][1:2] * 3 + [{**EXCERPTS["rm_bench"][1], "prompt": "another"}]
+    whole, pairs = evaluate(Point(), rows), evaluate(List(), rows)
+    assert (whole.n, pairs.n, pairs.score) == (4, 4, whole.score)
+    listed = EXCERPTS["rmbbenchmark_bestofn"][:1] * 2
+    assert evaluate(Two(), listed).n == 2
+
+
 def test_rmb_lists_ask_a_pairwise_judge_about_the_best_and_each_loser() -> None:
     pairs: list[int] = []
 

@@ -69,12 +69,18 @@ SYSTEM_AND_USER = [turn("system", "be brief"), turn("user", "q")]
         (SYSTEM_AND_USER, [("system", "be brief"), ("user", "q")]),
         (turn("user", "q"), [("user", "q")]),
         ([{"content": "q", "role": "Human"}], [("user", "q")]),
-        ('[{"role": "user", "content": "from a csv cell"}]', [("user", "from a csv cell")]),
+        ("[1, 2]", [("user", "[1, 2]")]),
         ("[not json", [("user", "[not json")]),
     ],
 )
 def test_prompts_may_be_messages(prompt: Any, expected: list[tuple[str, str]]) -> None:
     assert spoken(convert("rewardbench", {**ROW, "prompt": prompt})) == expected
+
+
+def test_messages_stand_as_json_in_files_that_know_only_text() -> None:
+    prompt = '[{"role": "user", "content": "from a csv cell"}]'
+    assert spoken(convert("rewardbench", {**ROW, "prompt": prompt}, untyped=True)) == [("user", "from a csv cell")]
+    assert spoken(convert("rewardbench", {**ROW, "prompt": prompt})) == [("user", prompt)]
 
 
 U, A, B, C = turn("user", "u2"), turn("assistant", "a1"), turn("assistant", "b1"), turn("assistant", "c1")

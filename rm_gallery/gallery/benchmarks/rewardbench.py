@@ -114,7 +114,8 @@ class RewardBench(Benchmark):
         Of an answer of several turns the last one, which the assistant must speak, is the answer; turns that both sides share
         join the input, the others stay as the output's steps. Metadata: `subset`, `chosen_model`, `rejected_model`.
         """
-        prompt = turns(json_cell(required(row, "prompt", where)), "prompt", where)
+        given = required(row, "prompt", where)
+        prompt = turns(json_cell(given) if where.untyped else given, "prompt", where)
         chosen, rejected = _answer_turns(row, "chosen", where), _answer_turns(row, "rejected", where)
         shared = _shared_turns(chosen, rejected)
         # Some files repeat the prompt at the head of both answers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -123,19 +124,18 @@ class SubsetMean:
 
     def __init__(self, seed: int) -> None:
         self._tallies = tie_credit()
-        self._ties: dict[str, TiesTally] = {}
-        self._guesses: dict[str, Tally] = {}
+        self._ties: defaultdict[str, TiesTally] = defaultdict(TiesTally)
+        self._guesses: defaultdict[str, Tally] = defaultdict(Tally)
         self._seed = seed
 
     def add(self, judged: Judged) -> None:
         """Count one sample; Ties in any case: the data say "Ties", some of its consumers "ties"."""
         if judged.subset.strip().lower() == "ties":
-            self._ties.setdefault(judged.subset, TiesTally()).add(judged)
+            self._ties[judged.subset].add(judged)
             return
         self._tallies.add(judged)
         if has_preference(judged.chosen):
-            guesses = self._guesses.setdefault(judged.subset, Tally())
-            guesses.add(sum(judged.chosen) / len(judged.chosen))
+            self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
 
     def report(self) -> Report:
         """Report what was counted so far."""

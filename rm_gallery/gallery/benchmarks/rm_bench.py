@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,11 +10,18 @@ from typing import Any
 from rm_gallery.core.data.load.fields import RowRef, identity, preference_outputs, required, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst
-from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, drawn_interval, headline, mean_of, pooled_counts
+from rm_gallery.gallery.benchmarks.rules import (
+    Gathered,
+    Scorer,
+    Tally,
+    drawn_interval,
+    headline,
+    mean_of,
+    pooled_counts,
+)
 
 RULE = "rm_bench_matrix"
 STYLES = ("concise", "detailed plain text", "detailed markdown")
@@ -88,7 +95,10 @@ class RMBench(Benchmark):
         """The row itself for a reward that scores answers; its nine pairs for one that compares them."""
         if reward.kind == "pointwise" or len(sample.output) != 2 * _SIZE:
             return (sample,)
-        return (_cell_of(sample, i, j) for i, j in CELLS)
+        return (
+            Gathered.part_of(sample, part, len(CELLS), [i, _SIZE + j], styles=[STYLES[i], STYLES[j]])
+            for part, (i, j) in enumerate(CELLS)
+        )
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count the matrices of all domains."""
@@ -99,12 +109,6 @@ def _domain(row: Mapping[str, Any]) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
     found = next((name for name in DOMAINS if given.startswith(name)), None)
     return found or next((name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None)
-
-
-def _cell_of(sample: DataSample, i: int, j: int) -> DataSample:
-    metadata = {**(sample.metadata or {}), "row": sample.sample_id, "cell": [i, j], "styles": [STYLES[i], STYLES[j]]}
-    outputs = [sample.output[i], sample.output[_SIZE + j]]
-    return copy_with(sample, unique_id=f"{sample.sample_id}/{i}{j}", output=outputs, metadata=metadata)
 
 
 @dataclass
@@ -136,22 +140,21 @@ class Matrices:
     """The matrices of all domains, fed with whole rows or with their nine pairs."""
 
     def __init__(self, seed: int) -> None:
-        self._domains: dict[str, Matrix] = {}
-        self._open: dict[str, dict[tuple[int, int], Judged]] = {}
+        self._domains: defaultdict[str, Matrix] = defaultdict(Matrix)
+        self._pairs = Gathered()
         self._seed = seed
         self._n_unfit = 0
 
     def add(self, judged: Judged) -> None:
         """Count one row, or one pair of a row; a row counts when its last pair has come."""
-        matrix = self._domains.setdefault(judged.subset, Matrix())
-        cell = judged.metadata.get("cell")
-        if cell is None:
+        matrix = self._domains[judged.subset]
+        if "whole" not in judged.metadata:
             return self._add_row(matrix, judged)
-        cells = self._open.setdefault(judged.metadata["row"], {})
-        cells[cell[0], cell[1]] = judged
-        if len(cells) == len(CELLS):
-            del self._open[judged.metadata["row"]]
-            self._add_cells(matrix, cells)
+        pairs = self._pairs.add(judged)
+        if pairs is not None:
+            scores = [pair.complete() for pair in pairs]
+            won = {cell: pair[0] > pair[1] for cell, pair in zip(CELLS, scores, strict=True) if pair is not None}
+            matrix.add(won if len(won) == len(CELLS) else None, worst(pair.status for pair in pairs))
         return None
 
     def _add_row(self, matrix: Matrix, judged: Judged) -> None:
@@ -160,12 +163,6 @@ class Matrices:
         scores = judged.complete() if fits else None
         won = None if scores is None else {(i, j): scores[i] > scores[_SIZE + j] for i, j in CELLS}
         matrix.add(won, judged.status)
-
-    def _add_cells(self, matrix: Matrix, cells: Mapping[tuple[int, int], Judged]) -> None:
-        scores = {cell: judged.complete() for cell, judged in cells.items()}
-        status = worst(judged.status for judged in cells.values())
-        won = {cell: pair[0] > pair[1] for cell, pair in scores.items() if pair is not None}
-        matrix.add(won if len(won) == len(CELLS) else None, status)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""

@@ -20,7 +20,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst
-from rm_gallery.gallery.benchmarks.rules import PooledScorer, Scorer, beaten_losers, strict_pairs
+from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, Scorer, beaten_losers, strict_pairs
 
 SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
 LICENCE = "none stated"
@@ -86,17 +86,12 @@ class RMBBestOfN(Benchmark):
         """The list itself, or its pairs of best and loser for a pairwise reward."""
         if reward.kind != "pairwise" or len(sample.output) < 3:
             return (sample,)
-        return (_pair_of(sample, place) for place in range(1, len(sample.output)))
+        losers = len(sample.output) - 1
+        return (Gathered.part_of(sample, part, losers, [0, part + 1]) for part in range(losers))
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count lists."""
         return _Lists()
-
-
-def _pair_of(sample: DataSample, loser: int) -> DataSample:
-    metadata = {**(sample.metadata or {}), "list": sample.sample_id, "losers": len(sample.output) - 1}
-    outputs = [sample.output[0], sample.output[loser]]
-    return copy_with(sample, unique_id=f"{sample.sample_id}/{loser}", output=outputs, metadata=metadata)
 
 
 class _Lists(PooledScorer):
@@ -104,16 +99,14 @@ class _Lists(PooledScorer):
 
     def __init__(self) -> None:
         super().__init__(beaten_losers(), _goal)
-        self._open: dict[str, list[Judged]] = {}
+        self._pairs = Gathered()
 
     def add(self, judged: Judged) -> None:
         """Count one list, or one pair of a list."""
-        if "list" not in judged.metadata:
+        if "whole" not in judged.metadata:
             return super().add(judged)
-        pairs = self._open.setdefault(judged.metadata["list"], [])
-        pairs.append(judged)
-        if len(pairs) == judged.metadata["losers"]:
-            del self._open[judged.metadata["list"]]
+        pairs = self._pairs.add(judged)
+        if pairs is not None:
             super().add(_whole(pairs))
         return None
 
@@ -122,7 +115,7 @@ def _whole(pairs: list[Judged]) -> Judged:
     """The list its pairs make up: every loser at its margin below the best answer."""
     first = pairs[0].sample
     losers = [pair.sample.output[1] for pair in pairs]
-    sample = copy_with(first, unique_id=pairs[0].metadata["list"], output=[first.output[0], *losers])
+    sample = copy_with(first, unique_id=pairs[0].metadata["whole"], output=[first.output[0], *losers])
     status = worst(pair.status for pair in pairs)
     scores = [pair.complete() for pair in pairs]
     judgements = [Judgement(Candidate(0), score=0.0)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign
 
@@ -193,7 +195,7 @@ class SubsetTallies:
 
     def __init__(self, rule: str, credit: Credit, fits: Callable[[Sequence[bool]], bool]) -> None:
         self.rule = rule
-        self.by_subset: dict[str, Tally] = {}
+        self.by_subset: defaultdict[str, Tally] = defaultdict(Tally)
         self.n_unfit = 0
         self._credit = credit
         self._fits = fits
@@ -207,7 +209,7 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        self.by_subset.setdefault(name, Tally()).add(credit, judged.status)
+        self.by_subset[name].add(credit, judged.status)
         return credit
 
     def figures(self) -> dict[str, Figure]:
@@ -276,7 +278,7 @@ class PooledScorer:
     def __init__(self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None) -> None:
         self._tallies = tallies
         self._category = category
-        self._categories: dict[str, Tally] = {}
+        self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
         self._guesses = Tally()
 
@@ -287,7 +289,7 @@ class PooledScorer:
         if has_preference(judged.chosen):
             self._guesses.add(sum(judged.chosen) / len(judged.chosen))
         if self._category is not None:
-            self._categories.setdefault(self._category(judged), Tally()).add(credit, judged.status)
+            self._categories[self._category(judged)].add(credit, judged.status)
 
     def report(self) -> Report:
         """Report what was counted so far."""
@@ -297,6 +299,41 @@ class PooledScorer:
             extra["categories"] = {name: self._categories[name].figure(rule) for name in sorted(self._categories)}
         figure = replace(figure, extra={**figure.extra, **extra})
         return replace(headline(figure, self._tallies.figures()), chance=self._guesses.mean)
+
+
+class Gathered:
+    """Collects the parts of samples that were judged part by part.
+
+    `part_of` marks a part with the key of its whole, so that parts of different wholes never meet; those of equal rows may
+    change places, which changes no figure.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[dict[Hashable, Judged]]] = {}
+
+    @staticmethod
+    def part_of(whole: DataSample, part: int, parts: int, outputs: Sequence[int], **metadata: Any) -> DataSample:
+        """The sample that asks about some outputs of another; `part` of `parts`, counted from 0."""
+        mark = {"whole": whole.sample_id, "whole_key": whole.sample_key, "part": part, "parts": parts, **metadata}
+        name = f"{whole.sample_id}/{part}"
+        chosen = [whole.output[place] for place in outputs]
+        return copy_with(whole, unique_id=name, output=chosen, metadata={**(whole.metadata or {}), **mark})
+
+    def add(self, judged: Judged) -> list[Judged] | None:
+        """Take one part in; gives all parts in order when it was the last one of its whole."""
+        about = judged.metadata
+        waiting = self._open.setdefault(about["whole_key"], [])
+        found = next((parts for parts in waiting if about["part"] not in parts), None)
+        if found is None:
+            found = {}
+            waiting.append(found)
+        found[about["part"]] = judged
+        if len(found) < about["parts"]:
+            return None
+        waiting.remove(found)
+        if not waiting:
+            del self._open[about["whole_key"]]
+        return [found[part] for part in range(about["parts"])]
 
 
 def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
