@@ -60,6 +60,7 @@ rewards = st.builds(
     details=st.lists(scores, max_size=2),
     issues=st.lists(issues, max_size=1),
     extra_data=st.dictionaries(texts, objects, max_size=1),
+    sources=st.dictionaries(texts, texts, max_size=1),
 )
 steps = st.builds(Step, **spoken, label=st.one_of(st.none(), objects), reward=rewards)
 samples = st.builds(
@@ -77,7 +78,7 @@ samples = st.builds(
 datasets = st.builds(BaseDataSet, name=texts, datasamples=st.lists(samples, max_size=3), metadata=objects)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(dataset=datasets)
 def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -379,6 +379,12 @@ def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:
     assert len(set(hashes)) == 3
 
 
+def test_i1_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Holds().settings_hash
+    monkeypatch.setattr(Holds, "_evaluate", lambda self, sample, **kwargs: scored(self.name, 1.0))
+    assert Holds().settings_hash != before
+
+
 def test_every_registered_reward_can_be_described() -> None:
     for name in RewardRegistry.list():
         if not name.startswith("bradley_terry"):  # reads a trained model

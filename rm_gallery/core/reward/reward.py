@@ -18,7 +18,7 @@ from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.identity import class_code, digest, plain_form
+from rm_gallery.core.utils.identity import class_code, digest, is_users, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with
 
 if TYPE_CHECKING:
@@ -321,7 +321,10 @@ class BaseReward(Configured, metaclass=RewardMeta):
             out["code"] = code
         template, llm = getattr(self, "template", None), getattr(self, "llm", None)
         if isinstance(template, type):
-            out["template"] = {**plain_form(template), "prompts": prompts_hash(getattr(template, "prompt_name", ""))}
+            out["template"] = plain_form(template)
+            prompt_name = getattr(template, "prompt_name", "")
+            if prompt_name or not is_users(next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")):
+                out["template"]["prompts"] = prompts_hash(prompt_name)
         if llm is not None:
             out["llm"] = {**llm.describe(), **sent_along(llm)}
         return out

@@ -12,15 +12,14 @@ import linecache
 import math
 import re
 import sys
-import sysconfig
 import types
 from collections.abc import Iterator, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -170,43 +169,86 @@ def _function(function: Any, what: str) -> dict[str, Any]:
 
 # -- code -------------------------------------------------------------------------------------------------------------------
 
+_LIBRARY = str(Path(__file__).parents[2])
+
 
 @functools.lru_cache(maxsize=1024)
 def is_users(module: str | None) -> bool:
-    """Whether a module is neither this library's, nor Python's, nor one of the packages that versions stand for."""
+    """Whether a module is neither this library's, nor Python's, nor pydantic's: a version stands for those."""
     top = (module or "").partition(".")[0]
-    if top in {"rm_gallery", "pydantic", *sys.builtin_module_names, *sys.stdlib_module_names} - {"__main__"}:
-        return False
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-    return not file.startswith(sysconfig.get_path("stdlib")) or "site-packages" in file
+    return top == "__main__" or top not in {
+        "rm_gallery",
+        "pydantic",
+        *sys.builtin_module_names,
+        *sys.stdlib_module_names,
+    }
 
 
 def class_code(cls: type) -> dict[str, str]:
-    """What the user's own classes in the bases of `cls` say, by name: a short hash per member, and per function, class and
+    """What the user's own classes among the bases of `cls` say: a short hash per member, and per function, class and
     constant of their files that they use. Empty for classes of this library.
     """
     found: dict[str, str] = {}
     for base in cls.__mro__:
         if is_users(base.__module__):
-            node, scope = _class_node(base)
-            if node is None:
+            piece, file = _class_piece(base)
+            if piece is None:
                 found.update(_compiled_members(base))
-                continue
-            for name, text in _members(node):
-                found[f"{base.__name__}.{name}"] = _short(text)
-            found.update(_used(node, scope, vars(sys.modules.get(base.__module__, builtins))))
+            else:
+                found.update({f"{base.__name__}.{name}": text for name, text in piece.members.items()})
+                found.update(piece.used)
+                found.update(_values(piece, vars(sys.modules.get(base.__module__, builtins))))
+                found.update(_put_in(base, piece, file))
             found.update({f"{base.__name__}.{name}": value for name, value in _bound(base)})
     return found
 
 
 def function_code(function: types.FunctionType) -> dict[str, str]:
     """What a function says and what it uses of its file, as `class_code`."""
-    tree = _tree(_lines(function.__code__.co_filename))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    node = _innermost(tree, function.__name__, function.__code__.co_firstlineno, kinds) if tree else None
-    if node is None or tree is None:
-        return {function.__name__: _compiled(function.__code__)}
-    return {function.__name__: _short(ast.unparse(node)), **_used(node, tree, function.__globals__)}
+    code = function.__code__
+    tree = _tree(_lines(code.co_filename))
+    piece = _piece(tree, function.__name__, code.co_firstlineno, False) if tree is not None else None
+    if piece is None:
+        return {function.__name__: _compiled(code)}
+    return {**piece.members, **piece.used, **_values(piece, function.__globals__)}
+
+
+class _Piece(NamedTuple):
+    """A class or function as it is written."""
+
+    lines: tuple[int, int]
+    members: dict[str, str]
+    used: dict[str, str]
+    """What it uses of its file, and what that uses in turn."""
+    others: tuple[str, ...]
+    """Names it uses that its file does not define."""
+
+
+@functools.lru_cache(maxsize=256)
+def _piece(tree: ast.Module, name: str, line: int, is_class: bool) -> _Piece | None:
+    """The last definition of that name around that line; around any line when it is 0."""
+    kinds = (ast.ClassDef,) if is_class else (ast.FunctionDef, ast.AsyncFunctionDef)
+    found: Any = None
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, kinds)
+            and node.name == name
+            and (not line or _first_line(node) <= line <= _last_line(node))
+        ):
+            found = node
+    if found is None:
+        return None
+    members = dict(_members(found)) if is_class else {name: _short(ast.unparse(found))}
+    used, others = _used(found, tree)
+    return _Piece((_first_line(found), _last_line(found)), members, used, others)
+
+
+def _first_line(node: Any) -> int:
+    return int(min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]))
+
+
+def _last_line(node: Any) -> int:
+    return int(node.end_lineno or 0)
 
 
 def _lines(file: str) -> str:
@@ -228,80 +270,82 @@ def _functions(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
         yield from ((name, part) for part in parts if isinstance(part, types.FunctionType))
 
 
-def _class_node(cls: type) -> tuple[ast.ClassDef | None, ast.Module]:
-    """Where a class is written, found by the line of one of its functions: its name alone may stand for several."""
-    nothing = ast.Module([], [])
+def _class_piece(cls: type) -> tuple[_Piece | None, str]:
+    """How a class is written, found by the line of one of its functions: its name alone may stand for several."""
     places = [
         (function.__code__.co_filename, function.__code__.co_firstlineno)
         for _, function in _functions(cls)
         if function.__qualname__.rpartition(".")[0] == cls.__qualname__
     ]
     if not places:
-        module = sys.modules.get(cls.__module__)
-        first = getattr(cls, "__firstlineno__", None)
-        if module is None or getattr(module, "__file__", None) is None:
-            return None, nothing
-        places = [(str(module.__file__), int(first or 0))]
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        places = [(str(file), int(getattr(cls, "__firstlineno__", 0)))] if file else []
     for file, line in places:
         tree = _tree(_lines(file))
-        if tree is not None:
-            node = _innermost(tree, cls.__name__, line, (ast.ClassDef,))
-            if isinstance(node, ast.ClassDef):
-                return node, tree
-    return None, nothing
+        piece = _piece(tree, cls.__name__, line, True) if tree is not None else None
+        if piece is not None:
+            return piece, file
+    return None, ""
 
 
-def _innermost(tree: ast.Module, name: str, line: int, kinds: tuple[type[ast.AST], ...]) -> Any:
-    """The last definition of that name around that line; around any line when it is 0."""
-    found = None
-    for node in ast.walk(tree):
-        if isinstance(node, kinds) and getattr(node, "name", None) == name:
-            decorated = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # type: ignore[attr-defined]
-            if not line or decorated <= line <= (node.end_lineno or 0):  # type: ignore[attr-defined]
-                found = node
-    return found
+def _put_in(cls: type, piece: _Piece, file: str) -> dict[str, str]:
+    """Functions that were put into a class where it is not written."""
+    first, last = piece.lines
+    return {
+        f"{cls.__name__}.{name}": _compiled(function.__code__)
+        for name, function in _functions(cls)
+        if not (function.__code__.co_filename == file and first <= function.__code__.co_firstlineno <= last)
+        and not function.__code__.co_filename.startswith((_LIBRARY, "<"))
+        and "site-packages" not in function.__code__.co_filename
+        and is_users(function.__globals__.get("__name__"))
+    }
 
 
 def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     if node.decorator_list:
-        yield "(decorators)", " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+        yield "(decorators)", _short(" ".join(ast.unparse(decorator) for decorator in node.decorator_list))
+    yield "(bases)", _short(" ".join(ast.unparse(base) for base in (*node.bases, *(k.value for k in node.keywords))))
     for item in node.body:
         names = _defined(item)
-        yield (names[0] if names else f"(line {item.lineno - node.lineno})"), ast.unparse(item)
+        yield (names[0] if names else f"(line {item.lineno - node.lineno})"), _short(ast.unparse(item))
 
 
 def _defined(statement: ast.stmt) -> list[str]:
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return [statement.name]
-    targets = (
-        statement.targets
-        if isinstance(statement, ast.Assign)
-        else [statement.target]
-        if isinstance(statement, (ast.AnnAssign, ast.AugAssign))
-        else []
-    )
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    else:
+        targets = [statement.target] if isinstance(statement, (ast.AnnAssign, ast.AugAssign)) else []
     return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
-def _used(node: ast.AST, tree: ast.Module, scope: Mapping[str, Any]) -> dict[str, str]:
-    """What of its file a piece of code uses, and what that uses in turn; values of names that come from elsewhere."""
+def _used(node: ast.AST, tree: ast.Module) -> tuple[dict[str, str], tuple[str, ...]]:
     written: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         for name in _defined(statement):
             written.setdefault(name, []).append(statement)
     found: dict[str, str] = {}
+    others: set[str] = set()
+    changed: set[str] = set()
     todo = [node]
     while todo:
         piece = todo.pop()
-        inside = {part.id for part in ast.walk(piece) if isinstance(part, ast.Name)}
-        for name in sorted(inside - found.keys()):
-            statements = [s for s in written.get(name, ()) if s is not node]
+        parts = list(ast.walk(piece))
+        changed.update(name for part in parts if isinstance(part, ast.Global) for name in part.names)
+        for name in sorted({part.id for part in parts if isinstance(part, ast.Name)} - found.keys()):
+            statements = [statement for statement in written.get(name, ()) if statement is not node]
             if statements:
                 found[name] = _short("\n".join(ast.unparse(statement) for statement in statements))
                 todo += statements
-            elif name not in written and name in scope and _is_fixed(scope[name]):
-                found[name] = digest(scope[name])[:8]
-    return found
+            elif name not in written:
+                others.add(name)
+    return found, tuple(sorted(others - changed))
+
+
+def _values(piece: _Piece, scope: Mapping[str, Any]) -> dict[str, str]:
+    """Values that a piece of code finds in its module without being written in its file (from another notebook cell)."""
+    return {name: digest(scope[name])[:8] for name in piece.others if name in scope and _is_fixed(scope[name])}
 
 
 def _is_fixed(value: Any) -> bool:

@@ -60,7 +60,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], not_compared: Co
     """One line `key: old → new` per value that differs, with dotted keys; top-level keys can be left out."""
     before = {key: value for key, value in old.items() if key not in not_compared}
     after = {key: value for key, value in new.items() if key not in not_compared}
-    lines = [f"{path or '(all)'}: {_show(a)} → {_show(b)}" for path, a, b in _differing("", before, after)]
+    lines = [f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)]
     return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"… and {len(lines) - _SHOWN} more"]
 
 
@@ -79,9 +79,16 @@ def _numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
-def _show(value: Any) -> str:
-    text = value if value is _ABSENT else orjson.dumps(value).decode()
-    return text if len(text) <= 80 else f"{text[:50]} … {text[-25:]}"
+def _shown_apart(old: Any, new: Any) -> str:
+    """Both values, long ones from shortly before the place where they part."""
+    a, b = (value if value is _ABSENT else orjson.dumps(value).decode() for value in (old, new))
+    shared = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = max(0, shared - 20) if min(len(a), len(b)) > 80 else 0
+    return f"{_excerpt(a, start)} → {_excerpt(b, start)}"
+
+
+def _excerpt(text: str, start: int) -> str:
+    return ("… " if start else "") + text[start : start + 75] + (" …" if len(text) > start + 75 else "")
 
 
 def describe(lines: Sequence[str]) -> str:
