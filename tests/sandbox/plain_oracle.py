@@ -1,7 +1,7 @@
 """Runs a check the plain way, in this very process: the verdict the sandbox is compared with. Started as a script.
 
 stdin: JSON list of {prompt, test, entry_point, bodies}; stdout: JSON list of verdict lists, each ending with the first
-body that fails.
+body that fails. A body that takes longer than half a second has no verdict: null.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ def _stop(*_: object) -> None:
     raise TooSlow
 
 
-def _passes(problem: dict[str, Any], body: str) -> bool:
+def _passes(problem: dict[str, Any], body: str) -> bool | None:
     names: dict[str, Any] = {}
-    signal.setitimer(signal.ITIMER_REAL, 1.5)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
     try:
         exec(problem["prompt"] + body + "\n" + problem["test"], names)
         names["check"](names[problem["entry_point"]])
+    except TooSlow:
+        return None
     except BaseException:  # noqa: BLE001 - any way to fail is a failure
         return False
     finally:
@@ -35,11 +37,11 @@ def _passes(problem: dict[str, Any], body: str) -> bool:
     return True
 
 
-def _verdicts(problem: dict[str, Any]) -> list[bool]:
-    verdicts = []
+def _verdicts(problem: dict[str, Any]) -> list[bool | None]:
+    verdicts: list[bool | None] = []
     for body in problem["bodies"]:
         verdicts.append(_passes(problem, body))
-        if not verdicts[-1]:
+        if verdicts[-1] is False:
             break
     return verdicts
 

@@ -61,7 +61,6 @@ OPAQUE = (
         "assert f().startswith('a') and f().endswith('b')",
         "assert f('7').isdigit()",
         "assert f().sort(key=lambda x: x) is None",
-        "assert sorted(f(), key=lambda x: -x)[:2] == [3, 2]",
         "r = f(); r.done = True; assert r.done",
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from tests.sandbox.humaneval import own_problems
 from tests.support.samples import make_sample, scores
 from tests.support.shared_data import shared_file
 from tests.support.system import require_bubblewrap
@@ -32,10 +33,25 @@ def sample_of(row: dict[Hashable, Any], in_metadata: bool) -> DataSample:
     return sample
 
 
+def rows(own: bool) -> list[dict[Hashable, Any]]:
+    if not own:
+        return pd.read_parquet(shared_file("humaneval.parquet")).iloc[PLACES].to_dict("records")
+    return [
+        {
+            "task_id": p.name,
+            "prompt": p.tests.prompt,
+            "canonical_solution": p.solution,
+            "test": p.tests.test,
+            "entry_point": p.tests.entry_point,
+        }
+        for p in own_problems()
+    ]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["written for the project", "HumanEval"])
 @pytest.mark.parametrize("in_metadata", [True, False])
-def test_solutions_pass_and_faults_fail(in_metadata: bool) -> None:
-    table = pd.read_parquet(shared_file("humaneval.parquet"))
+def test_solutions_pass_and_faults_fail(in_metadata: bool, own: bool) -> None:
     require_bubblewrap()
-    samples = [sample_of(row, in_metadata) for row in table.iloc[PLACES].to_dict("records")]
+    samples = [sample_of(row, in_metadata) for row in rows(own)]
     scored = RewardRegistry.create("code_execution", timeout=5.0).evaluate_batch(samples)
     assert {sample.unique_id: scores(sample) for sample in scored} == {s.unique_id: [1, 1, 0, 0] for s in samples}
