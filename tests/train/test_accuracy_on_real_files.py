@@ -12,9 +12,9 @@ from rm_gallery.train.bradley_terry.fit import train_bradley_terry
 from tests.support.shared_data import shared_file
 
 CASES = {
-    "HH-RLHF harmless": ("hh_rlhf", "hh_rlhf_harmless_test.parquet", None, range(5), 0.63),
-    "RMB harmlessness": ("rmbbenchmark_pairwise", "rmb_pairwise.parquet", "Harmlessness", range(2), 0.74),
-    "RMB helpfulness": ("rmbbenchmark_pairwise", "rmb_pairwise.parquet", "Helpfulness", range(2), 0.67),
+    "HH-RLHF harmless": ("hh_rlhf", "hh_rlhf_harmless_test.parquet", None, range(2), 0.63),
+    "RMB harmlessness": ("rmbbenchmark_pairwise", "rmb_pairwise.parquet", "Harmlessness", range(1), 0.74),
+    "RMB helpfulness": ("rmbbenchmark_pairwise", "rmb_pairwise.parquet", "Helpfulness", range(1), 0.67),
 }
 
 
