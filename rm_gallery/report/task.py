@@ -96,6 +96,8 @@ def open_data(
     chosen = {"limit": limit, "data_seed": seed}
     if isinstance(data, BaseDataSet):
         data = data.datasamples
+    elif isinstance(data, Mapping):
+        data = [data]
     elif not isinstance(data, (str, os.PathLike)) and not hasattr(data, "iloc"):
         data = list(data)
     if isinstance(data, list) and data and isinstance(data[0], DataSample):

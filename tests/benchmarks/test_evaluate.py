@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -54,6 +56,19 @@ def test_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
     forms: list[Any] = [path, str(path), halves, tmp_path / "halves", pd.DataFrame(rows), rows, samples, list(samples)]
     figures = [(r.benchmark, r.score, r.n) for r in (evaluate("length_baseline", data) for data in forms)]
     assert set(figures) == {("rewardbench2", figures[0][1], 5)}
+
+
+def test_the_hub_name_of_a_benchmark_is_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load_dataset(path: str, config: object, **options: Any) -> list[Row]:
+        asked.append((path, options["split"]))
+        return EXCERPTS["judgebench"]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    report = evaluate("length_baseline", "ScalerLab/JudgeBench", progress=False)
+    assert (report.benchmark, report.data, report.n) == ("judgebench", "ScalerLab/JudgeBench", 4)
+    assert set(asked) == {("ScalerLab/JudgeBench", "gpt")}
 
 
 def test_a_reward_by_name_class_or_object() -> None:
