@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
 # a part of the suite that touches every dependency, for the lowest versions that are allowed
 LOWEST := tests/seeds tests/utils tests/acceptance/test_excerpts.py tests/data tests/gallery/test_cards.py tests/train/test_reward.py \
-	tests/reward/test_registry.py tests/reward/test_run_folders.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py
+	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_run_store_resume.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py
 
 .PHONY: help demo test lowest check format clean
 

@@ -53,7 +53,7 @@ HEAD = '{"id": "g", "prompt": "q", "response": "a"}\n'
         ("a.csv", b"prompt,prompt\nq,a\n", "a.csv, line 1: the header names a column twice: prompt"),
         ("a.csv", b"pro\xffmpt\nq\n", "a.csv, line 1: not UTF-8"),
         ("a.jsonl.gz", b"no gzip", "a.jsonl.gz: cannot be read"),
-        ("a.jsonl.gz", gzip.compress(HEAD.encode() * 500)[:40], "a.jsonl.gz: cannot be read"),
+        ("a.jsonl.gz", gzip.compress(HEAD.encode() * 500, mtime=0)[:40], "a.jsonl.gz: cannot be read"),
         ("a.xlsx", b"PK", "unknown extension '.xlsx'; known: .parquet"),
         ("a.parquet.gz", b"PK", "unknown extension '.gz'"),
     ],
