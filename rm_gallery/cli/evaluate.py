@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from rm_gallery.cli.logging import set_log_level
-from rm_gallery.cli.options import make_budget, parse_params
+from rm_gallery.cli.options import make_budget, parse_params, set_log_level
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.core.engine.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError

@@ -1,11 +1,13 @@
-"""Reading the command line's shorthand."""
+"""Reading the command line's shorthand, and what the command writes about itself."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
+from loguru import logger
 
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.utils.errors import ConfigError
@@ -33,3 +35,14 @@ def make_budget(
         return None
     table = PriceTable.from_yaml(prices) if prices is not None else None
     return Budget(max_calls=max_calls, max_tokens=max_tokens, max_cost=max_cost, prices=table)
+
+
+LEVELS = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBUG", "http": "TRACE"}
+
+
+def set_log_level(level: str) -> None:
+    """Log to stderr from this level on (only here, where the process is ours, are log sinks touched); `http` traces every call to a model endpoint, without secrets or texts."""
+    if level not in LEVELS:
+        raise ConfigError(f"--log-level is {level!r}; levels are {', '.join(LEVELS)}.")
+    logger.remove()
+    logger.add(sys.stderr, level=LEVELS[level], format="{time:HH:mm:ss} {level: <7} {message}", diagnose=False)

@@ -14,7 +14,7 @@ from tests.support.children import ROOT, run_python
 WANTED = (
     "BaseLLMReward BaseListWiseReward BasePairWiseReward BasePointWiseReward BaseStepWiseReward Budget ChatMessage DataOutput "
     "DataSample FakeLLM OpenaiLLM RewardDimensionWithRank RewardDimensionWithScore RewardRegistry RewardResult RunOptions Step "
-    "create_loader"
+    "create_loader evaluate"
 ).split()
 # each line's finding, empty where there is none
 TYPED = {
