@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from rm_gallery.core.utils.errors import DataError
-from tests.data.loading import Row, answers, convert, spoken
+from rm_gallery.report.task import open_data
+from tests.data.loading import Row, answers, convert, load, load_rows, spoken, write
+
+DATA = Path(__file__).parents[2] / "data"
 
 ROW: Row = {
     "id": "120",
@@ -82,3 +88,13 @@ def test_l1_lists_may_be_json_in_a_csv_cell_only() -> None:
 def test_only_the_needed_columns() -> None:
     sample = convert("rewardbench2", {"prompt": "q", "chosen": ["a"], "rejected": ["b"]})
     assert (sample.unique_id, sample.metadata) == ("", {"subset": None, "num_correct": 1, "num_incorrect": 1})
+
+
+def test_l_a_csv_of_the_benchmark_gives_the_same_samples(tmp_path: Path) -> None:
+    """Lists and objects stand as JSON in the cells of a table of texts."""
+    rows = pq.read_table(DATA / "test.parquet").to_pylist()[:40]
+    cells = [{k: v if v is None or isinstance(v, str | int) else json.dumps(v) for k, v in row.items()} for row in rows]
+    path = write(tmp_path / "a.csv", cells)
+    typed = load_rows(rows, "rewardbench2")
+    assert load(path, "rewardbench2").datasamples == typed.datasamples
+    assert open_data(path).benchmark.name == "rewardbench2"

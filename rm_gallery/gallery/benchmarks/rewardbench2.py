@@ -106,7 +106,7 @@ def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: in
         "num_correct": _count(row.get("num_correct"), chosen),
         "num_incorrect": _count(row.get("num_rejected") if given is None else given, rejected),
     }
-    metadata |= {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
+    metadata |= {column: _whole(json_cell(row[column])) for column in _EXTRA_COLUMNS if row.get(column) is not None}
     extra = json_cell(row.get("additional_metadata"))
     if extra is not None:
         metadata["additional_metadata"] = extra
@@ -116,7 +116,13 @@ def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: in
 
 
 def _count(value: Any, counted: int) -> int:
+    value = _whole(value)
     return value if isinstance(value, int) else counted
+
+
+def _whole(value: Any) -> Any:
+    """A whole number that stands as text in a table of texts."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
 class SubsetMean:

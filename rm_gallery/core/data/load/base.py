@@ -11,77 +11,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
-from rm_gallery.core.data.load.fields import RowRef, missing, nearest
-from rm_gallery.core.data.load.readers import Row, RowItem, RowSource, file_sources, memory_source
+from rm_gallery.core.data.load.fields import COMMON_KEYS, RowRef, check_keys, load_options, nearest
+from rm_gallery.core.data.load.readers import HubSource, Row, RowItem, RowSource, file_sources, memory_source
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
 from rm_gallery.core.utils.file import seeded_positions
 
 __all__ = ["DataConverter", "DataConverterRegistry", "DataLoader", "LoadReport", "RowRef", "create_loader"]
 
 _KEPT_MESSAGES = 5
 _JSON_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-OnBadRow = Literal["raise", "skip"]
-COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """What every loader understands.
-
-    `limit` keeps a seeded sample of that many rows in their original order (None: all). `on_bad_row` is `raise` or
-    `skip`. `columns` maps a column the converter wants to the one the data has; None drops the column.
-    """
-
-    limit: int | None = None
-    seed: int = 0
-    on_bad_row: OnBadRow = "raise"
-    columns: dict[str, str | None] = field(default_factory=dict)
-
-    def renamed(self, row: dict[str, Any], where: RowRef) -> dict[str, Any]:
-        """The row with the wanted names; all renames happen at once, so two columns can be swapped."""
-        moved = {actual for actual in self.columns.values() if actual is not None}
-        new = {key: value for key, value in row.items() if key not in moved and key not in self.columns}
-        for wanted, actual in self.columns.items():
-            if actual is None:
-                continue
-            if actual not in row:
-                raise missing(where, f"'{actual}' (mapped to '{wanted}')", row)
-            new[wanted] = row[actual]
-        return new
-
-
-def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str) -> None:
-    """ConfigError with the nearest names for the first key that `strategy` does not know."""
-    for key in config:
-        if key not in allowed:
-            raise ConfigError(
-                f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}"
-            )
-
-
-def load_options(config: Mapping[str, Any]) -> LoadOptions:
-    """The common keys with their defaults; ConfigError for a value that does not fit."""
-    limit, seed = config.get("limit"), config.get("seed", 0)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ConfigError(f"config key 'limit' must be a whole number of at least 1, or None for all; found {limit!r}")
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
-    on_bad_row = config.get("on_bad_row", "raise")
-    if on_bad_row not in ("raise", "skip"):
-        raise ConfigError(f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}")
-    columns = config.get("columns") or {}
-    if not isinstance(columns, Mapping) or not all(
-        isinstance(wanted, str) and (actual is None or isinstance(actual, str)) for wanted, actual in columns.items()
-    ):
-        raise ConfigError(f"config key 'columns' must map wanted to actual column names, found {columns!r}")
-    return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
 
 
 @dataclass
@@ -293,6 +238,67 @@ class LocalDataLoader(DataLoader):
         return {"path": str(self.config["path"])} if self.config.get("path") is not None else {}
 
 
+class HuggingFaceDataLoader(DataLoader):
+    """Loads one split of a hub data set: config key `path` (default: the loader's name), `dataset_config`, `split`.
+
+    Without `split` the data set must have exactly one. `streaming` reads without downloading first; with `limit` it
+    still passes over the whole split, for a fair sample. Code shipped with a data set is never run.
+    """
+
+    strategy = "huggingface"
+    config_keys = COMMON_KEYS | {"path", "dataset_config", "split", "revision", "streaming"}
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """ConfigError for unknown keys and values of the wrong type."""
+        check_keys(config, self.config_keys, self.strategy)
+        for key in ("path", "dataset_config", "split", "revision"):
+            if config.get(key) is not None and not isinstance(config[key], str):
+                raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
+        if not isinstance(config.get("streaming", False), bool):
+            raise ConfigError(f"config key 'streaming' must be true or false, found {config['streaming']!r}")
+
+    def sources(self) -> list[RowSource]:
+        """The wanted split; MissingExtra without `datasets`, DataError when the hub does not give it."""
+        try:
+            import datasets
+        except ImportError as error:
+            raise MissingExtra("datasets", "hub", "Loading from the Hugging Face hub") from error
+        path = self._path()
+        try:
+            found = datasets.load_dataset(
+                path,
+                self.config.get("dataset_config"),
+                split=self.config.get("split"),
+                revision=self.config.get("revision"),
+                streaming=self.config.get("streaming", False),
+            )
+        # The hub client raises errors of four packages, and all of them mean the same here.
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            raise DataError(f"hub data set '{path}' cannot be loaded: {reason}") from error
+        return [HubSource(*self._only_split(found, path))]
+
+    def _only_split(self, found: Any, path: str) -> tuple[Any, str]:
+        split = self.config.get("split")
+        if split is not None:
+            return found, f"{path}[{split}]"
+        if len(found) != 1:
+            names = [str(name) for name in found]
+            raise ConfigError(
+                f"hub data set '{path}' has several splits; name one in config key 'split'; {nearest('', names)}"
+            )
+        name = next(iter(found))
+        return found[name], f"{path}[{name}]"
+
+    def _path(self) -> str:
+        return str(self.config.get("path") or self.name)
+
+    def origin(self) -> dict[str, Any]:
+        """Hub name, configuration, split and revision."""
+        keys = ("dataset_config", "split", "revision")
+        return {"path": self._path(), **{key: self.config[key] for key in keys if self.config.get(key) is not None}}
+
+
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """Hold back the cyclic garbage collector: it would look through all samples again and again, and none is garbage.
@@ -372,8 +378,6 @@ def create_loader(
     Raises:
         ConfigError: Unknown strategy, format or config key, with the nearest names; a value that does not fit.
     """
-    from rm_gallery.core.data.load.hub import HuggingFaceDataLoader
-
     loaders: dict[str, type[DataLoader]] = {"local": LocalDataLoader, "huggingface": HuggingFaceDataLoader}
     loader = loaders.get(load_strategy_type)
     if loader is None:

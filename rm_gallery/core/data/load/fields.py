@@ -1,15 +1,16 @@
-"""Reading the columns of one row: right type, or an error that names file, row, column and what was found."""
+"""Reading the columns of one row, and the options that say how: right type, or an error that names file, row and column."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.utils import models
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError
 
 RowUnit = Literal["row", "line", "item"]
 
@@ -162,3 +163,60 @@ def output(content: str | list[Any], preference: str | None = None, **label: Any
 def preference_outputs(chosen: Sequence[str], rejected: Sequence[str]) -> list[dict[str, Any]]:
     """Chosen answers first, then the rejected ones, each labelled. Rewards permute the order when they judge."""
     return [*(output(item, "chosen") for item in chosen), *(output(item, "rejected") for item in rejected)]
+
+
+OnBadRow = Literal["raise", "skip"]
+COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What every loader understands.
+
+    `limit` keeps a seeded sample of that many rows in their original order (None: all). `on_bad_row` is `raise` or
+    `skip`. `columns` maps a column the converter wants to the one the data has; None drops the column.
+    """
+
+    limit: int | None = None
+    seed: int = 0
+    on_bad_row: OnBadRow = "raise"
+    columns: dict[str, str | None] = field(default_factory=dict)
+
+    def renamed(self, row: dict[str, Any], where: RowRef) -> dict[str, Any]:
+        """The row with the wanted names; all renames happen at once, so two columns can be swapped."""
+        moved = {actual for actual in self.columns.values() if actual is not None}
+        new = {key: value for key, value in row.items() if key not in moved and key not in self.columns}
+        for wanted, actual in self.columns.items():
+            if actual is None:
+                continue
+            if actual not in row:
+                raise missing(where, f"'{actual}' (mapped to '{wanted}')", row)
+            new[wanted] = row[actual]
+        return new
+
+
+def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str) -> None:
+    """ConfigError with the nearest names for the first key that `strategy` does not know."""
+    for key in config:
+        if key not in allowed:
+            raise ConfigError(
+                f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}"
+            )
+
+
+def load_options(config: Mapping[str, Any]) -> LoadOptions:
+    """The common keys with their defaults; ConfigError for a value that does not fit."""
+    limit, seed = config.get("limit"), config.get("seed", 0)
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise ConfigError(f"config key 'limit' must be a whole number of at least 1, or None for all; found {limit!r}")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
+    on_bad_row = config.get("on_bad_row", "raise")
+    if on_bad_row not in ("raise", "skip"):
+        raise ConfigError(f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}")
+    columns = config.get("columns") or {}
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(wanted, str) and (actual is None or isinstance(actual, str)) for wanted, actual in columns.items()
+    ):
+        raise ConfigError(f"config key 'columns' must map wanted to actual column names, found {columns!r}")
+    return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))

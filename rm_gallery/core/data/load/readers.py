@@ -235,3 +235,21 @@ def plain(value: Any) -> Any:
 def _cell(value: Any) -> Any:
     value = plain(value)
     return None if isinstance(value, float) and value != value else value
+
+
+class HubSource:
+    """One split of a hub data set; a streamed one does not know its size."""
+
+    def __init__(self, split: Any, name: str) -> None:
+        self.split = split
+        self.name = name
+
+    def count(self) -> int | None:
+        """Number of rows, None for a streamed split."""
+        return len(self.split) if hasattr(self.split, "__len__") else None
+
+    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
+        """Rows in order, with plain Python values."""
+        chosen = self.split if keep is None else self.split.select(list(keep))
+        for number, row in enumerate(chosen):
+            yield RowRef(self.name, (number if keep is None else keep[number]) + 1), plain(dict(row))
