@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pydantic import Field
 
@@ -17,7 +19,7 @@ from rm_gallery.core.reward.template import (
     RubricPointWiseTemplate,
 )
 from rm_gallery.core.utils.errors import ParseError
-from tests.support.shared_data import shared_root
+from tests.support.shared_data import shared_file, shared_root
 
 TEMPLATES: dict[str, tuple[type[BasePromptTemplate], str, int]] = {
     "score": (RubricPointWiseTemplate, "score", 10),
@@ -88,6 +90,7 @@ READ: dict[str, list[tuple[int, str]]] = {
         (3, "<best>3号</best>"),
     ],
     "score": [
+        (8, "<score>8</score>\nThe answer is good; rather 9 of its 10 claims are right."),
         (6, "Accuracy: <score>9</score>\nClarity: <score>4</score>\nOverall: <score>6</score>"),
         (6, "准确性：<score>9</score>\n总分：<score>6</score>"),
         (8, "<score>8/10分</score>"),
@@ -203,7 +206,6 @@ NOT_READ: dict[str, list[str]] = {
         "<score>八十</score>",
         "<score>一到十</score>",
         "Score: <score>8</score>. Wait, that is too high; it should be 6.",
-        "<score>8</score>\nThe answer is good; rather 9 of its 10 claims are right.",
     ],
     "best of 2": [
         "<best>Answer 1 and Answer 2</best>",
@@ -245,6 +247,33 @@ def test_labelled_replies_are_read_as_labelled() -> None:
     wrong = [case for case in cases if reading(kinds[case["kind"]], case["reply"]) not in case["expected"]]
     assert len(cases) >= 140
     assert wrong == []
+
+
+RECORDED = {
+    "as it is": ("{}", None, 0.0),
+    "reason first": ("<reason>{}</reason>\n<best>2</best>", 2, 0.0),
+    "verdict first": ("<best>2</best>\n<reason>{}</reason>", 2, 0.0),
+    "prose first": ("{}\n\n<best>2</best>", 2, 0.005),
+    "prose after": ("<best>2</best>\n\n{}", 2, 0.005),
+    "after reasoning": ("<think>{}</think>\n<best>2</best>", 2, 0.0),
+    "after reasoning the template opened": ("{}\n</think>\n\n<best>2</best>", 2, 0.005),
+    "reasoning that never ends": ("<think>{} <best>2</best>", None, 0.0),
+}
+
+
+@pytest.mark.parametrize("form", RECORDED)
+def test_recorded_judges_state_what_they_state_and_nothing_is_invented(form: str) -> None:
+    """21,355 recorded replies of real judges, who were asked in other forms: what they wrote is prose, and never a verdict."""
+    layout, expected, lost = RECORDED[form]
+    texts = {
+        text
+        for name in ("judgebench_judge_outputs", "llmbar_judge_outputs")
+        for text in pq.read_table(shared_file(f"{name}.parquet"), columns=["raw_text"]).column(0).to_pylist()
+        if text
+    }
+    readings = Counter(reading("best of 4", layout.replace("{}", text)) for text in sorted(texts)[::3])
+    assert set(readings) <= {expected, None}
+    assert (readings[None] if expected else 0) <= lost * readings.total()
 
 
 def test_r1_an_object_is_read_as_that_object_and_nothing_else() -> None:

@@ -118,8 +118,13 @@ _SPEAKS_OF_TEXT = re.compile(
     re.I,
 )
 _RETRACTED = re.compile(
-    r"(?:\b(?:wait|actually|on second thoughts?|correction|scratch that|i mean|rather|my mistake|sorry|instead|no,)"
+    r"(?:\b(?:wait|actually|on second thoughts?|correction|scratch that|i mean|rather|my mistake|sorry|no,)"
     r"|更正|等等|等一下|不对|应该是|改为|其实|抱歉)[^\n]{0,120}",
+    re.I,
+)
+_NAMED_INSTEAD = re.compile(
+    r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give)|[:：]|回答|答案|分数|应该是|改为|是)"
+    r"\s*(?:it\s+|an?\s+)?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)",
     re.I,
 )
 _PRESENTS = re.compile(
@@ -517,7 +522,7 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
         return
     after = text[end : end + 2000]
     for retraction in _RETRACTED.finditer(after):
-        numbers = [float(digits) for digits in re.findall(r"(?<![\d.])\d{1,4}(?:\.\d)?(?![\d.]*\d)", retraction[0])]
+        numbers = [float(digits) for digits in _NAMED_INSTEAD.findall(retraction[0])]
         if numbers and numbers[-1] != value and not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
             raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
 

@@ -19,6 +19,8 @@ LISTWISE, POINTWISE, PAIRWISE = (
     sorted(judged_name(key, kind) for key in scenario_keys()) for kind in ("listwise", "pointwise", "pairwise")
 )
 NAMES = [*LISTWISE, *POINTWISE, *PAIRWISE]
+ONE_OF_EACH = [LISTWISE[0], POINTWISE[0], PAIRWISE[0]]
+"""Enough for what all share: rewards of a kind differ in their texts alone."""
 LANGUAGES = ("en", "zh")
 
 

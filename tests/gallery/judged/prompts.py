@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.judge import BaseLLMReward
-from tests.gallery.judged.material import LANGUAGES, NAMES, judged
+from tests.gallery.judged.material import LANGUAGES, NAMES, ONE_OF_EACH, judged
 from tests.support.judge_server_prompts import fenced_blocks
 
 EVERY = [(name, language) for name in NAMES for language in LANGUAGES]
+FEW = [(name, language) for name in ONE_OF_EACH for language in LANGUAGES]
+FEW_ID = [f"{name}-{language}" for name, language in FEW]
 EVERY_ID = [f"{name}-{language}" for name, language in EVERY]
 
 

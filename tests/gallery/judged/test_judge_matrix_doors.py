@@ -9,7 +9,7 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from tests.gallery.judged.material import LISTWISE, NAMES, PAIRWISE, POINTWISE, Judge, accuracy, reasons, tasks
+from tests.gallery.judged.material import ONE_OF_EACH, Judge, accuracy, reasons, tasks
 
 Door = Callable[[BaseReward, list[DataSample]], list[DataSample]]
 
@@ -31,10 +31,9 @@ VERDICTS: dict[str, float] = {"perfect": 1.0, "worst": 0.0}
 POSITIONS = ("first", "last")
 UNREADABLE = ("garbage", "empty")
 FAULTS = {500: ("failed", "transient"), 401: ("failed", "fatal")}
-ONE_OF_EACH = (LISTWISE[0], POINTWISE[0], PAIRWISE[0])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_verdict_is_the_same_through_every_door(judge: Judge, name: str) -> None:
     judge.behave("perfect")
     reward = judge.reward(name)
@@ -45,7 +44,7 @@ def test_the_verdict_is_the_same_through_every_door(judge: Judge, name: str) -> 
     assert samples == tasks(1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_no_door_makes_a_score_of_a_failure(failing: Judge, name: str) -> None:
     failing.behave("perfect", always=500)
     reward = failing.reward(name)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from tests.gallery.judged.material import LISTWISE, NAMES, PAIRWISE, POINTWISE, Judge, accuracy, reasons, scores, tasks
+from tests.gallery.judged.material import (
+    LISTWISE,
+    ONE_OF_EACH,
+    PAIRWISE,
+    POINTWISE,
+    Judge,
+    accuracy,
+    reasons,
+    scores,
+    tasks,
+)
 
 SIZES = {**dict.fromkeys(LISTWISE, 12), **dict.fromkeys(POINTWISE, 4), **dict.fromkeys(PAIRWISE, 2)}
 UNREADABLE = {("unscored", "parse"), ("unscored", "empty")}
@@ -27,7 +37,7 @@ def _assert_nothing_scored(judge: Judge, name: str) -> list[DataSample]:
     return scored
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_garbage_is_unscored(judge: Judge, name: str) -> None:
     judge.behave("garbage")
     scored = _assert_nothing_scored(judge, name)
@@ -35,13 +45,13 @@ def test_garbage_is_unscored(judge: Judge, name: str) -> None:
     assert ("unscored", "parse") in reasons(scored)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_server_error_is_a_failure(failing: Judge, name: str) -> None:
     failing.behave("perfect", always=500)
     assert reasons(_assert_nothing_scored(failing, name)) == {("failed", "transient")}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_refused_key_is_a_failure(failing: Judge, name: str) -> None:
     failing.behave("perfect", always=401)
     found = reasons(_assert_nothing_scored(failing, name))

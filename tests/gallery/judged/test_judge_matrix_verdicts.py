@@ -9,6 +9,7 @@ from tests.gallery.judged.material import (
     LANGUAGES,
     LISTWISE,
     NAMES,
+    ONE_OF_EACH,
     PAIRWISE,
     POINTWISE,
     Judge,
@@ -21,16 +22,16 @@ SIZES = {**dict.fromkeys(LISTWISE, 40), **dict.fromkeys(POINTWISE, 4), **dict.fr
 WORKERS = 32
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_perfect_judge_is_always_right(judge: Judge, name: str, language: str) -> None:
+def test_a_perfect_judge_is_always_right(judge: Judge, name: str) -> None:
+    language = LANGUAGES[NAMES.index(name) % 2]
     judge.behave("perfect")
     reward = judge.reward(name, language=language)
     samples = tasks(min(SIZES[name], 10))
     assert accuracy(reward, reward.evaluate_batch(samples, max_workers=WORKERS)) == (len(samples), 1.0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_worst_judge_is_always_wrong(judge: Judge, name: str) -> None:
     judge.behave("worst")
     reward = judge.reward(name)
@@ -44,7 +45,7 @@ def test_the_worst_judge_is_always_wrong(judge: Judge, name: str) -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["first", "last"])
-@pytest.mark.parametrize("name", LISTWISE)
+@pytest.mark.parametrize("name", LISTWISE[:1])
 def test_a_place_in_the_list_is_worth_what_guessing_is(judge: Judge, name: str, behaviour: str) -> None:
     judge.behave(behaviour)
     reward = judge.reward(name)
@@ -57,7 +58,7 @@ def test_a_place_in_the_list_is_worth_what_guessing_is(judge: Judge, name: str, 
 
 
 @pytest.mark.parametrize("behaviour", ["first", "last"])
-@pytest.mark.parametrize("name", PAIRWISE)
+@pytest.mark.parametrize("name", PAIRWISE[:1])
 def test_a_place_in_a_pair_gives_nothing_but_draws(judge: Judge, name: str, behaviour: str) -> None:
     judge.behave(behaviour)
     reward = judge.reward(name)
@@ -66,7 +67,7 @@ def test_a_place_in_a_pair_gives_nothing_but_draws(judge: Judge, name: str, beha
         assert {o.answer.reward.extra_data[name]["flip_rate"] for o in sample.output} == {1.0}
 
 
-@pytest.mark.parametrize("name", POINTWISE)
+@pytest.mark.parametrize("name", POINTWISE[:1])
 def test_a_judge_who_likes_everything_prefers_nothing(judge: Judge, name: str) -> None:
     judge.behave("first")
     reward = judge.reward(name)
@@ -74,7 +75,7 @@ def test_a_judge_who_likes_everything_prefers_nothing(judge: Judge, name: str) -
     assert found == [[10.0] * 4] * SIZES[name]
 
 
-@pytest.mark.parametrize("name", PAIRWISE)
+@pytest.mark.parametrize("name", PAIRWISE[:1])
 def test_both_orders_agree_about_the_right_answer_only(judge: Judge, name: str) -> None:
     judge.behave("perfect")
     reward = judge.reward(name)

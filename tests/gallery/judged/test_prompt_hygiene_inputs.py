@@ -10,6 +10,8 @@ from tests.gallery.judged.material import judged
 from tests.gallery.judged.prompts import (
     EVERY,
     EVERY_ID,
+    FEW,
+    FEW_ID,
     answer_tags,
     answers_for,
     first_prompt,
@@ -34,7 +36,7 @@ def _sample(name: str) -> DataSample:
     return sample
 
 
-@pytest.mark.parametrize(("name", "language"), EVERY, ids=EVERY_ID)
+@pytest.mark.parametrize(("name", "language"), FEW, ids=FEW_ID)
 def test_each_input_stands_once_and_in_its_place(name: str, language: str) -> None:
     reward = judged(name, language=language, show_reference=True, **INSTRUCTIONS)
     answers = answers_for(name, ANSWERS)
@@ -58,7 +60,7 @@ def test_the_scenarios_own_texts_stand_once(name: str, language: str) -> None:
     assert prompt.system.count(reward.template.schema(language=language) if reward.template else "-") == 1
 
 
-@pytest.mark.parametrize(("name", "language"), EVERY, ids=EVERY_ID)
+@pytest.mark.parametrize(("name", "language"), FEW, ids=FEW_ID)
 def test_the_system_message_is_the_same_for_every_sample(name: str, language: str) -> None:
     """A server keeps the part of a prompt it has seen before, as long as that comes first."""
     reward = judged(name, language=language)
@@ -66,7 +68,7 @@ def test_the_system_message_is_the_same_for_every_sample(name: str, language: st
     assert len({prompt.system for sample in samples for prompt in prompts_of(reward, sample)}) == 1
 
 
-@pytest.mark.parametrize(("name", "language"), EVERY, ids=EVERY_ID)
+@pytest.mark.parametrize(("name", "language"), FEW, ids=FEW_ID)
 def test_a_conversation_is_shown_turn_by_turn(name: str, language: str) -> None:
     sample = sample_of("", answers_for(name, ANSWERS))
     turns = [
@@ -81,7 +83,7 @@ def test_a_conversation_is_shown_turn_by_turn(name: str, language: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "language"), EVERY, ids=EVERY_ID)
+@pytest.mark.parametrize(("name", "language"), FEW, ids=FEW_ID)
 def test_an_empty_answer_keeps_its_place(name: str, language: str) -> None:
     texts = answers_for(name, ["", "QSECONDQ", ""])
     prompt = first_prompt(name, language, sample_of("QQUERYQ", texts))

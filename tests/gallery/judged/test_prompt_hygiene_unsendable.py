@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gallery.judged.material import NAMES, Judge, reasons, scores, task
+from tests.gallery.judged.material import ONE_OF_EACH, Judge, reasons, scores, task
 
 STRANGE = "\x00\u200b\ufeff\r\n{{ 7*7 }} 😀"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_lone_surrogate_fails_its_sample_alone(judge: Judge, name: str) -> None:
     judge.behave("perfect")
     reward = judge.reward(name)
@@ -24,7 +24,7 @@ def test_a_lone_surrogate_fails_its_sample_alone(judge: Judge, name: str) -> Non
     assert None not in scores(reward, good) + scores(reward, also_good)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_strange_text_is_judged(judge: Judge, name: str) -> None:
     judge.behave("first")
     reward = judge.reward(name)
