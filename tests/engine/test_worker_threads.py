@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+from rm_gallery.core.engine.context import Deadline, current_deadline
 from rm_gallery.core.engine.workers.pool import WorkerPool
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from tests.engine import worker_jobs
@@ -36,3 +39,21 @@ def test_one_call_at_a_time_needs_one_process() -> None:
 def test_no_process_before_the_first_call() -> None:
     with WorkerPool(4) as pool:
         assert pool.worker_pids() == []
+
+
+def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> None:
+    async def left_after(first: float) -> float:
+        clock = Deadline(2.0)
+        current_deadline.set(clock)
+        with WorkerPool(1) as pool:
+            await pool.asubmit(worker_jobs.plus_one, 1)
+            before = clock.left
+            others = [pool.submit(time.sleep, first), pool.submit(time.sleep, first)]
+            assert await pool.asubmit(worker_jobs.plus_one, 1) == 2
+            assert all(other.done() for other in others)
+            waiting = pool.submit(time.sleep, first), pool.asubmit(worker_jobs.plus_one, 1)
+            waiting[1].cancel()
+            await asyncio.wait([waiting[1]])
+            return before - clock.left
+
+    assert asyncio.run(left_after(0.3)) < 0.25

@@ -1,1 +1,1 @@
-"""Running code nobody has vouched for: limits, runners and the scoring harness."""
+"""Running code nobody has vouched for: runners, limits, code tests, SQL."""

@@ -6,7 +6,7 @@ import math
 import pickle
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, Protocol
 
@@ -39,10 +39,18 @@ class RemoteTraceback(Exception):
 class Call:
     """A function, its arguments and the future that gets the outcome."""
 
-    __slots__ = ("_begun", "_running", "aborted", "arguments", "deadline", "future", "name", "reference")
+    __slots__ = ("_begun", "_running", "aborted", "arguments", "deadline", "future", "name", "on_begin", "reference")
 
-    def __init__(self, name: str, reference: bytes, arguments: bytes, deadline: float | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        reference: bytes,
+        arguments: bytes,
+        deadline: float | None,
+        on_begin: Callable[[], None] | None = None,
+    ) -> None:
         self.name = name
+        self.on_begin = on_begin
         self.reference = reference
         self.arguments = arguments
         self.deadline = deadline
@@ -60,6 +68,8 @@ class Call:
         if not self._begun:
             self._begun = True
             self._running = self.future.set_running_or_notify_cancel()
+            if self.on_begin is not None:
+                self.on_begin()
         return self._running
 
     def finish(self, answer: Answer, memory_cap: int | None) -> None:

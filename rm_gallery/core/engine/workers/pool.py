@@ -10,9 +10,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
+from rm_gallery.core.engine.context import current_deadline
 from rm_gallery.core.engine.workers.driver import (
     Call,
     Driver,
@@ -79,17 +81,42 @@ class WorkerPool:
         Raises:
             ConfigError: the function or an argument cannot be sent to another process, or the pool is shut down.
         """
+        return self._submit(fn, args, deadline, None)
+
+    def _submit(
+        self, fn: Callable[..., T], args: tuple[Any, ...], deadline: float | None, on_begin: Callable[[], None] | None
+    ) -> Future[T]:
         check_deadline(deadline)
         name, reference = function_reference(fn)
-        call = Call(name, reference, pickle_arguments(name, args), deadline)
+        call = Call(name, reference, pickle_arguments(name, args), deadline, on_begin)
         self._enqueue([call])
         return call.future
 
     def asubmit(self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None) -> asyncio.Future[T]:
-        """Like `submit`, for `await` in a running event loop; cancelling the awaiting task kills the running call."""
-        future = self.submit(fn, *args, deadline=deadline)
+        """Like `submit`, for `await` in a running event loop; cancelling the awaiting task kills the running call.
+
+        The clock of the sample that the call belongs to stands still until the call begins.
+        """
+        clock, waiting = current_deadline.get(), ExitStack()
+        if clock is None:
+            future = self.submit(fn, *args, deadline=deadline)
+        else:
+            loop = asyncio.get_running_loop()
+
+            def begun() -> None:
+                with suppress(RuntimeError):  # the loop is gone, and its clocks with it
+                    loop.call_soon_threadsafe(waiting.close)
+
+            future = self._submit(fn, args, deadline, begun)
+            waiting.enter_context(clock.paused())
         waiter = asyncio.wrap_future(future)
-        waiter.add_done_callback(lambda done: self.cancel_running(future) if done.cancelled() else None)
+
+        def done(waiter: asyncio.Future[T]) -> None:
+            waiting.close()
+            if waiter.cancelled():
+                self.cancel_running(future)
+
+        waiter.add_done_callback(done)
         return waiter
 
     def map(
