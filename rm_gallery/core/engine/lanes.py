@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import inspect
 import math
 import sys
 import threading
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 from rm_gallery.core.engine import loop as library_loop
@@ -33,8 +35,11 @@ ABANDON_SECONDS = 0.3
 """How long code that was cancelled may take to end before its sample is given up and its task left."""
 CHUNK_SECONDS = 0.005
 MAX_CHUNK = 512
+SHARED_SECONDS = 0.001
+"""Cheap jobs that start within this time share one clock."""
 CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns."""
+UNPLANNED = -1
 STUCK_SECONDS = 0.1
 TRIAL_THREADS = 8
 WATCH_SECONDS = 0.05
@@ -99,24 +104,51 @@ class Work:
         return outcome_of_error(DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}."))
 
 
+Planner = Callable[[Any], tuple[Any, list[Any]]]
+"""Makes a unit's data and jobs out of what is known of it."""
+
+
 class Unit:
     """One sample as the engine sees it."""
 
-    __slots__ = ("context", "data", "deadline", "index", "jobs", "outcomes", "remaining", "work")
+    __slots__ = ("context", "data", "deadline", "index", "jobs", "outcomes", "planner", "remaining", "work")
+
+    jobs: list[Any]
+    outcomes: list[Outcome[Any]]
 
     def __init__(
-        self, work: Work, index: int, jobs: list[Any], data: Any = None, context: contextvars.Context | None = None
+        self,
+        work: Work,
+        index: int,
+        data: Any,
+        jobs: list[Any] | Planner,
+        context: contextvars.Context | None = None,
     ) -> None:
         self.work = work
         self.index = index
-        self.jobs = jobs
-        self.data = data
         self.context = context
         """Where its jobs run, if not in the context the lane was made in."""
-        self.outcomes: list[Outcome[Any]] = [NOT_RUN] * len(jobs)
-        self.remaining = len(jobs)
         self.deadline: Deadline | None = None
         """When this unit runs out of time, set when its first job starts."""
+        if isinstance(jobs, list):
+            self.planner: Planner | None = None
+            self._set(data, jobs)
+        else:
+            self.planner = jobs
+            self.data = data
+
+    def _set(self, data: Any, jobs: list[Any]) -> None:
+        self.data = data
+        self.jobs = jobs
+        self.remaining = len(jobs)
+        self.outcomes = [NOT_RUN] * self.remaining
+
+    def plan(self) -> list[Any]:
+        """The unit's jobs, planned now if they are not yet."""
+        if self.planner is not None:
+            planner, self.planner = self.planner, None
+            self._set(*planner(self.data))
+        return self.jobs
 
     def begin(self) -> Deadline | None:
         """The unit's deadline, counted from the first job that asks."""
@@ -234,7 +266,7 @@ class LoopLane:
             return self._closed()
         self._open_units += len(units)
         for unit in units:
-            if unit.jobs:
+            if unit.plan():
                 self._pending.extend([(unit, i) for i in range(len(unit.jobs))])
             else:
                 self._complete(unit)
@@ -282,7 +314,7 @@ class LoopLane:
             self._timer = self._loop.call_later(max(0.0, deadline.left) + LATE_SECONDS, self._look)
         try:
             value = self._work.execute(job)
-            if hasattr(value, "__await__"):
+            if awaitable(value):
                 value = await value
             if not worker.expired:
                 return scored(value)
@@ -367,12 +399,14 @@ class LoopLane:
 class _Runner:
     """What one thread is doing: the chunk it took, how far it is, and whether it was given up."""
 
-    __slots__ = ("abandoned", "at", "chunk", "results", "started")
+    __slots__ = ("abandoned", "at", "busy", "chunk", "done", "started")
 
     def __init__(self) -> None:
         self.chunk: list[tuple[Unit, int]] = []
-        self.results: list[Outcome[Any]] = []
         self.at = 0
+        self.busy: list[int] = []
+        """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what became of the job."""
+        self.done: list[tuple[Work, tuple[int, Any]]] = []
         self.started = 0.0
         self.abandoned = False
 
@@ -397,9 +431,16 @@ class ThreadLane:
 
     def feed(self, units: list[Unit]) -> None:
         """Queue units, see `Lane`."""
-        self._emit([unit for unit in units if not unit.jobs])
+        jobs = []
+        for unit in units:
+            if unit.planner is not None:
+                jobs.append((unit, UNPLANNED))
+            elif unit.jobs:
+                jobs += [(unit, i) for i in range(len(unit.jobs))]
+            else:
+                self._deliver(self._merged([unit]))
         with self._lock:
-            self._pending.extend([(unit, i) for unit in units for i in range(len(unit.jobs))])
+            self._pending.extend(jobs)
         self._start_runners()
         _watchdog.guard(self)
 
@@ -461,10 +502,9 @@ class ThreadLane:
     def _run(self, runner: _Runner) -> None:
         _on_thread.lane = self
         try:
-            while self._take_chunk(runner):
-                self._run_chunk(runner)
-                if not self._hand_in(runner):
-                    return
+            while self._take_chunk(runner) and self._run_chunk(runner):
+                if self._pending:
+                    self._start_runners()
         finally:
             _on_thread.lane = None
             with self._lock:
@@ -482,7 +522,6 @@ class ThreadLane:
                 self._runners.discard(runner)
                 return False
             pending = self._pending
-            runner.results = []
             runner.at = 0
             runner.started = time.monotonic()
             chunk = [pending.popleft() for _ in range(min(cost.chunk(), len(pending)))]
@@ -495,72 +534,108 @@ class ThreadLane:
             runner.chunk = chunk[:others]
             return True
 
-    def _run_chunk(self, runner: _Runner) -> None:
-        results = runner.results
+    def _run_chunk(self, runner: _Runner) -> bool:
+        """Run a chunk and deliver what it finishes; False when the thread was given up meanwhile."""
         control: RunControl | None = None
+        deadline: Deadline | None = None
+        sharing: Work | None = None
+        shared_until = 0.0
+        chunk = runner.chunk
+        cost = chunk[0][0].work.cost if chunk else Cost()
+        cheap = cost.cheap
         began = time.perf_counter()
-        for at, (unit, i) in enumerate(runner.chunk):
-            runner.at = at
-            if runner.abandoned:
-                return
+        for at, (unit, i) in enumerate(chunk):
             work = unit.work
             if control is not work.control:
                 control = work.control
                 current_run.set(control)
-            stopped = control.why_stopped
+            if i == UNPLANNED:
+                i = 0
+                if not self._plan_here(runner, unit):
+                    continue
+            stopped = control.stopped if control.parent is None else control.why_stopped
             if stopped is not None or work.closed:
-                results.append(NOT_RUN if stopped is None else stopped_outcome(stopped))
+                self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped))
                 continue
-            deadline = unit.begin()
+            if work is sharing and unit.deadline is None and len(unit.jobs) == 1 and time.monotonic() < shared_until:
+                unit.deadline = deadline
+            else:
+                deadline = unit.begin()
+                current_deadline.set(deadline)
+                if cheap:
+                    sharing, shared_until = work, time.monotonic() + SHARED_SECONDS
+            runner.at = at
+            runner.busy = busy = [i]
+            outcome = self._outcome(unit, unit.jobs[i], deadline)
             try:
-                if unit.context is None:
-                    current_deadline.set(deadline)
-                    value = work.execute(unit.jobs[i])
-                    if hasattr(value, "__await__"):
-                        value = _awaited(value, deadline)
-                else:
-                    value = unit.context.copy().run(_in_context, work, unit.jobs[i], deadline)
-                results.append(scored(value))
-            except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-                try:
-                    results.append(outcome_of_error(error))
-                except ConfigError as fatal:
-                    work.end(fatal)
-                    results.append(NOT_RUN)
-        if runner.chunk:
-            runner.chunk[0][0].work.cost.learn((time.perf_counter() - began) / len(runner.chunk))
-
-    def _hand_in(self, runner: _Runner) -> bool:
-        with self._lock:
-            if runner.abandoned:
+                busy.pop()
+            except IndexError:  # given up
                 return False
-            complete = self._record(runner.chunk, runner.results)
-            runner.chunk = []
-        self._emit(complete)
-        if self._pending:
-            self._start_runners()
-        return True
+            self._record(runner, unit, i, outcome)
+        if chunk:
+            cost.learn((time.perf_counter() - began) / len(chunk))
+        done, runner.done, runner.chunk = runner.done, [], []
+        self._deliver(done)
+        return not runner.abandoned
 
-    def _record(self, chunk: list[tuple[Unit, int]], results: list[Outcome[Any]]) -> list[Unit]:
-        complete = []
-        for (unit, i), outcome in zip(chunk, results, strict=False):
-            unit.outcomes[i] = outcome
-            unit.remaining -= 1
-            if unit.remaining == 0:
-                complete.append(unit)
-        return complete
+    def _plan_here(self, runner: _Runner, unit: Unit) -> bool:
+        """Plan a unit and leave all of its jobs but the first to whoever is free; False when there is none."""
+        try:
+            jobs = unit.plan()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+            unit.work.end(error)
+            return False
+        if not jobs:
+            runner.done += self._merged([unit])
+        elif len(jobs) > 1:
+            with self._lock:
+                self._pending.extendleft([(unit, k) for k in range(len(jobs) - 1, 0, -1)])
+            if not unit.work.cost.cheap:
+                self._start_runners()
+        return bool(jobs)
 
-    def _emit(self, complete: list[Unit]) -> None:
-        """Merge finished units and deliver what that gives, work by work."""
-        at = 0
-        while at < len(complete):
-            work = complete[at].work
-            results = []
+    def _outcome(self, unit: Unit, job: Any, deadline: Deadline | None) -> Outcome[Any]:
+        work = unit.work
+        try:
+            if unit.context is None:
+                value = work.execute(job)
+                if type(value) not in _plain and awaitable(value):
+                    value = _awaited(value, deadline)
+            else:
+                value = unit.context.copy().run(_in_context, work, job, deadline)
+            return Outcome("scored", value)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            try:
+                return outcome_of_error(error)
+            except ConfigError as fatal:
+                work.end(fatal)
+                return NOT_RUN
+
+    def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Outcome[Any]) -> None:
+        unit.outcomes[i] = outcome
+        if len(unit.jobs) > 1:
+            with self._lock:
+                unit.remaining -= 1
+                left = unit.remaining
+            if left:
+                return
+        runner.done += self._merged([unit])
+
+    def _merged(self, units: list[Unit]) -> list[tuple[Work, tuple[int, Any]]]:
+        results = []
+        for unit in units:
             try:
                 with self._merging:
-                    while at < len(complete) and complete[at].work is work:
-                        at += 1
-                        results.append(complete[at - 1].finish())
+                    results.append((unit.work, unit.finish()))
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+                unit.work.end(error)
+        return results
+
+    def _deliver(self, done: list[tuple[Work, tuple[int, Any]]]) -> None:
+        """Hand results over, work by work."""
+        for work, group in groupby(done, key=_work_of):
+            results = [result for _, result in group]
+            try:
                 if work.flush is not None:
                     work.flush()
             except BaseException as error:  # noqa: BLE001 - a full disk ends the run; whoever waits raises it
@@ -570,31 +645,57 @@ class ThreadLane:
 
     def watch(self) -> bool:
         """Give up jobs that are past their deadline, and start threads for what waits behind slow ones; False when idle."""
-        complete: list[Unit] = []
+        done: list[tuple[Work, tuple[int, Any]]] = []
         with self._lock:
-            for runner in list(self._runners):
-                if not runner.chunk or runner.at >= len(runner.chunk):
-                    continue
-                unit = runner.chunk[runner.at][0]
-                if unit.deadline is None or unit.deadline.left > 0 or len(runner.results) > runner.at:
-                    continue
-                runner.abandoned = True
+            running = list(self._runners)
+        for runner in running:
+            busy, chunk, at = runner.busy, runner.chunk, runner.at
+            if not busy or at >= len(chunk):
+                continue
+            unit, i = chunk[at][0], busy[-1] if busy else 0
+            if unit.deadline is None or unit.deadline.left > 0:
+                continue
+            try:
+                busy.pop()
+            except IndexError:  # it ended just now
+                continue
+            runner.abandoned = True
+            with self._lock:
                 self._runners.discard(runner)
-                late = unit.work.late(unit.deadline, "; its thread was left")
-                complete += self._record(runner.chunk, [*runner.results[: runner.at], late])
-                self._pending.extendleft(reversed(runner.chunk[runner.at + 1 :]))
-        if complete:
-            self._emit(complete)
+                self._pending.extendleft(reversed(chunk[at + 1 :]))
+            self._record(runner, unit, i, unit.work.late(unit.deadline, "; its thread was left"))
+            done += runner.done
+        self._deliver(done)
         if self._pending:
             self._start_runners()
         return bool(self._runners or self._pending)
+
+
+def _work_of(done: tuple[Work, tuple[int, Any]]) -> Work:
+    return done[0]
 
 
 def _in_context(work: Work, job: Any, deadline: Deadline | None) -> Any:
     current_run.set(work.control)
     current_deadline.set(deadline)
     value = work.execute(job)
-    return _awaited(value, deadline) if hasattr(value, "__await__") else value
+    return _awaited(value, deadline) if awaitable(value) else value
+
+
+_plain: set[type] = set()
+
+
+def awaitable(value: Any) -> bool:
+    """Whether a value can be awaited; remembered by type, since asking a pydantic model what it lacks is slow."""
+    kind = type(value)
+    if kind in _plain:
+        return False
+    if inspect.isawaitable(value):
+        return True
+    if len(_plain) > 256:
+        _plain.clear()
+    _plain.add(kind)
+    return False
 
 
 def _awaited(value: Any, deadline: Deadline | None) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
-from rm_gallery.core.engine.lanes import Cost, Lane, LoopLane, ThreadLane, Unit, Work
+from rm_gallery.core.engine.lanes import Cost, Lane, LoopLane, Planner, ThreadLane, Unit, Work
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.utils.errors import ConfigError
@@ -31,8 +31,9 @@ from rm_gallery.core.utils.models import unknown_name
 R = TypeVar("R")
 T = TypeVar("T")
 LaneName = Literal["loop", "threads"]
-Planned = tuple[Any, list[Any] | None]
-"""What belongs to a unit, and its jobs; None where its result is there already."""
+Planned = tuple[Any, list[Any] | Planner | None]
+"""What belongs to a unit, and its jobs: a list, a function that makes both where they run, or None where its result is
+there already."""
 CANCEL_GRACE_SECONDS = 5.0
 LIST_WINDOW = 2048
 """Units of a list that are fed and not yet handed back, at least: enough to keep every worker busy in flat memory."""
@@ -231,7 +232,7 @@ class _Run(Generic[R]):
         for index, (data, jobs) in enumerate(plan):
             if jobs is None:
                 progress.reused += 1
-            yield Unit(self.work, index, jobs or [], data)
+            yield Unit(self.work, index, data, [] if jobs is None else jobs)
 
     def _merge(self, data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> R:
         result = self._merge_unit(data, jobs, outcomes)
@@ -336,6 +337,18 @@ class _Run(Generic[R]):
                     return
                 yield from self._ready(self._mailbox.take(self._tick()))
 
+    def all(self) -> list[R]:
+        """All results in order, without handing on each of them."""
+        found: dict[int, R] = {}
+        with self._going_on():
+            while True:
+                self._pump()
+                if self._finished():
+                    return [found[index] for index in range(len(found))]
+                done = self._mailbox.take(self._tick())
+                self._yielded += len(done)
+                found.update(done)
+
     async def aresults(self) -> AsyncIterator[tuple[int, R]]:
         """`results` for a coroutine of any event loop."""
         with self._going_on(grace=0.0):
@@ -428,6 +441,23 @@ def run(
     return _Run(
         plan, execute, merge, options, label=label, lane=lane, ordered=ordered, streaming=streaming, flush=flush
     ).results()
+
+
+def run_all(
+    plan: Iterable[Planned],
+    execute: Callable[[Any], Any],
+    merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
+    options: RunOptions,
+    *,
+    label: str = "run",
+    lane: LaneName | None = None,
+    flush: Callable[[], None] | None = None,
+) -> list[R]:
+    """`run` to its end: all results in the order of the plan."""
+    library_loop.refuse_blocking("run_all", "arun")
+    return _Run(
+        plan, execute, merge, options, label=label, lane=lane, ordered=False, streaming=False, flush=flush
+    ).all()
 
 
 def arun(
@@ -529,7 +559,7 @@ class _Alone:
         )
         data, jobs = planned
         context = contextvars.copy_context() if lane == "threads" else None
-        self.unit = Unit(self.work, 0, jobs or [], data, context)
+        self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, context)
         self.lane: LoopLane | ThreadLane = LoopLane(self.work, max_workers) if lane == "loop" else _alone_lane()
 
     def close(self) -> None:
@@ -616,8 +646,7 @@ def gather(
     """Outcome of `await call(item)` for every item, in order; blocking, from any thread and under any running loop."""
     library_loop.refuse_blocking("gather", "agather")
     options = RunOptions(max_workers=max_workers, deadline=deadline, control=control)
-    plan: Iterator[Planned] = ((None, [item]) for item in items)
-    return [outcome for _, outcome in run(plan, call, _only, options, label="gather", lane="loop")]
+    return run_all(((None, [item]) for item in items), call, _only, options, label="gather", lane="loop")
 
 
 async def agather(
@@ -638,7 +667,7 @@ def _only(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Outcome[Any]:
     return outcomes[0]
 
 
-RELAXED_GC = (50_000, 50, 100)
+RELAXED_GC = (200_000, 50, 100)
 _gc_lock = threading.Lock()
 _runs = 0
 _gc_before = gc.get_threshold()

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import (
-    DataOutput,
     DataSample,
     IssueStatus,
     Reward,
@@ -15,7 +14,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.outcome import Outcome
-from rm_gallery.core.utils.models import build, copy_with
+from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.reward import BaseReward
@@ -23,12 +22,14 @@ if TYPE_CHECKING:
 
 def writable_copy(sample: DataSample) -> DataSample:
     """A copy whose outputs, answers and steps can be written to; texts and metadata are shared with the original."""
-    return copy_with(sample, output=[_copy_output(output) for output in sample.output])
-
-
-def _copy_output(output: DataOutput) -> DataOutput:
-    steps = None if output.steps is None else [copy_with(step) for step in output.steps]
-    return build(DataOutput, {"answer": copy_with(output.answer), "steps": steps})
+    outputs = []
+    for output in sample.output:
+        answer = remake(output.answer, output.answer.__dict__.copy())
+        steps = None if output.steps is None else [remake(step, step.__dict__.copy()) for step in output.steps]
+        outputs.append(remake(output, {"answer": answer, "steps": steps}))
+    fields = sample.__dict__.copy()
+    fields["output"] = outputs
+    return remake(sample, fields)
 
 
 def write(

@@ -79,9 +79,7 @@ def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: d
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
     with _Batch(reward, samples, options, hooks) as batch:
-        # as they finish, and put in order once: a queue in between would only be there for streams
-        found = dict(engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush))
-    return [found[index] for index in range(len(found))]
+        return engine.run_all(*batch.parts, label=reward.name, lane=batch.lane, flush=batch.flush)
 
 
 async def arun_list(
@@ -289,7 +287,16 @@ def lane_of(reward: BaseReward) -> engine.LaneName:
 
 
 def planned(reward: BaseReward, samples: Samples, folder: RunFolder | None) -> Iterator[engine.Planned]:
-    """A copy of every sample that results can be written to, and its jobs."""
+    """A copy of every sample that results can be written to, and its jobs; made where they run if the order is free."""
+    if folder is None and lane_of(reward) == "threads":
+
+        def plan_here(sample: DataSample) -> tuple[DataSample, list[Any]]:
+            sample = writable_copy(sample)
+            return sample, _jobs(reward, sample)
+
+        for index, raw in enumerate(samples):
+            yield raw if isinstance(raw, DataSample) else as_sample(raw, index), plan_here
+        return
     for index, raw in enumerate(samples):
         sample = writable_copy(raw if isinstance(raw, DataSample) else as_sample(raw, index))
         if folder is not None and folder.restore(sample):

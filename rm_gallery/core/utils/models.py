@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,12 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from rm_gallery.core.utils.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
-_set = object.__setattr__
+_new = object.__new__
+# the descriptors behind a model's four slots: setting them by name would look each of them up in the whole class first
+_set_dict: Callable[[Any, Any], None] = vars(BaseModel)["__dict__"].__set__
+_set_known: Callable[[Any, Any], None] = vars(BaseModel)["__pydantic_fields_set__"].__set__
+_set_extra: Callable[[Any, Any], None] = vars(BaseModel)["__pydantic_extra__"].__set__
+_set_private: Callable[[Any, Any], None] = vars(BaseModel)["__pydantic_private__"].__set__
 
 
 @cache
@@ -25,26 +30,34 @@ def _all_fields(cls: type[BaseModel]) -> set[str]:
 
 def build(cls: type[M], fields: dict[str, Any]) -> M:
     """A model with exactly these field values, unchecked; every field must be given."""
-    new = cls.__new__(cls)
-    _set(new, "__dict__", fields)
+    new = _new(cls)
+    _set_dict(new, fields)
     # one set for all: every field is in it, so an assignment to the model adds nothing
-    _set(new, "__pydantic_fields_set__", _all_fields(cls))
-    _set(new, "__pydantic_extra__", None)
-    _set(new, "__pydantic_private__", None)
+    _set_known(new, _all_fields(cls))
+    _set_extra(new, None)
+    _set_private(new, None)
+    return new
+
+
+def remake(model: M, fields: dict[str, Any]) -> M:
+    """A model like this one with exactly these field values, unchecked; what it knows as set stays."""
+    new = _new(model.__class__)
+    _set_dict(new, fields)
+    _set_known(new, model.__pydantic_fields_set__)
+    _set_extra(new, model.__pydantic_extra__)
+    _set_private(new, None)
     return new
 
 
 def copy_with(model: M, **changes: Any) -> M:
     """A shallow copy with some fields replaced, unchecked; for models without private attributes."""
-    new = model.__class__.__new__(model.__class__)
-    fields = dict(model.__dict__)
-    fields.update(changes)
-    _set(new, "__dict__", fields)
+    new = _new(model.__class__)
+    _set_dict(new, {**model.__dict__, **changes})
     # shared with the original unless it grows: the set is only told apart by `exclude_unset` dumps
     known = model.__pydantic_fields_set__
-    _set(new, "__pydantic_fields_set__", known if changes.keys() <= known else known | changes.keys())
-    _set(new, "__pydantic_extra__", model.__pydantic_extra__)
-    _set(new, "__pydantic_private__", None)
+    _set_known(new, known if changes.keys() <= known else known | changes.keys())
+    _set_extra(new, model.__pydantic_extra__)
+    _set_private(new, None)
     return new
 
 
