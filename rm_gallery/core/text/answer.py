@@ -81,7 +81,7 @@ _EASTERN = re.compile(
     r"|(?:정답|답안?)\s*(?:은|는|[:：=])|(?:정답|답)이\s|故选|应选|(?<![不可])选(?=\s*[:：]?\s*[(\[]?[A-J](?![A-Za-z]))"
 )
 _DENIES = re.compile(
-    r"\s*(?:n['’]t\b|not\b|never\b|neither\b|nicht\b|kein|pas\b|no\b(?!\s*[.:])|не\b|不是|不为|并不是|并非|不选)",
+    r"\s*(?:n['’]t\b|not\b|never\b|neither\b|nicht\b|kein|pas\b|no longer\b|не\b|不是|不为|并不是|并非|不选)",
     re.IGNORECASE,
 )
 _DENIED_CUE = re.compile(r"n['’]est\b|\b(?:no|не)\s+(?:es|son|равен|является)|cannot\s+be|不[是为]", re.IGNORECASE)
@@ -141,7 +141,8 @@ _AFTERTHOUGHT = re.compile(
     r"(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
     r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
     r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|\d+\s*[*×x+/=-]\s*\d)"
-    r"|\s[-–—]\s(?=[A-Za-z]{2,})",
+    r"|\s[-–—]\s(?=[A-Za-z]{2,})"
+    rf"|(?<=[^{CJK}\s])\s?(?:です|でした|である|となり|になり|だ(?=$|。|\.)|입니다|이다|이에요|예요)",
     re.IGNORECASE,
 )
 _ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
@@ -316,11 +317,13 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
             stop = _SENTENCE.search(text, value)
             rest.append(text[position : max(position, start)])
             position = max(position, stop.start() if stop else len(text))
-            value = _after_but(text, value, position)
-            if value < 0:
+            but = _BUT.search(text, value, min(position, value + _BEFORE))
+            if but is None:
                 continue
-            rest.append(text[value:position])
-            verdict = "sure"
+            rest.append(text[but.end() : position])
+            if not _VALUE.match(text, skip_fillers(text, but.end())):
+                continue
+            value, verdict = but.end(), "sure"
         statement = _statement(text, value)
         if statement.text:
             (sure if verdict == "sure" else doubtful).append(statement)
@@ -351,11 +354,6 @@ def _judge(text: str, start: int, end: int) -> tuple[int, Literal["sure", "doubt
         return end, "denied"
     asked = stop is not None and stop.group() in "?？"
     return end, "doubtful" if asked or _DOUBT.search(context) else "sure"
-
-
-def _after_but(text: str, start: int, end: int) -> int:
-    but = _BUT.search(text, start, min(end, start + _BEFORE))
-    return but.end() if but and _VALUE.match(text, skip_fillers(text, but.end())) else -1
 
 
 def value_part(text: str) -> str:

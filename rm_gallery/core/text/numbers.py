@@ -30,7 +30,7 @@ _GROUPED = r"\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2
 _DIGITS = re.compile(rf"(?<![A-Za-z_0-9])(?<!\d\.)(?:(?:{_GROUPED}|\d+)(?:\.\d+)?|\.\d+)")
 _AFTER = re.compile(
     r"""
-    (?:[eE](?P<exponent>[-+]?\d{1,4})(?![\w.]))?
+    (?:[eE](?P<exponent>[-+]?\d{1,4})(?![A-Za-z0-9_]|\.\d))?
     (?:\s?(?:\\times|×|\*)\s?10\s?(?:\^|\*\*)\s?\{?(?P<power>-?\d{1,4})\}?)?
     (?P<scale>\s?(?:万亿|百万|千万|万|亿|(?:dozen|hundred|thousand|million|billion|trillion)\b))?
     (?P<percent>\s?\\?%|\s?percent\b)?

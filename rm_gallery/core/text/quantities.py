@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from rm_gallery.core.text.function_words import FUNCTION_WORDS
@@ -153,6 +154,14 @@ def plain_units(text: str) -> str:
         if latex != "\\$":
             text = text.replace(latex, plain)
     return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
+
+
+def needs_units(wanted: Quantity) -> bool:
+    """Whether units have to be read to compare with a quantity: for currencies and percent only where pint is there."""
+    if not wanted.units:
+        return bool(wanted.things)
+    own = all(base in _CURRENCIES for base, _ in wanted.units[0].dimension)
+    return not own or find_spec("pint") is not None
 
 
 def same_kind(given: Quantity, wanted: Quantity) -> tuple[Unit, Unit] | None:

@@ -60,3 +60,33 @@ def test_unscored(reference: str | None, metadata: dict[str, Any], reason: str) 
 def test_bad_choices(choices: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match="choices"):
         ChoiceMatchReward(choices=choices)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("positive\n\nExplanation: no negative words.", "positive"),
+        ("The answer is not positive.", None),
+        ("The answer is not positive but negative.", "negative"),
+        ("It's not positive, it's negative.", "negative"),
+        ("The answer is positive, not negative.", "positive"),
+        ("The answer is positive because there are no negative words.", "positive"),
+        ("The answer is positive. Wait, no: the answer is negative.", "negative"),
+        ("Positive. I see nothing negative.", "positive"),
+        ("Positive, since nothing negative is said", "positive"),
+        ("positive, negative", None),
+        ("Positive is wrong. Negative is right.", "negative"),
+        ("<answer>positive</answer>", "positive"),
+        ('{"answer": "positive"}', "positive"),
+        (r"\boxed{\text{positive}}", "positive"),
+        ("<thinking>negative?</thinking>positive", "positive"),
+        ("The answer is positive or negative.", None),
+        ("La respuesta es positive.", "positive"),
+        ("It is very positive.", "very positive"),
+        ("not very positive", None),
+        ("neither positive nor negative", None),
+    ],
+)
+def test_a1_a6_what_is_denied_is_not_named(answer: str, expected: str | None) -> None:
+    scores = {choice: score_of(ChoiceMatchReward(choices=CHOICES), answer, choice) for choice in CHOICES}
+    assert scores == {choice: float(choice == expected) for choice in CHOICES}

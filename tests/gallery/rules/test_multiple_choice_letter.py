@@ -7,7 +7,8 @@ import pytest
 from rm_gallery.core.text.letters import choice_letter
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.choice_letter import MultipleChoiceLetterReward
-from tests.gallery.rules.support import score_of, unscored
+from tests.gallery.rules.support import result_of, sample_of, score_of, unscored
+from tests.support.shared_data import labelled_cases
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,241 @@ def test_unscored(reference: str | None) -> None:
 def test_bad_letters(letters: str) -> None:
     with pytest.raises(ConfigError, match="letters"):
         MultipleChoiceLetterReward(letters=letters)
+
+
+A5_STATED = r"""
+The answer is B because C would be too large.|B
+Answer: B. C is a distractor.|B
+The answer is (B), not (C).|B
+The answer is B, not C.|B
+The answer is not A but B.|B
+The answer is not A; it's B.|B
+The answer is not B.|None
+The answer isn't B.|None
+It's not A. It's B.|B
+B or C|None
+Either B or C.|None
+The answer is either B or C.|None
+Both A and B are correct.|None
+Answer: A, C|None
+The answer is B. Wait, no: C.|C
+The answer is B. Actually, it's C.|C
+The answer is B. Hmm, let me check A. A fails. So B.|B
+{"answer": "B"}|B
+```json\n{"answer": "B", "confidence": 0.9}\n```|B
+{"reasoning": "A is wrong", "answer": "C"}|C
+{'answer': 'C'}|C
+<answer>(C)</answer>|C
+<answer>C. Paris</answer>|C
+<answer>The answer is C</answer>|C
+\boxed{C}|C
+\boxed{(C)}|C
+\boxed{\textbf{(C)}}|C
+$\boxed{\mathrm{C}}$|C
+So the answer is \boxed{B. 12}|B
+Die Antwort ist B.|B
+Die richtige Antwort lautet B.|B
+La réponse est B.|B
+La bonne réponse est la B.|B
+La réponse correcte est B) Paris|B
+La respuesta correcta es la B.|B
+La respuesta es la opción B.|B
+Правильный ответ: B|B
+Правильный ответ — B.|B
+정답은 B입니다.|B
+정답: B|B
+答えはBです|B
+正解はBです。|B
+答案是B。|B
+答案为B|B
+正确答案是B，因为A不对。|B
+因此选择B。|B
+故选B。|B
+本题选C|C
+答案不是A，而是B。|B
+选项B是正确的|B
+A、C错误，故选B|B
+综上所述，B正确。|B
+Thus, (C) is the correct answer.|C
+Therefore, the correct choice is (C).|C
+Hence C.|C
+=> C|C
+So C|C
+So, C.|C
+C!|C
+c|C
+(c)|C
+c)|C
+The answer is c.|C
+The correct option is: C|C
+The correct answer is: (C) 42 meters|C
+The answer is option (C).|C
+The answer is choice C.|C
+The best answer is C.|C
+I would choose C.|C
+I'd pick C|C
+I'd say C.|C
+I will go with option C.|C
+I'm going with C.|C
+I think it's C.|C
+I think the answer is C.|C
+My answer is C.|C
+My final answer: C|C
+**Final Answer: C**|C
+**Answer**: C|C
+### Answer\n\nC|C
+Answer:\nC|C
+Answer:C|C
+ANSWER: C|C
+answer c|C
+Answer C|C
+The correct letter is C.|C
+C is correct.|C
+C is right because A and B fail.|C
+Option C is the best choice.|C
+Option (C) is correct.|C
+C) Paris is correct.|C
+(C) seems best|C
+A is wrong. B is wrong. D is wrong. So C.|C
+Eliminating A and B, we are left with C.|C
+This leaves C.|C
+That leaves us with option C.|C
+A. No.\nB. No.\nC. Yes.\n\nThe answer is C.|C
+A) Too small\nB) Right\nC) Too big\n\nAnswer: B|B
+(A) is wrong because...\n(B) is right.\n(C) is wrong.|B
+Option A: incorrect.\nOption B: correct.\nOption C: incorrect.|B
+A: incorrect\nB: correct\nC: incorrect|B
+A - No\nB - Yes|B
+I have no idea.|None
+A dog is an animal.|None
+I am not sure.|None
+I think.|None
+The answer is a mammal.|None
+The answer is a.|A
+The answer is A|A
+The answer is I.|I
+Vitamin C is important.|None
+Vitamin C|None
+Plan B is better.|None
+The answer is vitamin C.|None
+The answer is C++.|None
+The answer is 5.|None
+Class A|None
+|None
+None of the above.|None
+The answer is B, which is Paris.|B
+The answer is B – Paris|B
+The answer is B - Paris|B
+Answer: B (Paris)|B
+Answer: (B) Paris|B
+Answer: [B]|B
+Answer: {B}|B
+Answer: B\n\nA is incorrect because it is small. C is incorrect too.|B
+The correct answer is B.\n\nA: wrong since x.\nC: wrong since y.|B
+Correct Answer: B\nExplanation: (A) is not right|B
+If we pick A, we fail. So the answer is B.|B
+If x were 2, the answer would be C.|None
+The answer could be B or C.|None
+The answer might be B.|B
+One might think the answer is A. However, the answer is B.|B
+Some may say A, but B is correct.|B
+You might think A is correct, but it's B.|B
+The answer cannot be A. It must be B.|B
+It can't be A, so it's B.|B
+A common mistake is choosing A. The answer is B.|B
+The wrong answers are A and C. The right answer is B.|B
+The incorrect statement is B.|None
+At first I thought it was A, but now I choose B.|B
+Is the answer A? No. The answer is B.|B
+Is it A? No, it's B.|B
+My first guess was A. After checking, B.|None
+The answer is D.\r\n\r\nBecause all hold.|D
+Ａｎｓｗｅｒ：Ｂ|B
+答案：（B）|B
+答案是【B】|B
+The answer is "B".|B
+The answer is “B”.|B
+The answer is **(B)**.|B
+The answer is $B$.|B
+The answer is $\text{B}$.|B
+The answer is \text{B}|B
+The answer is `B`|B
+The answer is B/C|None
+The answer is B & C|None
+B and C|None
+B, C|None
+The answers are A and C.|None
+The answer is B) and C)|None
+The answer is B. C would also work.|B
+Between B and C, the answer is C.|C
+Among A, B and C, C is the correct one.|C
+Therefore, the answer is:\n\n$$\boxed{D}$$|D
+The correct answer is E: none of these.|E
+Answer is D|D
+Ans: D|D
+Ans. D|D
+Final answer is D|D
+The final answer is (D).|D
+Selection: D|D
+Choice: D|D
+Option: D|D
+Option D|D
+Option D.|D
+D - Paris|D
+D. |D
+D.|D
+ D |D
+D\n|D
+D\n\nBecause it is.|D
+D because it is the largest.|D
+D, because it is the largest.|D
+A, because it is the largest.|A
+A because it is the largest.|A
+Let's think step by step. A is 1. B is 2. The largest is B.|B
+The one that fits is B.|B
+B it is.|B
+The answer should be B.|B
+The answer has to be B.|B
+The answer is likely B.|B
+The answer is probably B.|B
+The answer is definitely B!|B
+The answer is B?|B
+The solution is B.|B
+The result is B.|B
+The correct response is B.|B
+The right choice is B.|B
+I select B.|B
+I selected B.|B
+Choose B.|B
+Pick B|B
+Select B.|B
+Go with B.|B
+The statement B is true.|B
+Statement B is true.|B
+B is true.|B
+B is the only option that works.|B
+Only B is correct.|B
+Only option B works.|B
+All but B are wrong.|None
+Neither A nor B.|None
+Answer: B and not C|B
+Answer: B rather than C|B
+Answer: B instead of C|B
+""".strip("\n").splitlines()
+"""answer|letter; \\n and \\r are line ends."""
+
+
+def test_a1_a5_a7_statements() -> None:
+    rows = [line.rpartition("|")[::2] for line in A5_STATED]
+    wrong = []
+    for answer, letter in rows:
+        text = answer.replace(r"\n", "\n").replace(r"\r", "\r")
+        found = result_of(MultipleChoiceLetterReward(), sample_of(text, "A")).extra_data.get("letter")
+        wrong += [(answer, letter, found)] if str(found) != letter else []
+    assert wrong == []
+
+
+def test_a5_labelled_cases() -> None:
+    rows = labelled_cases("choice_letters")
+    reward = MultipleChoiceLetterReward()
+    assert [row for row in rows if score_of(reward, row["answer"], row["reference"]) != row["expected"]] == []

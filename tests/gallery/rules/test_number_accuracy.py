@@ -59,6 +59,21 @@ def test_modes(mode: Mode, answer: str, reference: str, expected: float) -> None
     assert score_of(NumberAccuracyReward(mode=mode), answer, reference) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("answer", "reference", "expected"),
+    [
+        ("6.6e-34", "1.6e-19", 0.0),
+        ("1.6e-19", "1.6e-19", 1.0),
+        ("1000001", "1000000", 0.0),
+        ("0.00001", "0.000011", 0.0),
+        ("1e-9", "0", 0.0),
+        ("<thinking>41</thinking>42", "41", 0.0),
+    ],
+)
+def test_a7_a8_small_and_whole_numbers(answer: str, reference: str, expected: float) -> None:
+    assert score_of(NumberAccuracyReward(), answer, reference) == expected
+
+
 def test_tolerance() -> None:
     assert score_of(NumberAccuracyReward(tolerance=0.01), "3.14", "3.1416") == 1.0
     assert score_of(NumberAccuracyReward(tolerance=0), "3.14", "3.1416") == 0.0

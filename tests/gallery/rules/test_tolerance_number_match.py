@@ -12,6 +12,7 @@ from rm_gallery.core.text.quantities import find_quantities, units_of
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.gallery.rm.general.tolerance_number import ToleranceNumberMatchReward
 from tests.gallery.rules.support import score_of, unscored
+from tests.support.shared_data import labelled_cases
 
 
 @pytest.mark.parametrize(
@@ -186,3 +187,9 @@ def test_a2_without_pint_plain_numbers_work_and_units_name_the_package(monkeypat
             score_of(ToleranceNumberMatchReward(), "5 km", "5000 m")
     finally:
         quantities.forget_units()
+
+
+def test_a2_labelled_cases() -> None:
+    rows = labelled_cases("quantities")
+    reward = ToleranceNumberMatchReward()
+    assert [row for row in rows if score_of(reward, row["answer"], row["reference"]) != row["expected"]] == []

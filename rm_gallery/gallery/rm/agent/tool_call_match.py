@@ -25,8 +25,8 @@ class ToolCallMatchReward(RuleReward):
     list says that no call is right. With tool definitions in metadata `tools`, an argument may be left out or given
     where it has its default.
 
-    With `tolerant`, values are compared as BFCL does: 5 equals 5.0, and strings ignore case, spaces and ,./-_*^ signs;
-    true is never 1 and "5" is never 5. Calls may come in any order unless `ordered`. The answer's calls are its
+    With `tolerant`, numbers are compared by value (5 equals 5.0, where BFCL takes 5 for 5.0 and not the reverse), and
+    strings as BFCL does, without case, spaces and ,./-_*^ signs; true is never 1 and "5" is never 5. Calls may come in any order unless `ordered`. The answer's calls are its
     `tool_calls` field, else `<tool_call>` tags, JSON or Python calls in its text; `trajectory` adds those of the steps.
 
     Range [0, 1], higher is better; unscored without expected calls. Source: the AST evaluation of the Berkeley Function

@@ -14,7 +14,15 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.answer import final_text, read_statements, value_part
 from rm_gallery.core.text.expressions import without_asides
-from rm_gallery.core.text.quantities import PERCENT, Quantity, conversions, find_quantities, plain_units, same_kind
+from rm_gallery.core.text.quantities import (
+    PERCENT,
+    Quantity,
+    conversions,
+    find_quantities,
+    needs_units,
+    plain_units,
+    same_kind,
+)
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
@@ -84,7 +92,7 @@ class ToleranceNumberMatchReward(RuleReward):
 
 def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) -> Quantity | None:
     """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the reference's kind."""
-    units = bool(reference.things or reference.units and reference.units[0] != PERCENT)
+    units = needs_units(reference)
     reading = read_statements(text)
     for statement in reading.statements:
         part = value_part(_plain(statement.text))
