@@ -48,12 +48,24 @@ def test_every_benchmark_says_where_it_comes_from_and_has_an_excerpt() -> None:
         assert name in EXCERPTS or found.general
 
 
-def test_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
+def test_h3_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
     rows = EXCERPTS["rewardbench2"]
     path = write(tmp_path / "a.jsonl", rows)
     halves = [write(tmp_path / "halves" / "b.parquet", rows[:2]), write(tmp_path / "halves" / "c.json", rows[2:])]
     samples = create_loader(name="rewardbench2", data_source="rewardbench2", config={"data": rows}).run()
-    forms: list[Any] = [path, str(path), halves, tmp_path / "halves", pd.DataFrame(rows), rows, samples, list(samples)]
+    cells = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+    table = write(tmp_path / "lists.csv", cells)
+    forms: list[Any] = [
+        path,
+        str(path),
+        table,
+        halves,
+        tmp_path / "halves",
+        pd.DataFrame(rows),
+        rows,
+        samples,
+        list(samples),
+    ]
     figures = [(r.benchmark, r.score, r.n) for r in (evaluate("length_baseline", data) for data in forms)]
     assert set(figures) == {("rewardbench2", figures[0][1], 5)}
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
 from rm_gallery.core.engine.outcome import NOT_BEGUN
-from rm_gallery.core.reward.kinds import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 
 Status = Literal["scored", "unscored", "failed", "stopped"]
@@ -179,18 +178,11 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
         if not reward.judged:  # a rule has no position to favour: what it says in one order holds in both
             margins, orders = [margins[0]] * 2, [(low, high), (high, low)]
         else:
-            orders = extra["orders"][pair] if "orders" in extra else _orders(reward, sample, low, high)
+            orders = extra["orders"][pair]
         for (first, second), margin in zip(orders, margins, strict=True):
             verdict = int(margin > 0) - int(margin < 0)
             games.append(Judgement(Pair(first, second), verdict=verdict if first < second else -verdict))
     return games
-
-
-def _orders(reward: BaseReward, sample: DataSample, low: int, high: int) -> list[tuple[int, int]]:
-    """In which orders a pairwise judge was shown a pair."""
-    assert isinstance(reward, BasePairWiseReward)
-    first = (low, high) if reward.order(sample, 2, f"{low},{high}") == [0, 1] else (high, low)
-    return [first, first[::-1]] if reward.both_orders else [first]
 
 
 def worst(statuses: Iterable[Status]) -> Status:

@@ -330,7 +330,7 @@ class Gathered:
         found[about["part"]] = judged
         if len(found) < about["parts"]:
             return None
-        waiting.remove(found)
+        waiting[:] = [parts for parts in waiting if parts is not found]
         if not waiting:
             del self._open[about["whole_key"]]
         return [found[part] for part in range(about["parts"])]
