@@ -83,7 +83,7 @@ class Reader(BaseLLMReward, BasePointWiseReward):
 
 
 def samples() -> list[DataSample]:
-    steps = [Step(content="one", label={"correctness": 1}), Step(content="two", label={"correctness": 0})]
+    steps = [Step(content="one", label={"source": "a"}), Step(content="two", label={"source": "b"})]
     answer = Step(role=MessageRole.ASSISTANT, content="4", label={"reference": "4"})
     first = DataSample(
         unique_id="a",
@@ -131,7 +131,7 @@ SAMPLE = {
     "metadata": _set("samples[0].metadata['level']", 4),
     "metadata beside None": _set("samples[0].metadata['level']", float("nan")),
     "step": _set("samples[0].output[0].steps[0].content", "eins"),
-    "step label": _set("samples[0].output[0].steps[1].label", {"correctness": 1}),
+    "step label": _set("samples[0].output[0].steps[1].label", {"source": "c"}),
     "tool calls": _set("samples[0].output[0].answer.tool_calls", [{"id": "c", "function": {"name": "f"}}]),
     "reasoning": _set("samples[0].output[0].answer.reasoning_content", "hm"),
     "name": _set("samples[0].input[1].name", "Eve"),
@@ -332,31 +332,33 @@ class Mine(BasePointWiseReward):
 WRITTEN: dict[str, Any] = {"limit": 1, "helper": "len(text)", "facts": {"a": 1}, "body": "pass"}
 
 
-def made(kept: bool = True, before: str = "", **changes: Any) -> BaseReward:
-    """A reward defined in a notebook cell; without `kept`, one whose source is nowhere."""
+def made(kept: bool = True, before: str = "", named: bool = True, **changes: Any) -> BaseReward:
+    """A reward defined in a notebook cell; without `kept`, one whose source is nowhere, without `named` in no module."""
     source = before + CELL.format(**{**WRITTEN, **changes})
     cell = f"<cell {zlib.crc32(source.encode())}>" if kept else "<string>"
     if kept:
         linecache.cache[cell] = (len(source), None, source.splitlines(True), cell)
-    scope: dict[str, Any] = {
-        "__name__": "__main__", "BasePointWiseReward": BasePointWiseReward, "scored": scored,
-    }  # fmt: skip
+    scope: dict[str, Any] = {"BasePointWiseReward": BasePointWiseReward, "scored": scored}
+    if named:
+        scope["__name__"] = "__main__"
     exec(compile(source, cell, "exec"), scope)
     reward: BaseReward = scope["Mine"]()
     return reward
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["a notebook cell", "no source"])
-def test_i1_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("kept", "named"), [(True, True), (False, True), (False, False)], ids=["a notebook cell", "no source", "no module"]
+)
+def test_i1_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool, named: bool) -> None:
     folder, sample = str(tmp_path / "run"), make_sample("abc")
-    made(kept).evaluate_batch([sample], run_dir=folder)
-    made(kept, before="# a comment more\n\n").evaluate_batch([sample], run_dir=folder)
+    made(kept, named=named).evaluate_batch([sample], run_dir=folder)
+    made(kept, "# a comment more\n\n", named).evaluate_batch([sample], run_dir=folder)
     changed: list[dict[str, Any]] = [{"facts": {"a": 1, "b": 2}}, {"body": "kwargs = {}"}]
     if kept:
         changed += [{"limit": 2}, {"helper": "len(text) + 1"}]
     for change in changed:
         with pytest.raises(ConfigError, match=r"reward\.code\.[\w.]+: "):
-            made(kept, **change).evaluate_batch([sample], run_dir=folder)
+            made(kept, named=named, **change).evaluate_batch([sample], run_dir=folder)
 
 
 def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:

@@ -51,7 +51,7 @@ def digest(value: Any, what: str = "value") -> str:
 
 def _opened(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {"(class)": _name(type(value)), **value.__dict__, **(value.__pydantic_extra__ or {})}
+        return {"(class)": type(value).__qualname__, **value.__dict__, **(value.__pydantic_extra__ or {})}
     raise TypeError
 
 
@@ -107,7 +107,7 @@ def _odd(value: Any, kind: type, what: str) -> Any:
     if callable(getattr(value, "describe", None)):
         return _plain(value.describe(), what)
     if isinstance(value, BaseModel):
-        return {"(class)": _name(kind), **_plain({**value.__dict__, **(value.__pydantic_extra__ or {})}, what)}
+        return {"(class)": kind.__qualname__, **_plain({**value.__dict__, **(value.__pydantic_extra__ or {})}, what)}
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {"(class)": _name(kind), **_plain(fields, what)}
@@ -190,7 +190,7 @@ def class_code(cls: type) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for base in cls.__mro__:
-        if is_users(base.__module__):
+        if is_users(base.__module__) or _is_nowhere(base):
             piece, file = _class_piece(base)
             if piece is None:
                 found.update(_compiled_members(base))
@@ -211,6 +211,11 @@ def function_code(function: types.FunctionType) -> dict[str, str]:
     if piece is None:
         return {function.__name__: _compiled(code)}
     return {**piece.members, **piece.used, **_values(piece, function.__globals__)}
+
+
+def _is_nowhere(cls: type) -> bool:
+    """Whether a class was made by code that ran without a module name, which makes it look like Python's own."""
+    return cls.__module__ == "builtins" and bool(cls.__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE
 
 
 class _Piece(NamedTuple):
@@ -267,7 +272,9 @@ def _tree(source: str) -> ast.Module | None:
 def _functions(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
     for name, value in vars(cls).items():
         parts = (value.fget, value.fset) if isinstance(value, property) else (getattr(value, "__func__", value),)
-        yield from ((name, part) for part in parts if isinstance(part, types.FunctionType))
+        for part in parts:
+            if isinstance(part, types.FunctionType) and is_users(part.__globals__.get("__name__")):
+                yield name, part
 
 
 def _class_piece(cls: type) -> tuple[_Piece | None, str]:
@@ -297,7 +304,6 @@ def _put_in(cls: type, piece: _Piece, file: str) -> dict[str, str]:
         if not (function.__code__.co_filename == file and first <= function.__code__.co_firstlineno <= last)
         and not function.__code__.co_filename.startswith((_LIBRARY, "<"))
         and "site-packages" not in function.__code__.co_filename
-        and is_users(function.__globals__.get("__name__"))
     }
 
 
