@@ -206,6 +206,7 @@ def test_the_report_is_plain_json_and_its_rule_is_explained(tmp_path: Path) -> N
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown
     assert json.loads(report.save(tmp_path / "deep" / "report.json").read_text(encoding="utf-8")) == shown
     assert shown["extra"]["hard"] == pytest.approx((0 + 0.5) / 2)
+    assert "hard 25.0 · normal 25.0 · easy 75.0" in str(report)
     assert {report.rule, *(part.rule for part in report.by_subset.values())} <= RULES.keys()
     assert shown["n"] == sum(shown[f"n_{status}"] for status in ("scored", "unscored", "failed", "stopped"))
 

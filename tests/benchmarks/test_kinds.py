@@ -111,6 +111,7 @@ def test_a_pairwise_judge_with_a_position_is_no_better_than_a_coin() -> None:
     orders = report.extra["orders"]
     assert (report.score, orders["both_orders"], orders["consistency"], orders["draws"]) == (0.0, 0.0, 0.0, 4)
     assert orders["mean_of_orders"] == 0.5
+    assert "both orders agree in 0.0, 4 of 4 draws" in str(report)
     once = evaluate(Two(judge=first_wins, both_orders=False), EXCERPTS["judgebench"])
     assert (once.rule, once.n_scored) == ("single_game", 4)
     assert "one order" in once.notes[0]

@@ -156,6 +156,7 @@ class Report(Figure):
             f"{self.reward}{judge}",
             f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
+            " · ".join(_further(self.extra)),
             f"beside it: {' · '.join(beside)}" if beside else "",
             f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
             *self.notes,
@@ -178,6 +179,15 @@ class Report(Figure):
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
         )
         return f"<table><tr>{head}</tr>{body}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
+
+
+def _further(extra: Mapping[str, Any]) -> list[str]:
+    """Further figures of a rule as people read them: sections, levels, and what position did to a judge."""
+    shown = [f"{name} {percent(part.score)}" for name, part in extra.get("sections", {}).items()]
+    shown += [f"{name.replace('_', ' ')} {percent(value)}" for name, value in extra.items() if isinstance(value, float)]
+    if orders := extra.get("orders"):
+        shown.append(f"both orders agree in {percent(orders['consistency'])}, {orders['draws']} of {orders['n']} draws")
+    return shown
 
 
 def percent(value: float | None) -> str:
