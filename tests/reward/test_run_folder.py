@@ -10,11 +10,24 @@ from typing import Any, ClassVar
 import orjson
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.log import logger
-from tests.reward.rewards import Rule
+from tests.reward.rewards import (
+    AsyncRule,
+    ListJudge,
+    ListRule,
+    PairJudge,
+    PairRule,
+    PointJudge,
+    Rule,
+    StepJudge,
+    StepRule,
+    longest,
+)
 from tests.support.samples import make_sample, scores
 
 SCORED: list[str] = []
@@ -156,3 +169,18 @@ def test_t1_a_score_a_little_out_of_range_is_an_error(score: float, kept: bool) 
     reward = Says(says=score).evaluate(make_sample("a")).output[0].answer.reward
     assert reward.score == (score if kept else None)
     assert [issue.reason for issue in reward.issues] == ([] if kept else ["invalid_result"])
+
+
+@pytest.mark.parametrize(
+    "kind", [Rule, AsyncRule, ListRule, PairRule, StepRule, PointJudge, ListJudge, PairJudge, StepJudge]
+)
+def test_every_kind_comes_back_as_it_was(tmp_path: Path, kind: type[BaseReward]) -> None:
+    """Scores, reasons, extra data and the outputs nobody could judge; a sample with one output cannot be compared."""
+    reward = kind(llm=FakeLLM(reply=longest)) if kind.judged else kind()
+    given = [*rows(), make_sample("only", unique_id="one")]
+    for output in given[0].output:
+        output.steps = [Step(content="x y"), Step(content="z")]
+    for _ in range(2):
+        assert reward.evaluate_batch(given, run_dir=str(tmp_path / "run")) == reward.evaluate_batch(given)
+    counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
+    assert {name: count for name, count in counts.items() if count} == {"reused": 4}
