@@ -15,6 +15,7 @@ LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
 REFRESH_SECONDS = 0.1
 WIDTH = 80
+SHORT_LABEL = 6
 
 
 class Progress:
@@ -94,7 +95,7 @@ class Progress:
             parts.append((1, f"{_duration(left)} left"))
         parts += [(rank, f"{value:,} {name}") for rank, value, name in counts if value or name == "unscored"]
         if control.usage.cost is not None:
-            parts.append((0, f"cost {control.usage.cost:.4f}"))
+            parts.append((0, f"cost {control.usage.cost:.{2 if control.usage.cost >= 1 else 4}f}"))
         parts.append((3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"))
         counts = [(4, control.in_flight, "in flight"), (5, control.retries, "retries")]
         counts += [(6, control.cached, "cached"), (7, self.reused, "reused"), (8, tokens, "tokens")]
@@ -102,10 +103,12 @@ class Progress:
         label = self.label
         while width is not None and len(line := _joined(label, parts)) > width:
             least = max(rank for rank, _ in parts)
-            if least:
+            if total and least <= 2 and parts[0][1].endswith(" done"):
+                parts[0] = (0, parts[0][1].removesuffix(" done"))
+            elif least > 2 or (least and len(label) <= SHORT_LABEL):
                 parts = [part for part in parts if part[0] != least]
-            elif len(label) > 12:
-                label = label[: max(11, len(label) - (len(line) - width) - 1)] + "…"
+            elif len(label) > SHORT_LABEL:
+                label = label[: max(SHORT_LABEL - 1, len(label) - (len(line) - width) - 1)] + "…"
             else:
                 return line[:width]
         return _joined(label, parts)

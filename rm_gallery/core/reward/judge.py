@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, fiel
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.engine.folder.manifest import redact
+from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.outcome import outcome_of_error, scored
 from rm_gallery.core.model.base import BaseLLM, Messages
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
@@ -29,7 +30,7 @@ from rm_gallery.core.reward.template import (
     RubricPointWiseTemplate,
 )
 from rm_gallery.core.text.values import excerpt
-from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 from rm_gallery.core.utils.models import build
 
 REPAIR = {
@@ -97,18 +98,23 @@ class BaseLLMReward(BaseReward):
         return self._prompt(jobs[0].sample, kwargs)
 
     def _prompt(self, sample: DataSample, kwargs: dict[str, Any]) -> Any:
+        return self._formatted(self._before_evaluate(sample=sample, **kwargs))
+
+    def _formatted(self, parameters: dict[str, Any]) -> Any:
         if self.template is None:
             raise ConfigError(f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate.")
         thinking = self.llm.enable_thinking if self.llm is not None else False
-        parameters = self._before_evaluate(sample=sample, **kwargs)
         prompt = self.template.format(**{"enable_thinking": thinking, **parameters})
         if not prompt:
-            raise ConfigError(f"{self.template.__name__}.format returned {prompt!r}; it returns the prompt.")
+            raise DataError(
+                f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns the prompt."
+            )
         return prompt
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Ask, read, and if need be ask once more."""
-        prompt = self._prompt(sample, kwargs)
+        """Ask, read, and if need be ask once more. Hooks may be async."""
+        parameters: Any = self._before_evaluate(sample=sample, **kwargs)
+        prompt = self._formatted(await parameters if awaitable(parameters) else parameters)
         if self.llm is None or self.template is None:
             raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
         messages = as_list(prompt)
@@ -117,7 +123,8 @@ class BaseLLMReward(BaseReward):
             reply: ChatResponse | None = None
             try:
                 reply = await self.llm.achat(messages, repeat=_repeat())
-                result = self._read(usable_text(reply), sample, kwargs)
+                found_now: Any = self._read(usable_text(reply), sample, kwargs)
+                result: RewardResult = await found_now if awaitable(found_now) else found_now
             except Exception as error:
                 self._trace(messages, reply, attempt, time.monotonic() - begun, error)
                 if reply is None or not isinstance(error, ParseError):

@@ -45,10 +45,12 @@ class RewardMeta(ModelMetaclass):
             class_variables |= set(getattr(base, "__class_vars__", ()))
         annotations = _annotations(namespace)
         for name, value in list(namespace.items()):
-            if name in annotations or name.startswith("_") or name == "model_config" or _is_behaviour(value):
+            if name in annotations or name.startswith("_") or name == "model_config":
                 continue
-            if name in inherited:
+            if name in inherited and (isinstance(value, type) or not _is_behaviour(value)):
                 annotations[name] = inherited[name]
+            elif _is_behaviour(value):
+                continue
             elif name not in class_variables:
                 annotations[name] = ClassVar[Any]
         namespace["__annotations__"] = annotations

@@ -1,0 +1,698 @@
+"""One run under every door: no way to hang, no option swallowed, nested runs are children, streams stream (D1 to D9)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import queue
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rm_gallery import BasePointWiseReward, DataSample, FakeLLM
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.context import RunControl, current_run
+from rm_gallery.core.engine.progress import Progress
+from rm_gallery.core.engine.run import RunOptions, agather, gather
+from rm_gallery.core.reward.base import BasePairWiseReward
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.template import BasePromptTemplate
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from tests.reward.rewards import AsyncRule, ListJudge, NumberTemplate, PointJudge, Rule, longest, ranked, scored, value
+from tests.support.samples import issues, make_sample, scores
+
+SAMPLE = make_sample("one", "one two")
+LIMIT = 10.0
+
+
+@pytest.fixture(autouse=True)
+def limited() -> Iterator[None]:
+    """What hangs fails: the stacks of all threads are shown and the test process ends."""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def samples(n: int) -> list[DataSample]:
+    return [make_sample("a b", unique_id=str(k)) for k in range(n)]
+
+
+# -- D1: a door that would block the library loop -------------------------------------------------------------------------
+
+BLOCKING: dict[str, Callable[[Rule], Any]] = {
+    "evaluate": lambda reward: reward.evaluate(SAMPLE),
+    "evaluate_batch": lambda reward: reward.evaluate_batch([SAMPLE]),
+    "evaluate_stream": lambda reward: reward.evaluate_stream([SAMPLE]),
+    "best_of_n": lambda reward: reward.best_of_n(SAMPLE),
+    "gather": lambda reward: gather([1], lambda _: reward.async_evaluate(SAMPLE), max_workers=1),
+    "chat": lambda reward: FakeLLM(reply="x").chat("hello"),
+}
+
+
+class Blocks(AsyncRule):
+    door: Any = None
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        self.door(Rule())
+        return scored(self.name, 1.0)
+
+
+class AwaitsInHook(PointJudge):
+    async def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
+        done = await Rule().async_evaluate(sample)
+        return {"answers": [str(scores(done)[0]), "one two three"]}
+
+    async def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
+        done = await Rule().async_evaluate(sample)
+        return scored(self.name, response.score + (scores(done)[0] or 0.0))
+
+
+class BlocksInHook(PointJudge):
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        Rule().evaluate_batch([sample])
+        return {"answers": []}
+
+
+@pytest.mark.parametrize("name", BLOCKING)
+def test_d1_a_door_that_would_block_the_loop_raises_and_names_its_twin(name: str) -> None:
+    twin = {"best_of_n": "async_evaluate", "gather": "agather", "chat": "achat"}.get(name, f"async_{name}")
+    with pytest.raises(ConfigError, match=f"await {twin}"):
+        Blocks(door=BLOCKING[name]).evaluate(SAMPLE)
+    with pytest.raises(ConfigError, match=f"await {twin}"):
+        Blocks(door=BLOCKING[name]).evaluate_batch([SAMPLE])
+    assert scores(AsyncRule().evaluate(SAMPLE)) == [1.0, 2.0], "the loop goes on"
+
+
+def test_d1_in_a_hook_of_a_judge_as_well() -> None:
+    with pytest.raises(ConfigError, match="await async_evaluate_batch"):
+        BlocksInHook(llm=FakeLLM(reply=longest)).evaluate(SAMPLE)
+
+
+def test_d1_hooks_of_a_judge_may_be_async() -> None:
+    assert scores(AwaitsInHook(llm=FakeLLM(reply=longest)).evaluate(SAMPLE)) == [4.0, 5.0]
+
+
+async def one(reward: BaseReward) -> list[DataSample]:
+    return [await reward.async_evaluate(SAMPLE)]
+
+
+async def streamed(reward: BaseReward) -> list[DataSample]:
+    return [sample async for sample in reward.async_evaluate_stream([SAMPLE])]
+
+
+async def gathered(reward: BaseReward) -> list[DataSample]:
+    return [o.value for o in await agather([SAMPLE], reward.async_evaluate, max_workers=1) if o.value is not None]
+
+
+async def best(reward: BaseReward) -> list[DataSample]:
+    found = (await reward.async_best_of_n(SAMPLE, 2)).output
+    return [SAMPLE.model_copy(update={"output": found[::-1]})]
+
+
+TWINS: dict[str, Callable[[BaseReward], Awaitable[list[DataSample]]]] = {
+    "async_evaluate": one,
+    "async_evaluate_batch": lambda reward: reward.async_evaluate_batch([SAMPLE]),
+    "async_evaluate_stream": streamed,
+    "async_best_of_n": best,
+    "agather": gathered,
+}
+
+
+class Awaits(AsyncRule):
+    twin: Any = None
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        done = await self.twin(Rule())
+        return scored(self.name, sum(s or 0.0 for s in scores(done[0])))
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_d1_every_door_has_an_awaitable_twin(name: str) -> None:
+    twin = TWINS[name]
+    for reward in (Rule(), AsyncRule()):
+        assert [scores(sample) for sample in asyncio.run(_awaited(twin, reward))] == [[1.0, 2.0]]
+    assert scores(Awaits(twin=twin).evaluate(SAMPLE)) == [3.0, 3.0], "on the library's loop itself"
+
+
+async def _awaited(twin: Callable[[BaseReward], Awaitable[list[DataSample]]], reward: BaseReward) -> list[DataSample]:
+    return await twin(reward)
+
+
+# -- D2: ways to hang -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [2.5, -1, "8", True, False, float("nan")])
+def test_d2_max_workers_is_a_positive_whole_number(given: Any) -> None:
+    for reward in (Rule(), AsyncRule()):
+        with pytest.raises(ConfigError, match="max_workers is .*positive whole number"):
+            reward.evaluate_batch(samples(3), max_workers=given)
+
+
+@pytest.mark.parametrize("given", [0, -1, float("nan"), float("inf"), "3"])
+def test_d2_a_deadline_is_a_positive_number_of_seconds(given: Any) -> None:
+    with pytest.raises(ConfigError, match="deadline is"):
+        Rule().evaluate(SAMPLE, deadline=given)
+
+
+class Exits(AsyncRule):
+    """A task that it starts ends the interpreter, or so it thinks."""
+
+    kind_of_exit: Any = SystemExit
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        async def leave() -> None:
+            raise self.kind_of_exit
+
+        if sample.unique_id == "3":
+            await asyncio.create_task(leave())
+        await asyncio.sleep(0.01)
+        return scored(self.name, 1.0)
+
+
+class StopsLoop(AsyncRule):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if sample.unique_id == "3":
+            asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return scored(self.name, 1.0)
+
+
+@pytest.mark.parametrize("kind_of_exit", [SystemExit, KeyboardInterrupt])
+def test_d2_a_task_that_exits_costs_its_own_sample(kind_of_exit: type[BaseException]) -> None:
+    found = Exits(kind_of_exit=kind_of_exit).evaluate_batch(samples(9), max_workers=3)
+    assert [scores(sample)[0] for sample in found] == [None if k == 3 else 1.0 for k in range(9)]
+    assert issues(found[3]) == [("failed", "error")]
+
+
+def test_d2_a_loop_that_is_told_to_stop_goes_on() -> None:
+    assert [scores(sample) for sample in StopsLoop().evaluate_batch(samples(9), max_workers=3)] == [[1.0]] * 9
+
+
+class Stubborn(AsyncRule):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        end = time.monotonic() + 20
+        while sample.unique_id == "1" and time.monotonic() < end:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                pass
+        return scored(self.name, 1.0)
+
+
+def test_d2_what_will_not_be_cancelled_is_given_up() -> None:
+    began = time.monotonic()
+    found = Stubborn().evaluate_batch(samples(6), max_workers=2, deadline=0.3)
+    assert time.monotonic() - began < LIMIT
+    assert [scores(sample)[0] for sample in found] == [1.0, None, 1.0, 1.0, 1.0, 1.0]
+    assert issues(found[1]) == [("failed", "deadline")]
+    assert issues(Stubborn(deadline=0.3).evaluate(samples(2)[1])) == [("failed", "deadline")]
+    library_loop.shutdown()  # what is left of it must not go on under other tests
+
+
+def test_d2_a_worker_that_finishes_while_units_are_fed() -> None:
+    """Windows of one fed again and again: each worker ends just when the next unit comes."""
+
+    class Instant(AsyncRule):
+        async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return scored(self.name, 1.0)
+
+    for _ in range(20):
+        assert len(list(Instant().evaluate_stream(iter(samples(50)), max_workers=1))) == 50
+
+
+# -- D3: options and keywords ---------------------------------------------------------------------------------------------
+
+DOORS: dict[str, Callable[..., list[DataSample]]] = {
+    "evaluate": lambda reward, **keywords: [reward.evaluate(SAMPLE, **keywords)],
+    "async_evaluate": lambda reward, **keywords: [asyncio.run(reward.async_evaluate(SAMPLE, **keywords))],
+    "evaluate_batch": lambda reward, **keywords: reward.evaluate_batch([SAMPLE], **keywords),
+    "evaluate_stream": lambda reward, **keywords: list(reward.evaluate_stream([SAMPLE], **keywords)),
+    "async_evaluate_batch": lambda reward, **keywords: asyncio.run(reward.async_evaluate_batch([SAMPLE], **keywords)),
+}
+
+
+class Named(Rule):
+    def _evaluate(self, sample: DataSample, threshold: float = 0.0, **kwargs: Any) -> RewardResult:
+        return scored(self.name, threshold + kwargs.get("bonus", 0.0))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_d3_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
+    call = DOORS[door]
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, latency=0.001))
+    call(judge, options=RunOptions(repeat=1), control=control, run_dir=tmp_path / "run", cache=False)
+    assert control.calls == 2
+    assert (tmp_path / "run" / "results.jsonl").exists()
+    assert {i[1] for i in issues(call(judge, budget=Budget(max_calls=1), cache=False)[0])} == {"budget"}
+    slow = PointJudge(llm=FakeLLM(reply=longest, latency=5.0, cache=False))
+    assert issues(call(slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
+    with pytest.raises(ConfigError, match="max_workers is -5"):
+        call(Rule(), max_workers=-5)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_d3_a_keyword_is_an_option_a_hooks_parameter_or_an_error(door: str) -> None:
+    call = DOORS[door]
+    with pytest.raises(ConfigError, match="'max_worker'. Did you mean max_workers"):
+        call(Named(), max_worker=99)
+    with pytest.raises(ConfigError, match="'treshold'. Did you mean threshold"):
+        call(Named(), treshold=99)
+    assert scores(call(Named(), threshold=2.0)[0]) == [2.0, 2.0]
+    assert scores(call(Named(), threshold=2.0, hooks={"bonus": 1.0})[0]) == [3.0, 3.0]
+
+
+# -- D4: runs inside runs -------------------------------------------------------------------------------------------------
+
+
+class Nests(Rule):
+    """A plain function that asks a judge, sample by sample or in a batch."""
+
+    sub: Any = None
+    batch: bool = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        done = self.sub.evaluate_batch([sample])[0] if self.batch else self.sub.evaluate(sample)
+        found = scores(done)[0]
+        return scored(self.name, -1.0 if found is None else found)
+
+
+class NestsAwaited(Nests):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:  # type: ignore[override]
+        sub = self.sub
+        done = (await sub.async_evaluate_batch([sample]))[0] if self.batch else await sub.async_evaluate(sample)
+        found = scores(done)[0]
+        return scored(self.name, -1.0 if found is None else found)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("outer", [Nests, NestsAwaited])
+def test_d4_a_nested_run_is_a_child_of_the_run_around_it(outer: type[Nests], batch: bool) -> None:
+    reward = outer(sub=PointJudge(llm=FakeLLM(reply=longest, cache=True)), batch=batch)
+    first, again, uncached, repeated = (RunControl() for _ in range(4))
+    given = [make_sample(f"{outer.__name__} {batch}", unique_id="n")]
+    reward.evaluate_batch(given, control=first)
+    reward.evaluate_batch(given, control=again)
+    reward.evaluate_batch(given, control=uncached, cache=False)
+    reward.evaluate_batch(given, control=repeated, repeat=7)
+    assert [c.calls for c in (first, again, uncached, repeated)] == [1, 0, 1, 1]
+    assert again.cached == 1
+    spent = RunControl()
+    many = [make_sample(f"{outer.__name__} {batch} {k}", unique_id=str(k)) for k in range(6)]
+    reward.evaluate_batch(many, control=spent, cache=False, budget=Budget(max_calls=3), max_workers=1)
+    assert spent.calls == 3
+    slow = outer(sub=PointJudge(llm=FakeLLM(reply=longest, latency=30.0, cache=False)), batch=batch)
+    began = time.monotonic()
+    assert issues(slow.evaluate_batch(given, deadline=0.2)[0]) in ([("failed", "deadline")], [])
+    assert time.monotonic() - began < LIMIT
+
+
+def test_a_run_control_that_is_used_again_starts_fresh() -> None:
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    judge.evaluate_batch([SAMPLE], control=control)
+    control.stop("enough", halt=True)
+    assert scores(judge.evaluate_batch([SAMPLE], control=control)[0]) == [1.0, 2.0]
+    assert (control.calls, control.stopped) == (2, None)
+
+
+# -- D5: awaitables -------------------------------------------------------------------------------------------------------
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Decorated(AsyncRule):
+    @traced
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        await asyncio.sleep(0.001)
+        return scored(self.name, value(sample.output[0].answer.text))
+
+
+class Holds(Rule):
+    function: Any = None
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        return self.function(sample)
+
+
+async def by_words(sample: DataSample) -> RewardResult:
+    await asyncio.sleep(0.001)
+    return scored("words", value(sample.output[0].answer.text))
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("reward", [Decorated(), Holds(function=by_words)], ids=["decorated", "in a field"])
+def test_d5_whatever_is_awaitable_is_awaited(reward: BaseReward, door: str) -> None:
+    assert scores(DOORS[door](reward)[0]) == [1.0, 2.0]
+
+
+def test_d5_awaited_under_a_deadline_as_well() -> None:
+    reward = Holds(function=lambda _: asyncio.sleep(30))
+    assert issues(reward.evaluate(make_sample("x"), deadline=0.2)) == [("failed", "deadline")]
+
+
+# -- D6: streams ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reward", [Rule(), AsyncRule()], ids=["plain", "async"])
+def test_d6_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
+    waiting: queue.Queue[DataSample | None] = queue.Queue()
+    waiting.put(make_sample("a", unique_id="0"))
+    seen = []
+    for sample in reward.evaluate_stream(iter(waiting.get, None)):
+        seen.append(sample.unique_id)
+        waiting.put(make_sample("a", unique_id=str(len(seen))) if len(seen) < 30 else None)
+    assert seen == [str(k) for k in range(30)]
+
+
+def test_d6_a_slow_source_is_scored_as_it_comes() -> None:
+    def slow() -> Iterator[DataSample]:
+        for sample in samples(40):
+            time.sleep(0.02)
+            yield sample
+
+    began = time.monotonic()
+    stream = PointJudge(llm=FakeLLM(reply=longest)).evaluate_stream(slow())
+    next(stream)
+    assert time.monotonic() - began < 0.6
+    assert len(list(stream)) == 39
+
+
+def test_d6_one_result_pays_for_few_calls() -> None:
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    stream = judge.evaluate_stream(iter(samples(2000)), max_workers=8, control=control)
+    next(stream)
+    time.sleep(0.2)
+    assert control.calls <= 4 * 8 + 1
+    stream.close()  # type: ignore[attr-defined]  # the iterator is a generator
+
+
+@pytest.mark.parametrize("door", ["evaluate_batch", "evaluate_stream", "async_evaluate_batch"])
+def test_d6_a_source_that_raises_keeps_what_is_finished(door: str, tmp_path: Path) -> None:
+    def broken() -> Iterator[DataSample]:
+        yield from samples(150)
+        raise OSError("the disk is gone")
+
+    reward = PointJudge(llm=FakeLLM(reply=longest))
+    calls: dict[str, Callable[[], Any]] = {
+        "evaluate_batch": lambda: reward.evaluate_batch(broken(), run_dir=tmp_path / "run"),
+        "evaluate_stream": lambda: list(reward.evaluate_stream(broken(), run_dir=tmp_path / "run")),
+        "async_evaluate_batch": lambda: asyncio.run(reward.async_evaluate_batch(broken(), run_dir=tmp_path / "run")),
+    }
+    with pytest.raises(OSError, match="the disk is gone"):
+        calls[door]()
+    assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) == 150
+
+
+# -- D7: one sample never aborts a batch ----------------------------------------------------------------------------------
+
+
+class EmptyPrompt(NumberTemplate):
+    @classmethod
+    def format(cls, enable_thinking: bool = False, **kwargs: Any) -> str:
+        return "" if "bad" in kwargs["answers"] else "\n".join(["?", *kwargs["answers"]])
+
+
+class Unfit(PointJudge):
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        if sample.output[0].answer.text == "bad":
+            raise DataError("column 'context' is missing")
+        return super()._before_evaluate(sample, **kwargs)
+
+
+class BreaksPlan(Rule):
+    def plan(self, sample: DataSample) -> list[Any]:
+        if sample.output[0].answer.text == "bad":
+            raise KeyError("context")
+        return super().plan(sample)
+
+
+class BreaksMerge(Rule):
+    def merge(self, sample: DataSample, jobs: list[Any], outcomes: list[Any]) -> None:
+        if sample.output[0].answer.text == "bad":
+            raise ZeroDivisionError
+        super().merge(sample, jobs, outcomes)
+
+
+class BreaksAggregate(BasePairWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, *(value(output.answer.text) for output in sample.output))
+
+    def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
+        if n == 2:
+            raise ZeroDivisionError
+        return super().aggregate(n, margins)
+
+
+FAKE = FakeLLM(reply=longest)
+BREAKING: dict[str, tuple[BaseReward, str]] = {
+    "empty prompt": (PointJudge(llm=FAKE, template=EmptyPrompt), "data"),
+    "DataError in a hook": (Unfit(llm=FAKE), "data"),
+    "plan": (BreaksPlan(), "error"),
+    "merge": (BreaksMerge(), "error"),
+    "aggregate": (BreaksAggregate(), "error"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_d7_what_breaks_costs_its_own_sample(name: str, tmp_path: Path) -> None:
+    reward, reason = BREAKING[name]
+    bad = make_sample("bad", "worse") if name == "aggregate" else make_sample("bad")
+    good = [make_sample("a", "a b", "a b c", unique_id=str(k)) for k in range(5)]
+    for folder in (None, tmp_path / "run"):
+        found = reward.evaluate_batch([*good[:3], bad, *good[3:]], run_dir=folder)
+        assert set(issues(found[3])) == {("failed", reason)}
+        assert all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
+    assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
+
+
+def test_d7_a_bad_dict_in_a_list_is_found_before_anything_is_paid() -> None:
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    rows = [sample.model_dump() for sample in samples(300)]
+    with pytest.raises(DataError, match="Sample 299: field 'output.0.answer"):
+        judge.evaluate_batch([*rows[:-1], {"output": [{"answer": 3}]}], control=control)
+    assert control.calls == 0
+
+
+class Frame:
+    """What tells a data frame from other iterables."""
+
+    def iterrows(self) -> Iterator[Any]:
+        return iter(())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["prompt", "answer"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: r.evaluate([SAMPLE]), "evaluate_batch scores many"),
+        (lambda r: r.evaluate("text"), "The sample is a str"),
+        (lambda r: r.evaluate_batch(SAMPLE), "got one DataSample"),
+        (lambda r: r.evaluate_batch({"input": []}), "got one dict"),
+        (lambda r: r.evaluate_batch(Frame()), "create_loader"),
+        (lambda r: r.evaluate_stream(Frame()), "create_loader"),
+        (lambda r: r.evaluate_batch(3), "got one int"),
+    ],
+)
+def test_d7_what_is_no_sample_is_named(call: Callable[[BaseReward], Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        call(Rule())
+
+
+# -- D8, D9, U5 -----------------------------------------------------------------------------------------------------------
+
+
+def test_d8_a_judge_in_a_worker_process_is_refused_at_construction() -> None:
+    class InWorker(PointJudge):
+        cpu_bound: ClassVar[bool] = True
+
+    with pytest.raises(ConfigError, match="cpu_bound and its _evaluate is async"):
+        InWorker(llm=FAKE)
+
+
+def warnings_of(call: Callable[[], Any]) -> list[str]:
+    from loguru import logger
+
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level="WARNING", format="{message}")
+    try:
+        call()
+    finally:
+        logger.remove(sink)
+    return lines
+
+
+def test_d9_a_dead_judge_is_said_once() -> None:
+    from rm_gallery import OpenaiLLM
+
+    judge = PointJudge(llm=OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1))
+    given = [make_sample(str(k), unique_id=str(k)) for k in range(60)]
+    lines = warnings_of(lambda: judge.evaluate_batch(given, max_workers=8))
+    assert len(lines) == 1
+    assert "of 60 samples" in lines[0]
+    assert "calls all failed" in lines[0]
+    assert warnings_of(lambda: Rule().evaluate_batch(samples(3))) == []
+
+
+class Sometimes(Rule):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if sample.unique_id in "12":
+            raise ValueError("no luck")
+        return scored(self.name, 1.0)
+
+
+def test_d9_samples_that_fail_are_said_once_with_the_most_common_reason() -> None:
+    lines = warnings_of(lambda: list(Sometimes().evaluate_stream(samples(9))))
+    assert len(lines) == 1
+    assert "2 failed" in lines[0]
+    assert "ValueError: no luck" in lines[0]
+
+
+def test_u5_what_a_budget_stopped_is_a_count_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    judge.evaluate_batch(samples(20), max_workers=2, budget=Budget(max_calls=5), progress=True)
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "15 stopped" in last
+    assert "failed" not in last
+
+
+@pytest.mark.parametrize("width", [40, 60, 79, 120])
+def test_u3_the_line_of_progress_fits_and_keeps_failures_cost_and_time_left(width: int) -> None:
+    control = RunControl(max_workers=256)
+    control.usage.cost, control.usage.input_tokens = 12.3456, 123_456_789
+    control.in_flight, control.cached, control.retries = 256, 12_345, 4_321
+    progress = Progress(control, 100_000, True, "a_reward_with_a_rather_long_name")
+    progress.done, progress.failed, progress.stopped, progress.unscored = 12_345, 123, 9, 456
+    line = progress.facts(width)
+    assert len(line) <= width
+    assert "12,345" in line
+    if width >= 79:
+        assert all(part in line for part in ("123 failed", "9 stopped", "cost 12.35", "left"))
+
+
+# -- minor points ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_thousand_awaited_plain_rewards_share_a_bounded_pool() -> None:
+    class Sleeps(Rule):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            time.sleep(0.02)
+            return scored(self.name, 1.0)
+
+    most = 0
+
+    async def main() -> list[DataSample]:
+        nonlocal most
+        calls = asyncio.gather(*(Sleeps().async_evaluate(make_sample("x")) for _ in range(2000)))
+        while not calls.done():
+            most = max(most, threading.active_count())
+            await asyncio.sleep(0.01)
+        return await calls
+
+    before = threading.active_count()
+    assert all(scores(sample) == [1.0] for sample in asyncio.run(main()))
+    assert most - before < 300
+
+
+def test_a_plain_reward_that_calls_itself_finds_a_thread() -> None:
+    class Deep(Rule):
+        def _evaluate(self, sample: DataSample, depth: int = 0, **kwargs: Any) -> RewardResult:
+            if depth == 0:
+                return scored(self.name, 1.0)
+            return scored(self.name, 1 + (scores(self.evaluate(sample, depth=depth - 1))[0] or 0.0))
+
+    with_threads = [threading.Thread(target=lambda: found.append(Deep().evaluate(make_sample("x"), depth=9)))
+                    for _ in range(40)]  # fmt: skip
+    found: list[DataSample] = []
+    for thread in with_threads:
+        thread.start()
+    for thread in with_threads:
+        thread.join(LIMIT)
+    assert [scores(sample) for sample in found] == [[10.0]] * 40
+
+
+def test_an_unannotated_template_in_a_class_body() -> None:
+    class Own(ListJudge):
+        template = NumberTemplate
+
+    class OwnTemplate(PointJudge):
+        class Asked(BasePromptTemplate):
+            score: float
+
+            @classmethod
+            def format(cls, enable_thinking: bool = False, **kwargs: Any) -> str:
+                return "?"
+
+        template = Asked
+
+    assert Own(llm=FAKE).template is NumberTemplate
+    assert scores(OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))) == [3.0]
+
+
+def test_nested_runs_leave_nothing_of_themselves_behind() -> None:
+    Nests(sub=PointJudge(llm=FAKE)).evaluate_batch(samples(3))
+    assert current_run.get() is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a library leaves signals alone"
+
+
+def test_an_async_stream_that_is_left_early_stops() -> None:
+    control = RunControl()
+
+    async def main() -> None:
+        judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+        stream: AsyncIterator[DataSample] = judge.async_evaluate_stream(iter(samples(500)), control=control)
+        async for _ in stream:
+            break
+        await stream.aclose()  # type: ignore[attr-defined]  # the iterator is a generator
+
+    asyncio.run(main())
+    calls = control.calls
+    time.sleep(0.1)
+    assert control.calls <= calls + 8 <= 60
+
+
+class Registered(BasePointWiseReward):
+    """A kind with no more than it needs."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, 1.0)
+
+
+def test_a_reward_under_thirty_two_threads_and_tasks() -> None:
+    reward = Registered()
+    found: list[list[float | None]] = []
+
+    def work() -> None:
+        for _ in range(20):
+            found.append(scores(reward.evaluate(make_sample("x"))))
+
+    threads = [threading.Thread(target=work) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert found == [[1.0]] * 640
+
+    async def main() -> list[DataSample]:
+        return list(await asyncio.gather(*(reward.async_evaluate(make_sample("x")) for _ in range(640))))
+
+    assert [scores(sample) for sample in asyncio.run(main())] == [[1.0]] * 640
