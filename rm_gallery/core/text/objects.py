@@ -12,6 +12,7 @@ DEEPEST = 20
 
 _SPACE = re.compile(r"(?:[ \t\r\n\u00a0]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.S)
 _STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|“([^“”]*)”", re.S)
+_KEY = re.compile(_STRING.pattern + r"|([A-Za-z_]\w{0,40})(?=\s*[:：])", re.S)
 _SCALAR = re.compile(r"[^\s,:\[\]{}\"'“”，：]{1,40}")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.S)
@@ -98,7 +99,7 @@ def _members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
     pairs = []
     at = _after_space(text, at)
     while text[at] != "}":
-        key = _STRING.match(text, at)
+        key = _KEY.match(text, at)
         if key is None:
             raise ValueError("no key")
         at = _after_space(text, key.end())

@@ -20,32 +20,43 @@ _NAMED = {word: n for n, word in enumerate(_WORDS)} | {word: n for n, word in en
 _NAMED |= {sign: n for n, sign in enumerate(_CHINESE)} | {"两": 2, "十一": 11, "十二": 12}
 _NAME = "|".join(sorted(_NAMED, key=len, reverse=True))
 
-_MARKUP = "*_`\"'()[]{}#$«»“”‘’「」【】（）✓✔✅👍⭐ \t\r\n\u200e\u00a0"
+_MARKUP = "*_`\"'()[]{}#$«»“”‘’「」【】（）✓✔✅👍⭐★☆🌟🏆 \t\r\n\u200e\u00a0\ufe0f\u20e3"
 _ELEMENT = re.compile(r"\s*<(?!/)([a-z]{1,12})>(.{0,200})</\1>\s*", re.I | re.S)
+_COMMENT = re.compile(r"<!--.{0,200}?-->", re.S)
 _CDATA = re.compile(r"<!\[CDATA\[(.{0,200}?)\]\]>", re.S)
 _BOXED = re.compile(r"\\boxed\s*\{([^{}]{1,80})\}|\\text(?:bf)?\s*\{([^{}]{1,80})\}")
 _NOUN = (
-    "answer|response|option|candidate|assistant|output|choice|model|score|rating|verdict|number|no\\.|"
-    "réponse|respuesta|antwort|risposta|ответ|回答|回复|答案|选项|候选|助手|模型|评分|得分|分数|打分"
+    "answer|response|option|candidate|assistant|output|choice|model|score|rating|verdict|winner|number|no\\.|nr\\.|n[º°]|"
+    "réponse|respuesta|opción|antwort|risposta|resposta|ответ|вариант|답변|응답|応答|解答|回答|回复|答案|选项|候选|助手|模型|评分|得分|分数|打分"
 )
 _IS = r"(?:\s*(?:is|are|ist|est|es|是|为))?"
 _PREFIX = re.compile(
-    rf"(?:(?:the|la|le|die|der)\s+)?(?:(?:best|better|final|overall|total|winning|最好|最佳|更好|最终|综合|总)的?{_IS}\s*)?"
+    rf"(?:(?:i|we)\s+(?:choose|pick|select|prefer)\s+|我?选择?(?!项))?(?:(?:the|la|le|die|der)\s+)?(?:(?:best|better|final|overall|total|winning|最好|最佳|更好|最终|综合|总)的?{_IS}\s*)?"
     rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
     re.I,
 )
 _UNIT = rf"(?:points?|pts?\.?|stars?|marks?|分|[个号点]?(?:{_NOUN})|[个号点])"
-_WINS = r"(?:\s*(?:is|was|是)?\s*(?:the\s+|clearly\s+|slightly\s+|much\s+)?(?:better|best|wins?|winner|stronger|更好|最好|最佳|更优|胜出|胜))?"
-_TAIL = re.compile(_WINS + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。]|\s[-–—])\s*[^0-9]{0,160})?\s*")
-_HEDGE = re.compile(
-    rf"\b(?:or|and|not|tie|tied|equal|both|maybe|either|to|versus|vs|{'|'.join(_WORDS[1:])})\b|[或和与至到不非平]", re.I
+_COUNTED = re.compile(rf"^(?:st|nd|rd|th)?(?![a-z])(?:\s*{_UNIT}(?![a-z]))?", re.I)
+_WINS = (
+    r"(?:\s*(?:is|was|是)\s*(?:the\s+|clearly\s+|slightly\s+|much\s+)?(?:better|best|winner|stronger|更好|最好|最佳|更优)(?![a-z])"
+    r"|\s*(?:wins?(?![a-z])|更好|最好|最佳|更优|胜出|胜))?"
 )
-_INTEGER = re.compile(r"[-+]?\d{1,15}(?:\.0*)?")
+_TAIL = re.compile(_WINS + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。!]|\s[-–—])\s*[^0-9]{0,160})?\s*")
+_HEDGE = re.compile(
+    rf"\b(?:or|and|not|tie|tied|equal|both|maybe|either|to|versus|vs|{'|'.join(_WORDS[2:])})\b|[或和与至到不非平]", re.I
+)
+_REJECTED = re.compile(r"\b(?:wors[et]|bad|wrong|loses?|loser|weak\w*|poor\w*|except)\b|[差错输除]", re.I)
+"""Of the number of a best answer this says the opposite; in brackets it explains a score, as in "1 (worst)"."""
+_BRACKETS = re.compile(r"\([^()]*\)")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?", re.I)
 _VALUE = re.compile(
     rf"第?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))", re.I
 )
-_OUT_OF = re.compile(r"\s*(?:/|／|out of|of|分之|\(\s*out of)\s*(\d{1,4}(?:\.0)?)\)?", re.I)
+_OUT_OF = re.compile(
+    r"\s*[(,]?\s*(?:/|out of(?: a (?:maximum|possible|total)(?: of)?)?|of|满分|总分|max(?:imum)?)\s*(?:is|为|是|:)?\s*"
+    r"(\d{1,4}(?:\.0)?|ten|十)(?:\s*分)?(?:\s*\))?",
+    re.I,
+)
 _SAME_AGAIN = re.compile(rf"\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}})\s*[)）]\s*", re.I)
 
 
@@ -66,7 +77,8 @@ def bare(text: str) -> str:
 def plain(text: str) -> str:
     """A short answer in plain digits, without invisible characters, CDATA, enclosing elements, boxes and markup."""
     text = unicodedata.normalize("NFKC", text[: LONGEST + 1]).translate(INVISIBLE)
-    text = _CDATA.sub(r"\1", text)
+    if "<!" in text:
+        text = _COMMENT.sub("", _CDATA.sub(r"\1", text))
     while found := _ELEMENT.fullmatch(text):
         text = found[2]
     boxed = _BOXED.search(text)
@@ -110,6 +122,10 @@ def read_number(value: Any, high: float | None = None) -> float:
     return number
 
 
+def _number(text: str) -> float:
+    return float(_NAMED[text.lower()]) if text.lower() in _NAMED else float(text)
+
+
 def _stated(answer: str, high: float | None) -> float | None:
     if len(answer) > LONGEST:
         return None
@@ -123,22 +139,22 @@ def _stated(answer: str, high: float | None) -> float | None:
     found = _VALUE.match(text)
     if found is None:
         return None
-    number = float(found["digits"]) if found["digits"] else float(_NAMED[found["name"].lower()])
-    rest = re.sub(
-        rf"^(?:st|nd|rd|th)?\s*{_UNIT}(?![a-z])", "", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST], flags=re.I
-    )
+    number = _number(found["digits"] or found["name"])
+    rest = _COUNTED.sub("", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST])
     scale = _OUT_OF.match(rest)
     if scale:
         # of two answers "1/2" is no choice
-        if high is None or high < 5 or float(scale[1]) != high:
+        if high is None or high < 5 or _number(scale[1]) != high:
             return None
-        rest = re.sub(rf"^(?:st|nd|rd|th)?\s*{_UNIT}(?![a-z])", "", rest[scale.end() :], flags=re.I)
+        rest = _COUNTED.sub("", rest[scale.end() :])
     again = _SAME_AGAIN.fullmatch(f"{rest})" if "(" in rest and ")" not in rest else rest)
     if again:
         return number if float(again[1]) == number else None
     if rest.count("(") > rest.count(")"):
         rest += ")"
-    return number if _TAIL.fullmatch(rest) and not _HEDGE.search(rest) else None
+    if not _TAIL.fullmatch(rest) or _HEDGE.search(rest) or _REJECTED.search(_BRACKETS.sub("", rest)):
+        return None
+    return number
 
 
 _TRUE = frozenset({"true", "yes", "y", "是", "对", "正确"})

@@ -419,7 +419,7 @@ class _Scan:
         close = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
         inside = i + 1
         while close is not None and (
-            close.name in ("{", "fence") or (close.name != token.name and close.name in self.names)
+            close.name in ("{", "fence", "<!--") or (close.name != token.name and close.name in self.names)
         ):
             inside += 1  # an object as the value, fenced or not; another field's tag in a text
             if inside >= min(len(self.tokens), i + 40) or self.form.fields[name].prose:
