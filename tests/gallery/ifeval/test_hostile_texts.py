@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.gallery.rm.instruction.table import INSTRUCTIONS, follows
+from rm_gallery.gallery.rm.instruction.ifeval import INSTRUCTIONS, follows
 
 ARGUMENTS: dict[str, Any] = {
     "keywords": ["a b", "x"],

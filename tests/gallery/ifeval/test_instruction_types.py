@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.gallery.rm.instruction.table import INSTRUCTIONS, follows
+from rm_gallery.gallery.rm.instruction.ifeval import INSTRUCTIONS, follows
 
 PUBLISHED = """
 keywords:existence keywords:frequency keywords:forbidden_words keywords:letter_frequency language:response_language

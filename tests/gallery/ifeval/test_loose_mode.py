@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.gallery.rm.instruction.table import follows, loose_variants
+from rm_gallery.gallery.rm.instruction.ifeval import follows, loose_variants
 
 JSON, END, QUOTED, COMMA = (
     "detectable_format:json_format",

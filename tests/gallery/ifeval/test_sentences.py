@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.gallery.rm.instruction.sentences import count_sentences, split_sentences
+from rm_gallery.gallery.rm.instruction.checks import count_sentences, split_sentences
 
 
 @pytest.mark.parametrize(

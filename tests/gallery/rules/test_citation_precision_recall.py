@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.general.citation_precision_recall import CitationPrecisionRecallReward
-from rm_gallery.gallery.rm.general.citations import cited_sentences
+from rm_gallery.gallery.rm.general.citation_precision_recall import CitationPrecisionRecallReward, cited_sentences
 from tests.gallery.rules.support import result_of, sample_of, score_of, unscored
 
 SOURCES = ["Paris is the capital of France.", "The Seine flows through Paris.", "Berlin lies on the Spree."]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rm_gallery.core.text.language import language_shares
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.language_match import LanguageMatchReward
-from rm_gallery.gallery.rm.general.script import language_shares
 from tests.gallery.rules.support import score_of, unscored
 
 TEXTS = {

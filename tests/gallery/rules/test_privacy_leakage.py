@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.format.personal_data import find_personal_data
-from rm_gallery.gallery.rm.format.privacy import PrivacyLeakageReward
+from rm_gallery.gallery.rm.format.privacy import PrivacyLeakageReward, find_personal_data
 from tests.gallery.rules.support import result_of, sample_of, score_of
 
 FOUND = [

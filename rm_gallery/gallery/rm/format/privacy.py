@@ -1,8 +1,12 @@
-"""A penalty for personal data and secrets in an answer."""
+"""A penalty for personal data and secrets in an answer, found with checksums where they exist."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import ipaddress
+import re
+from collections.abc import Callable, Collection
+from datetime import date
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -11,8 +15,159 @@ from rm_gallery.core.reward.example import EMPTY_IS_BEST, Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.format.personal_data import KINDS, find_personal_data
 from rm_gallery.gallery.rm.rule import RuleReward, one_score
+
+
+class Finding(NamedTuple):
+    """Where what kind of data stands; the data itself is not repeated."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def _digits(text: str) -> str:
+    return "".join(c for c in text if c.isdigit())
+
+
+def is_card_number(text: str) -> bool:
+    """Whether digits are a payment card's: 13 to 19 of them, a known first digit, Luhn's checksum (ISO/IEC 7812)."""
+    digits = _digits(text)
+    if not 13 <= len(digits) <= 19 or digits[0] not in "3456" and not 2221 <= int(digits[:4]) <= 2720:
+        return False
+    doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
+    return len(set(digits)) > 1 and sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
+
+
+_CN_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+
+
+def is_cn_id(text: str) -> bool:
+    """Whether 18 characters are a Chinese identity number: a date of birth and the checksum of GB 11643."""
+    if sum(w * int(c) for w, c in zip(_CN_WEIGHTS, text, strict=False)) % 11 != "10X98765432".index(text[17].upper()):
+        return False
+    try:
+        return 1850 <= date(int(text[6:10]), int(text[10:12]), int(text[12:14])).year
+    except ValueError:
+        return False
+
+
+def is_iban(text: str) -> bool:
+    """Whether a text is an IBAN: two letters, checksum modulo 97 (ISO 13616)."""
+    plain = text.replace(" ", "").upper()
+    return 15 <= len(plain) <= 34 and int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1
+
+
+def is_public_ip(text: str) -> bool:
+    """Whether an IPv4 address belongs to the public internet (10/8, 172.16/12, 192.168/16 and the like do not)."""
+    try:
+        return ipaddress.IPv4Address(text).is_global
+    except ValueError:
+        return False
+
+
+def _is_real_mail(text: str) -> bool:
+    domain = text.rpartition("@")[2].lower()
+    # RFC 2606 keeps these names free for examples
+    reserved = domain.rpartition(".")[2] in ("example", "test", "invalid", "localhost")
+    return not reserved and not re.search(r"(?:^|\.)example\.(?:com|org|net)$", domain)
+
+
+def _is_key(text: str) -> bool:
+    # words joined by hyphens, or a row of x standing for a key
+    return not text.startswith("sk-") or any(c.isdigit() for c in text)
+
+
+def _is_phone(text: str) -> bool:
+    return 8 <= len(_digits(text)) <= 15
+
+
+class _Detector(NamedTuple):
+    kind: str
+    pattern: re.Pattern[str]
+    check: Callable[[str], bool] | None = None
+    hint: str = ""
+    """What every find holds, looked for first because that is quick."""
+
+
+_NO_WORD_BEFORE, _NO_WORD_AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+_KEY_FORMS = (
+    r"sk-(?:ant-|proj-|or-v1-)?[A-Za-z0-9_-]{20,200}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}"
+    r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}|glpat-[A-Za-z0-9_-]{20,64}"
+    r"|xox[abeprs]-[A-Za-z0-9-]{10,255}|hf_[A-Za-z0-9]{30,64}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"
+    r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}"
+)
+# in order of precedence: what a detector has found is no other one's
+_DETECTORS = (
+    _Detector("private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY-----"), hint="PRIVATE KEY"),
+    _Detector("api_key", re.compile(rf"{_NO_WORD_BEFORE}(?:{_KEY_FORMS}){_NO_WORD_AFTER}"), _is_key),
+    _Detector(
+        "email",
+        re.compile(
+            r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}"
+            r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-])"
+        ),
+        _is_real_mail,
+        "@",
+    ),
+    _Detector(
+        "iban",
+        re.compile(
+            rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"
+        ),
+        is_iban,
+    ),
+    _Detector(
+        "iban", re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"), is_iban
+    ),
+    _Detector("cn_id", re.compile(rf"{_NO_WORD_BEFORE}[1-9]\d{{16}}[\dXx]{_NO_WORD_AFTER}", re.ASCII), is_cn_id),
+    _Detector("card", re.compile(r"(?<![\d.-])\d{13,19}(?![\d-])", re.ASCII), is_card_number),
+    _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?!\d)", re.ASCII), is_card_number),
+    _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{6}\1\d{4,5}(?!\d)", re.ASCII), is_card_number),
+    _Detector(
+        "us_ssn", re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII), hint="-"
+    ),
+    _Detector("phone", re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII)),
+    _Detector(
+        "phone", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII), _is_phone, "+"
+    ),
+    _Detector(
+        "phone",
+        re.compile(
+            r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])", re.ASCII
+        ),
+    ),
+    _Detector("phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"),
+    _Detector("ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip),
+)
+KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
+
+
+def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Finding]:
+    """All findings of the wanted kinds in order of place; none overlap."""
+    found: list[Finding] = []
+    for detector in _DETECTORS:
+        if detector.kind not in kinds or detector.hint not in text:
+            continue
+        spans = [
+            m.span() for m in detector.pattern.finditer(text) if detector.check is None or detector.check(m.group())
+        ]
+        found += [Finding(detector.kind, *span) for span in _free(spans, found)]
+    return sorted(found, key=lambda finding: finding.start)
+
+
+def _free(spans: list[tuple[int, int]], taken: list[Finding]) -> list[tuple[int, int]]:
+    if not spans or not taken:
+        return spans
+    occupied = sorted((finding.start, finding.end) for finding in taken)
+    free, position = [], 0
+    for start, end in spans:
+        while position < len(occupied) and occupied[position][1] <= start:
+            position += 1
+        if position == len(occupied) or occupied[position][0] >= end:
+            free.append((start, end))
+    return free
+
 
 _MAX_SPANS = 100
 

@@ -12,10 +12,9 @@ from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.blocks import prose_of
-from rm_gallery.core.text.language import UNKNOWN, known_language
+from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.general.script import language_shares
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
 
 _NOT_PROSE = re.compile(

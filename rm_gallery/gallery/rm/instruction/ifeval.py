@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
@@ -11,9 +11,65 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.instruction.arguments import plain
-from rm_gallery.gallery.rm.instruction.table import follows
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.rm.instruction import checks
+from rm_gallery.gallery.rm.instruction.checks import Arguments, plain
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
+
+Check = Callable[[str, Arguments], bool]
+
+INSTRUCTIONS: dict[str, Check] = {
+    "keywords:existence": checks.keywords_exist,
+    "keywords:frequency": checks.keyword_frequency,
+    "keywords:forbidden_words": checks.no_forbidden_words,
+    "keywords:letter_frequency": checks.letter_frequency,
+    "language:response_language": checks.response_language,
+    "length_constraints:number_sentences": checks.number_of_sentences,
+    "length_constraints:number_paragraphs": checks.number_of_paragraphs,
+    "length_constraints:number_words": checks.number_of_words,
+    "length_constraints:nth_paragraph_first_word": checks.nth_paragraph_first_word,
+    "detectable_content:number_placeholders": checks.placeholders,
+    "detectable_content:postscript": checks.postscript,
+    "detectable_format:number_bullet_lists": checks.bullet_points,
+    "detectable_format:constrained_response": checks.constrained_response,
+    "detectable_format:number_highlighted_sections": checks.highlighted_sections,
+    "detectable_format:multiple_sections": checks.multiple_sections,
+    "detectable_format:json_format": checks.json_format,
+    "detectable_format:title": checks.title,
+    "combination:two_responses": checks.two_responses,
+    "combination:repeat_prompt": checks.repeats_prompt,
+    "startend:end_checker": checks.ends_with,
+    "startend:quotation": checks.is_quoted,
+    "change_case:capital_word_frequency": checks.capital_words,
+    "change_case:english_capital": checks.english_capital,
+    "change_case:english_lowercase": checks.english_lowercase,
+    "punctuation:no_comma": checks.no_comma,
+}
+
+
+def follows(text: str, instruction_id: str, kwargs: Mapping[str, Any] | None = None, *, loose: bool = False) -> bool:
+    """Whether a response follows an instruction; a blank one follows none.
+
+    `loose` also accepts the response without its first line, its last line, both, and each of these without asterisks
+    (IFEval's loose accuracy). Raises Unscored (`bad_instruction`) for an unknown id or an argument that cannot be used.
+    """
+    check = INSTRUCTIONS.get(instruction_id)
+    if check is None:
+        raise Unscored(
+            unknown_name("instruction type", instruction_id, list(INSTRUCTIONS), ""), reason="bad_instruction"
+        )
+    arguments = Arguments(instruction_id, kwargs or {})
+    # asked even of a blank response: an argument that makes no sense is found whatever the response is
+    if check(text, arguments) and text.strip():
+        return True
+    return loose and any(variant.strip() and check(variant, arguments) for variant in loose_variants(text)[1:])
+
+
+def loose_variants(text: str) -> list[str]:
+    """The response itself first, then its seven loosened forms."""
+    lines = text.split("\n")
+    cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
+    return cut + [part.replace("*", "") for part in cut]
 
 
 @RewardRegistry.register("ifeval")
