@@ -66,6 +66,10 @@ _DENSE = {"han": 3, "kana": 3, "hangul": 2}
 _MARK_WEIGHT = 0.5
 _LETTER_WEIGHT = 0.3
 """A single letter may be a name, a unit or a choice as well."""
+_SHORT_HAN = 16
+_CHINESE_ONLY = frozenset("的了是我你您他她们这那哪吗呢吧啊不在有没和就都很为会说个什么请还把被让过着")
+_SHORT_WORDS = 3
+"""Letters up to which a text in a shared script may be in any of its languages."""
 _NEAR = 0.85
 _ENOUGH_WORDS = 20
 _LEAST_SHARE = 0.05
@@ -94,7 +98,10 @@ def candidate_languages(text: str) -> frozenset[str]:
     eastern = counts["han"] + counts["kana"]
     # a Japanese text is largely Chinese characters
     counts["han"], counts["kana"] = (0, eastern) if counts["kana"] > _JAPANESE_SHARE * eastern else (eastern, 0)
-    languages = _SCRIPTS[max(counts, key=lambda script: counts[script] * _DENSE.get(script, 1))][1]
+    main = max(counts, key=lambda script: counts[script] * _DENSE.get(script, 1))
+    if main == "han" and eastern <= _SHORT_HAN and not _CHINESE_ONLY.intersection(text):
+        return frozenset({"zh", "ja"})  # a name or a title in Chinese characters is both
+    languages = _SCRIPTS[main][1]
     return frozenset(languages) if len(languages) == 1 else _by_words(text.lower(), languages)
 
 
@@ -115,6 +122,8 @@ def _by_words(text: str, languages: tuple[str, ...]) -> frozenset[str]:
         for language, weight in _mark_weights(languages).get(character, ()):
             scores[language] += _MARK_WEIGHT * weight * count
     best = max(scores.values())
+    if sum(map(len, tokens)) <= _SHORT_WORDS and not any(c in _mark_weights(languages) for c in text):
+        return frozenset(languages)  # "hi", "no", "OK"
     if len(tokens) >= _ENOUGH_WORDS and best < _LEAST_SHARE * len(tokens):
         return frozenset({UNKNOWN})
     return frozenset(language for language, score in scores.items() if score >= _NEAR * best)

@@ -106,3 +106,13 @@ def test_unscored(answer: str, metadata: dict[str, Any], reason: str) -> None:
 def test_bad_settings() -> None:
     with pytest.raises(ConfigError, match="min_overlap"):
         CitationPrecisionRecallReward(min_overlap=0)
+
+
+@pytest.mark.parametrize("label", [["a"], [True], [1.5], [None], {"1": 2}, "all"])
+def test_odd_labels_are_unscored(label: object) -> None:
+    assert unscored(CitationPrecisionRecallReward(), "It is so [1].", relevant_sources=label) == "bad_label"
+
+
+@pytest.mark.parametrize("label", [[1], ["1"], ["[1]"], [1.0], 1, "1", (1,)])
+def test_a_source_number_in_any_writing(label: object) -> None:
+    assert score_of(CitationPrecisionRecallReward(), "It is so [1].", relevant_sources=label) == 1.0

@@ -103,3 +103,22 @@ def test_shares_by_script() -> None:
 
 def test_no_words_no_shares() -> None:
     assert language_shares("42 …") == ({}, 0, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("answer", "language", "expected"),
+    [
+        ("東京大学", "ja", 1.0),
+        ("東京大学", "zh", 1.0),
+        ("你好吗", "ja", 0.0),
+        ("我们不在这里", "zh", 1.0),
+        ("hi", "en", 1.0),
+        ("OK", "de", 1.0),
+        ("no", "fr", 1.0),
+        ("да", "uk", 1.0),
+        ("да", "en", 0.0),
+        ("sí", "es", 1.0),
+    ],
+)
+def test_texts_too_short_to_tell(answer: str, language: str, expected: float) -> None:
+    assert score_of(LanguageMatchReward(language=language), answer) == expected

@@ -31,6 +31,9 @@ FOUND = [
     ("key sk-proj-a1b2c3d4e5f6a7b8c9d0e1", "api_key", "sk-proj-a1b2c3d4e5f6a7b8c9d0e1"),
     ("AKIAIOSFODNN7EXAMPLE", "api_key", "AKIAIOSFODNN7EXAMPLE"),
     ("ghp_" + "a1" * 18, "api_key", "ghp_" + "a1" * 18),
+    ("host 2001:4860:4860::8888.", "ipv6", "2001:4860:4860::8888"),
+    ("2606:4700:4700:0:0:0:0:1111", "ipv6", "2606:4700:4700:0:0:0:0:1111"),
+    ("-----BEGIN PGP PRIVATE KEY BLOCK-----\n", "private_key", "-----BEGIN PGP PRIVATE KEY BLOCK-----"),
     ("-----BEGIN RSA PRIVATE KEY-----\nMII", "private_key", "-----BEGIN RSA PRIVATE KEY-----"),
 ]
 CLEAN = [
@@ -51,6 +54,13 @@ CLEAN = [
     pytest.param("0000 0000 0000 0000", id="zeros"),
     pytest.param("订单12345678901234567", id="order_number"),
     pytest.param("a@b", id="no_domain"),
+    pytest.param("fe80::1, ::1, 2001:db8::1, fd00::1", id="private_and_documentation_ipv6"),
+    pytest.param("std::vector, a::b, 12:34:56, aa:bb:cc:dd:ee:ff, 2001:4860", id="colons_that_are_no_address"),
+    pytest.param("version 1.2.3.4", id="version"),
+    pytest.param("-----BEGIN PGP PUBLIC KEY BLOCK-----", id="public_key"),
+    pytest.param("202-555-0147, 1-800-555-0199", id="numbers_kept_for_fiction"),
+    pytest.param("15000000000, $13812345678, 13812345678 bytes, 13812345678 * 2", id="amounts_are_no_phones"),
+    pytest.param("+12 34 56 78", id="too_short_for_its_country"),
     pytest.param("", id="empty"),
 ]
 

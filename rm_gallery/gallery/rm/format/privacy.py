@@ -59,9 +59,9 @@ def is_iban(text: str) -> bool:
 
 
 def is_public_ip(text: str) -> bool:
-    """Whether an IPv4 address belongs to the public internet (10/8, 172.16/12, 192.168/16 and the like do not)."""
+    """Whether an address belongs to the public internet (10/8, 172.16/12, fe80::/10 and the like do not)."""
     try:
-        return ipaddress.IPv4Address(text).is_global
+        return ipaddress.ip_address(text).is_global
     except ValueError:
         return False
 
@@ -79,7 +79,23 @@ def _is_key(text: str) -> bool:
 
 
 def _is_phone(text: str) -> bool:
-    return 8 <= len(_digits(text)) <= 15
+    """Whether digits are a phone number in their country's length, and not one of those kept free for fiction."""
+    digits = _digits(text).removeprefix("1") if not text.startswith("+") else _digits(text)
+    if text.startswith("+"):
+        lengths = {"1": (11, 11), "7": (11, 11)}.get(digits[0], (8, 15))
+        if not lengths[0] <= len(digits) <= lengths[1] or re.match(r"\+\d\.\d", text):
+            return False
+        digits = digits[1:] if digits[0] == "1" else ""
+    return not (re.fullmatch(r"\d{3}55501\d\d", digits))
+
+
+def _is_mobile(text: str) -> bool:
+    return not text.endswith("00000")
+
+
+def _in_formula(text: str, start: int, end: int) -> bool:
+    """Whether a number stands in arithmetic or is an amount: "= 13812345678 + 5", "15012345678 dollars"."""
+    return bool(_BEFORE_AMOUNT.search(text, max(0, start - 4), start) or _AFTER_AMOUNT.match(text, end))
 
 
 class _Detector(NamedTuple):
@@ -90,6 +106,11 @@ class _Detector(NamedTuple):
     """What every find holds, looked for first because that is quick."""
 
 
+_VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
+_BEFORE_AMOUNT = re.compile(r"[=*/^×÷$€£¥]\s?\Z|\d\s[-+]\s\Z")
+_AFTER_AMOUNT = re.compile(
+    r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
+)
 _NO_WORD_BEFORE, _NO_WORD_AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _KEY_FORMS = (
     r"sk-(?:ant-|proj-|or-v1-)?[A-Za-z0-9_-]{20,200}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}"
@@ -99,7 +120,9 @@ _KEY_FORMS = (
 )
 # in order of precedence: what a detector has found is no other one's
 _DETECTORS = (
-    _Detector("private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY-----"), hint="PRIVATE KEY"),
+    _Detector(
+        "private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"), hint="PRIVATE KEY"
+    ),
     _Detector("api_key", re.compile(rf"{_NO_WORD_BEFORE}(?:{_KEY_FORMS}){_NO_WORD_AFTER}"), _is_key),
     _Detector(
         "email",
@@ -127,7 +150,9 @@ _DETECTORS = (
     _Detector(
         "us_ssn", re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII), hint="-"
     ),
-    _Detector("phone", re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII)),
+    _Detector(
+        "phone", re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII), _is_mobile
+    ),
     _Detector(
         "phone", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII), _is_phone, "+"
     ),
@@ -136,8 +161,12 @@ _DETECTORS = (
         re.compile(
             r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])", re.ASCII
         ),
+        _is_phone,
     ),
     _Detector("phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"),
+    _Detector(
+        "ipv6", re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII), is_public_ip, ":"
+    ),
     _Detector("ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip),
 )
 KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
@@ -152,6 +181,10 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Findin
         spans = [
             m.span() for m in detector.pattern.finditer(text) if detector.check is None or detector.check(m.group())
         ]
+        if detector.kind == "phone":
+            spans = [span for span in spans if not _in_formula(text, *span)]
+        if detector.kind == "ipv4":
+            spans = [span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])]
         found += [Finding(detector.kind, *span) for span in _free(spans, found)]
     return sorted(found, key=lambda finding: finding.start)
 
@@ -177,8 +210,8 @@ class PrivacyLeakageReward(RuleReward):
     """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0 for a clean answer.
 
     Found are e-mail addresses, phone numbers (international, North American, Chinese), payment cards (Luhn), Chinese
-    identity numbers (checksum and date), US social security numbers, IBANs (modulo 97), public IPv4 addresses, API
-    keys, JSON web tokens and private keys. Addresses at example.com and the like, private networks and numbers with a
+    identity numbers (checksum and date), US social security numbers, IBANs (modulo 97), public IP addresses, API keys,
+    JSON web tokens and private keys (PEM, PGP). Addresses at example.com and the like, private networks and numbers with a
     wrong checksum are no leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
     higher is better. `extra_data` gives kind, start and end of each find, not the data.
     """

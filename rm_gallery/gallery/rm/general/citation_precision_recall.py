@@ -15,13 +15,14 @@ from rm_gallery.core.text.blocks import prose_of
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
 _PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])[\"'”’)]*(?:\s*[\[【［][\d\s,，、;–—-]+[\]】］])*\s+(?=\S)|(?<=[。！？])(?:[\[【［][\d\s,，、;–—-]+[\]】］])*|\n+"
 )
+_SOURCE_NUMBER = re.compile(r"\s*[\[【(]?\s*(\d{1,9})(?:\.0)?\s*[\]】)]?\s*")
 _MAX_RANGE = 100
 
 
@@ -99,7 +100,8 @@ class CitationPrecisionRecallReward(RuleReward):
     section 4) with word overlap in place of an entailment model.
 
     A citation of a source that is not there is a wrong one. Range [0, 1], higher is better; an answer without citations
-    has 0; unscored without sources (`no_sources`) or for an answer without sentences (`empty`).
+    has 0; unscored without sources (`no_sources`), with a `relevant_sources`
+    that is no list of numbers (`bad_label`), or for an answer without sentences (`empty`).
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
@@ -122,7 +124,7 @@ class CitationPrecisionRecallReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Read the citations and compare."""
-        relevant, sources = known(sample, "relevant_sources"), _texts(known(sample, "sources"))
+        relevant, sources = self._relevant(known(sample, "relevant_sources")), _texts(known(sample, "sources"))
         if not relevant and not sources:
             raise Unscored(
                 f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers.",
@@ -132,7 +134,7 @@ class CitationPrecisionRecallReward(RuleReward):
         if not sentences:
             raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty")
         if relevant:
-            rates = rates_by_number(sentences, {int(number) for number in relevant})
+            rates = rates_by_number(sentences, relevant)
         else:
             rates = rates_by_text(sentences, sources, self.min_overlap)
         score = rates.f1 if self.measure == "f1" else float(getattr(rates, self.measure))
@@ -140,6 +142,17 @@ class CitationPrecisionRecallReward(RuleReward):
         reason = f"{citations} citations in {len(sentences)} sentences: "
         reason += f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
         return one_score(self.name, score, reason, {"precision": rates.precision, "recall": rates.recall})
+
+    def _relevant(self, label: Any) -> set[int]:
+        """The numbers of the right sources; texts such as "[2]" hold one."""
+        label = label.tolist() if hasattr(label, "tolist") else label
+        parts = list(label) if isinstance(label, list | tuple | set | frozenset) else [] if label is None else [label]
+        found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
+        if not all(found) or any(isinstance(part, bool) for part in parts):
+            raise Unscored(
+                f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.", reason="bad_label"
+            )
+        return {int(match[1]) for match in found if match}
 
 
 def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Rates:
