@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rm_gallery.core.data.schema import Step
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.text.expressions import find_answer
+from rm_gallery.core.text.letters import choice_letter
+from rm_gallery.core.text.quantities import find_quantities
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
+from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
+from rm_gallery.gallery.rm.general.choice_match import chosen
+from rm_gallery.gallery.rm.general.tolerance_number import answer_quantity
 from rm_gallery.gallery.rm.rule import RuleReward
 from tests.gallery.rules.support import result_of, sample_of
 
-SIZE = 200_000
+SIZE = 40_000
 PIECES = {
     "letters": "a",
     "words": "the cat sat. ",
@@ -96,10 +103,10 @@ def test_long_answers(name: str) -> None:
     reward = _reward(name)
     slow = {}
     for piece, text in PIECES.items():
-        size = SIZE if name not in ("bleu", "chrf") else SIZE // 20
+        size = SIZE if name not in ("bleu", "chrf") else SIZE // 8
         started = time.process_time()
         _runs(reward, (text * (size // len(text) + 1))[:size])
-        if time.process_time() - started > 5.0:
+        if time.process_time() - started > 1.5:
             slow[piece] = time.process_time() - started
     assert not slow
 
@@ -114,3 +121,50 @@ def test_odd_answers(name: str, answer: str) -> None:
 def test_content_parts(name: str) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,"}}
     _runs(_reward(name), Step(content=[{"type": "text", "text": "The answer is 42."}, image]))
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "final_answer": find_answer,
+    "choice_letter": choice_letter,
+    "quantities": lambda text: answer_quantity(text, find_quantities("5 km")[0]),
+    "choices": lambda text: chosen(text, ("positive", "negative", "a")),
+    "refusals": refusal_in,
+}
+STATEMENTS = [
+    "the answer is ",
+    "The answer is B. ",
+    "答案是",
+    "正解は",
+    "<answer>",
+    "<answer>5</answer>",
+    '"answer": ',
+    '{"answer": {',
+]
+STATEMENTS += [
+    "Wait, no: 5. ",
+    "It's B. ",
+    "A ",
+    "not 5, ",
+    "I cannot ",
+    "#### 5\n",
+    "A: 5\n",
+    "1/",
+    "5 or ",
+    "=",
+    "½",
+    "“",
+    "Step 1: ",
+    "so ",
+]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_readers_take_linear_time(name: str) -> None:
+    slow = {}
+    for piece in [*STATEMENTS, *PIECES.values()]:
+        text = (piece * (160_000 // len(piece) + 1))[:160_000]
+        started = time.process_time()
+        READERS[name](text)
+        if time.process_time() - started > 0.5:  # measured below 0.05
+            slow[piece] = time.process_time() - started
+    assert not slow
