@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     for name in (
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
+        "OPENAI_MODEL",
         "BASE_URL",
         "HTTP_PROXY",
         "HTTPS_PROXY",
@@ -28,6 +30,9 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RM_GALLERY_CACHE", str(tmp_path / "cache"))
+    calls = sys.modules.get("rm_gallery.core.model.call")
+    if calls is not None:
+        calls._forget()  # an endpoint that one test took down is not down for the next
     yield
 
 

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.cache import CallCache
-from rm_gallery.core.model import cache_store
 
 cache_app = typer.Typer(help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True)
 
 
 def _cache() -> CallCache:
-    cache = cache_store.get()
+    cache = call_cache.shared()
     if cache is None:
-        typer.echo(f"The cache is switched off ({cache_store.VARIABLE}=off).", err=True)
+        typer.echo(f"The cache is switched off ({call_cache.VARIABLE}=off).", err=True)
         raise typer.Exit(2)
     return cache
 

@@ -10,7 +10,7 @@ import sys
 import typer
 
 from rm_gallery import __version__
-from rm_gallery.core.model import cache_store
+from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.sandbox.select import doctor as sandbox_checks
 
 EXTRAS = {
@@ -32,9 +32,9 @@ def doctor() -> None:
     typer.echo(f"{_mark(bool(os.environ.get('OPENAI_API_KEY')))} OPENAI_API_KEY is {_set('OPENAI_API_KEY')}")
     url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
     typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
-    cache = cache_store.get()
+    cache = call_cache.shared()
     if cache is None:
-        typer.echo(f"{_mark(False)} cache: switched off ({cache_store.VARIABLE}=off)")
+        typer.echo(f"{_mark(False)} cache: switched off ({call_cache.VARIABLE}=off)")
     else:
         typer.echo(f"{_mark(cache.writable)} cache: {cache.path}")
     for extra, modules in EXTRAS.items():

@@ -15,7 +15,7 @@ from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.resolve import resolve_llm
+from rm_gallery.core.model.providers import resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError

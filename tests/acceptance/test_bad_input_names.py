@@ -17,7 +17,7 @@ TABLE: list[tuple[Callable[[], object], str]] = [
     (lambda: RewardRegistry.get("xyzzy"), "no reward 'xyzzy'. Known: accuracy, "),
     (lambda: RewardRegistry.create("accuracy", ignorecase=True), "'ignorecase'. Did you mean ignore_case"),
     (lambda: RewardRegistry.create("safety_listwise_reward", rubric=["x"]), "'rubric'. Did you mean rubrics"),
-    (lambda: OpenaiLLM(modle="x"), "'modle'. Did you mean model"),
+    (lambda: OpenaiLLM(modle="x"), "'modle'. Did you mean model"),  # type: ignore[call-arg]
     (lambda: create_loader("x", data_source="rewardbench3", config={"path": "x"}), "did you mean 'rewardbench'"),
     (lambda: create_loader("x", data_source="*", config={"pth": "x"}), "unknown config key 'pth'"),
     (lambda: create_loader("x", "lokal", config={}), "unknown load strategy 'lokal'; did you mean 'local'"),  # type: ignore[arg-type]

@@ -9,16 +9,7 @@ import statistics
 import pytest
 
 from rm_gallery.core.engine.calls.budget import Estimate, Interval, Usage, probe_indices
-from rm_gallery.core.engine.calls.estimate import t975
 from rm_gallery.core.utils.errors import ConfigError
-
-
-@pytest.mark.parametrize(
-    ("df", "expected"),
-    [(1, 12.7062), (9, 2.2622), (30, 2.0423), (31, 2.0395), (40, 2.0211), (60, 2.0003), (120, 1.9799), (10**6, 1.96)],
-)
-def test_quantiles_of_students_t(df: int, expected: float) -> None:
-    assert t975(df) == pytest.approx(expected, abs=1e-4)
 
 
 def test_equal_samples_leave_no_doubt() -> None:

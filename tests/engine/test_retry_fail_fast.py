@@ -11,6 +11,8 @@ from rm_gallery.core.utils.errors import ProviderError
 
 FATAL = ProviderError("no such key", kind="fatal", status=401)
 GONE = ProviderError("connection refused", kind="unreachable")
+REJECTED = ProviderError("prompt too long", kind="fatal", status=400)
+SILENT = ProviderError("no answer", kind="transient")
 LIMITED = ProviderError("slow down", kind="rate_limit", status=429)
 
 
@@ -21,14 +23,18 @@ LIMITED = ProviderError("slow down", kind="rate_limit", status=429)
         ([GONE] * 20, True),
         ([FATAL, GONE] * 10, True),
         ([FATAL] * 19, False),
-        ([None] + [FATAL] * 40, False),
-        ([FATAL] * 19 + [None] + [FATAL] * 40, False),
+        ([None] + [FATAL] * 40, True),
+        ([FATAL] * 19 + [None] + [FATAL] * 19 + [None] + [FATAL] * 19, False),
+        ([None] + [REJECTED] * 40, False),
+        ([SILENT] * 20, True),
+        ([None] + [SILENT] * 40, False),
         ([LIMITED] * 40, False),
         ([LIMITED] + [FATAL] * 20, True),
         ([KeyError("bug")] * 40, False),
     ],
     ids=[
-        "fatal", "unreachable", "both", "too few", "first succeeded", "twentieth succeeded", "rate limit is no proof",
+        "fatal", "unreachable", "both", "too few", "revoked later", "a success in between", "rejected requests of a run",
+        "never an answer", "some without an answer", "rate limit is no proof",
         "rate limit does not hide it", "other errors",
     ],
 )  # fmt: skip

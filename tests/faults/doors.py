@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model import cache_store, transport
+from rm_gallery.core.engine.calls import cache as call_cache
+from rm_gallery.core.model import transport
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, scores_of
 
@@ -123,7 +124,7 @@ def fork_with_cache() -> list[str]:
     reward = make_judge(URL, max_workers=WORKERS)
     half, whole = samples()[: N // 2], samples()
     reward.evaluate_batch(half)
-    cache = cache_store.get()
+    cache = call_cache.shared()
     assert cache is not None
     cache.flush()
     child = os.fork()

@@ -40,7 +40,7 @@ def test_a_stopped_run_is_finished_later(
     assert stopped.code == 1
     assert f"run the same command with a higher {option}" in stopped.err
     assert 0 < result["n_scored"] < N
-    assert result["n_scored"] + result["n_failed"] == N
+    assert result["n_scored"] + result["n_failed"] + result["n_stopped"] == N
     assert server.stats()["requests"] == result["calls"] == result["n_scored"]
     assert len(records(folder)) == result["n_scored"], "a sample that was not begun leaves no record"
 

@@ -27,11 +27,20 @@ def test_a_slow_judge_is_given_up_after_two_seconds(server: JudgeServer) -> None
 
 
 def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) -> None:
-    server.set(faults=Faults(rate_limit=1.0, retry_after_s=60))
-    ran = run(make_judge(server.base_url), make_samples(3), max_workers=3, deadline=1.0)
+    server.set(faults=Faults(server_error=1.0))
+    ran = run(make_judge(server.base_url, max_attempts=50), make_samples(3), max_workers=3, deadline=1.0)
     assert ran.outcomes == {("failed", "deadline"): 3}
     assert ran.seconds < 1.0 + LATE
-    assert server.stats()["requests"] == 3
+    assert all("last cause (transient)" in message for message in ran.messages)
+
+
+def test_e4_waiting_for_the_librarys_own_limits_is_not_the_samples_time(server: JudgeServer) -> None:
+    server.set(latency=0.05)
+    judge = make_judge(server.base_url, requests_per_minute=600)
+    ran = run(judge, make_samples(25), max_workers=25, deadline=0.6, cache=False)
+    # ten go at once, the others at ten a second
+    assert ran.outcomes == {("scored", ""): 25}
+    assert ran.seconds > 1.2
 
 
 def test_only_the_late_ones_are_lost(server: JudgeServer) -> None:

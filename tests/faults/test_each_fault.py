@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.model.errors import provider_error
 from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.model.reply import provider_error
 from rm_gallery.core.model.transport import Reply
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.faults.material import REWARD, Ran, make_judge, make_samples, quick_retries, run, truth

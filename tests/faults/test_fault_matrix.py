@@ -44,7 +44,8 @@ def test_a_run_through_everything(judge_process: JudgeServer, tmp_path: Path, ev
     assert ran.outcomes["scored", ""] >= 0.9 * N
     right = [(found, known) for found, known in zip(ran.scores, truth(samples), strict=True) if None not in found]
     assert all(found == known for found, known in right), "a verdict does not depend on what went wrong on the way"
-    assert max(stats["calls_by_body"].values()) <= ATTEMPTS
+    # while the endpoint is down or refuses everybody an attempt counts less than one
+    assert max(stats["calls_by_body"].values()) <= 2 * ATTEMPTS
     assert stats["in_flight"] == 0
     assert set(SHARES) <= set(stats["by_fault"]), "the server did all of it"
     assert ran.seconds < BOUND_SECONDS

@@ -57,7 +57,7 @@ def test_what_is_transient_is_tried_again(server: JudgeServer) -> None:
     server.set(faults={**shares, "first_attempts": 1, "retry_after": "ms", "retry_after_s": 0.01})
     server.reset()
     samples = [make_sample(f"a{k}", unique_id=str(k)) for k in range(18)]
-    scored = PointJudge(llm=OpenaiLLM("judge-1", base_url=server.base_url)).evaluate_batch(samples, max_workers=18)
+    scored = PointJudge(llm=OpenaiLLM("judge-2", base_url=server.base_url)).evaluate_batch(samples, max_workers=18)
     assert [scores(sample) for sample in scored] == [[3.0]] * 18
     assert server.stats()["max_attempts"] == 2
 

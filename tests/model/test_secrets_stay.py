@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ from tests.support.samples import make_sample
 SECRET = "sk-hunter2"
 
 
-def model(**settings: object) -> OpenaiLLM:
-    given = {
+def model(**settings: Any) -> OpenaiLLM:
+    given: dict[str, Any] = {
         "api_key": SECRET,
         "default_headers": {"X-Gateway-Auth": SECRET},
         "proxy": f"http://user:{SECRET}@127.0.0.1:1",

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.prices import Usage
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
-from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
 
 
@@ -124,10 +124,13 @@ class Deadline:
     Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one event loop.
     """
 
-    __slots__ = ("_end", "_outer", "_since", "_waiting", "note")
+    __slots__ = ("_clock", "_end", "_outer", "_since", "_waiting", "note")
 
-    def __init__(self, seconds: float = math.inf, outer: Deadline | None = None) -> None:
-        self._end = time.monotonic() + seconds
+    def __init__(
+        self, seconds: float = math.inf, outer: Deadline | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
         self._outer = outer
         """Of the sample around this one, whose end holds here as well and whose clock stands still with this one."""
         self._waiting = 0
@@ -138,13 +141,13 @@ class Deadline:
     @property
     def end(self) -> float:
         """Monotonic seconds (time.monotonic) at which the time is over, if nothing waits any longer."""
-        end = self._end if not self._waiting else self._end + time.monotonic() - self._since
+        end = self._end if not self._waiting else self._end + self._clock() - self._since
         return end if self._outer is None else min(end, self._outer.end)
 
     @property
     def left(self) -> float:
         """Seconds left, below 0 when it is over."""
-        return self.end - time.monotonic()
+        return self.end - self._clock()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -163,13 +166,13 @@ class Deadline:
 
     def _hold(self) -> None:
         if not self._waiting:
-            self._since = time.monotonic()
+            self._since = self._clock()
         self._waiting += 1
 
     def _go_on(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self._end += time.monotonic() - self._since
+            self._end += self._clock() - self._since
 
 
 current_run: ContextVar[RunControl | None] = ContextVar("rm_gallery_run", default=None)

@@ -4,45 +4,57 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import orjson
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls.endpoint import MAX_OUTAGE
+from rm_gallery.core.engine.calls.prices import Usage
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery.core.model.reply import booked, is_complete, to_response
 from rm_gallery.core.utils.models import Configured
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Messages = str | Sequence[ChatMessage | dict[str, Any]]
 
 
-class BaseLLM(Configured):
-    """A chat model with its sampling settings; holds no state of a call, so one object serves any number at once.
+class BaseModelCall(Configured):
+    """Any model behind an endpoint; holds no state of a call, so one object serves any number at once.
 
-    A provider implements `attempt` (one request, one raw answer in the OpenAI layout) and `endpoint_key`. Caching, limits,
-    retries, budget and checks of the reply are added around it for all providers alike.
+    A provider implements `attempt` (one request, one raw answer) and `endpoint_key`. Caching, limits, retries, budget and
+    checks of the reply are added around it for all providers alike (`call.complete`); `read`, `kept`, `restored` and
+    `usage` say what a raw answer is, how it is kept, and what it cost.
     """
 
     model: str
     """Name of the model as the endpoint knows it."""
-    temperature: float | None = Field(default=0.0, ge=0)
-    """Sent as it stands, 0 included; None leaves it to the endpoint."""
-    top_p: float | None = None
-    max_tokens: int | None = Field(default=None, gt=0)
-    stop: list[str] | None = None
-    seed: int | None = None
-    n: int = Field(default=1, ge=1)
-    enable_thinking: bool = False
-    """Whether the model reasons before it answers; prompts then ask for no reason field of their own."""
     timeout: float = Field(default=120.0, gt=0)
     """Seconds one attempt may take; the sample's deadline shortens it."""
     max_attempts: int = Field(default=6, ge=1)
     """Attempts per call, the first included."""
+    max_outage: float = Field(default=MAX_OUTAGE, ge=0)
+    """Seconds an endpoint that served calls before may be down until the run stops; calls wait meanwhile. 0 never waits."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further request fields, passed through as they are (logprobs, chat_template_kwargs, …)."""
     requests_per_minute: float | None = Field(default=None, gt=0)
     tokens_per_minute: float | None = Field(default=None, gt=0)
     cache: bool | None = None
     """None: replies are cached at temperature 0. True and False decide it."""
+
+    unlisted: ClassVar[frozenset[str]] = frozenset(
+        {"timeout", "max_attempts", "max_outage", "requests_per_minute", "tokens_per_minute", "cache"}
+    )
+    """Settings that do not make it another model."""
+
+    @classmethod
+    def from_name(cls, name: str, **settings: Any) -> Self:
+        """The model for what stands behind the provider's prefix."""
+        named: dict[str, Any] = {"model": name} if name else {}
+        return cls(**named, **settings)
 
     @abstractmethod
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
@@ -52,8 +64,68 @@ class BaseLLM(Configured):
     def endpoint_key(self) -> str:
         """Names the endpoint for limits and for the cache key; no secret in it."""
 
+    def route(self) -> str:
+        """The endpoint and what chooses a deployment behind it (headers, query), credentials left out."""
+        return self.endpoint_key()
+
+    def account(self) -> str:
+        """Tells accounts with limits of their own apart, by a hash of the key."""
+        return ""
+
     def check(self) -> None:
         """Raise ConfigError when a call could not even be tried (no key, a URL that is none)."""
+
+    @abstractmethod
+    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Any:
+        """The checked reply in the raw answer to a request; ProviderError where there is none."""
+
+    @abstractmethod
+    def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
+        """What the cache keeps of an answer; None for one that is not worth keeping."""
+
+    @abstractmethod
+    def restored(self, stored: bytes) -> Any:
+        """The reply in what the cache kept; ProviderError or ValueError when it cannot be read."""
+
+    @abstractmethod
+    def usage(self, reply: Any, expected_input: int) -> Usage:
+        """What a reply is booked with; counts that cannot be used give way to estimates."""
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies this model in a run's manifest: settings without secrets, limits or timeouts."""
+        skip = {*self.unlisted, *SECRET_FIELDS}
+        settings = self.model_dump(mode="json", exclude=skip, exclude_none=True, fallback=named)
+        return {"type": type(self).__name__, "endpoint": self.endpoint_key(), **settings}
+
+
+class BaseLLM(BaseModelCall):
+    """A chat model with its sampling settings. `attempt` gives a raw answer in the OpenAI chat layout."""
+
+    temperature: float | None = Field(default=0.0, ge=0)
+    """Sent as it stands, 0 included; None leaves it to the endpoint."""
+    top_p: float | None = None
+    max_tokens: int | None = Field(default=None, gt=0)
+    stop: list[str] | None = None
+    seed: int | None = None
+    n: int = Field(default=1, ge=1)
+    enable_thinking: bool = False
+    """Whether the model reasons before it answers; prompts then ask for no reason field of their own."""
+
+    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
+        """The first choice with its usage."""
+        return to_response(raw, self.endpoint_key())
+
+    def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
+        """Replies that ended by themselves and hold text."""
+        return orjson.dumps(raw) if is_complete(reply) else None
+
+    def restored(self, stored: bytes) -> ChatResponse:
+        """The reply, marked as cached."""
+        return to_response(orjson.loads(stored), self.endpoint_key(), cached=True)
+
+    def usage(self, reply: Any, expected_input: int) -> Usage:
+        """Its token counts."""
+        return booked(reply, expected_input)
 
     def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
         """The request in the OpenAI layout; `overrides` win over this object's settings, None removes a field."""
@@ -97,12 +169,6 @@ class BaseLLM(Configured):
         """Text of the reply to one question, with optional earlier turns and system prompt."""
         system = [ChatMessage(role=MessageRole.SYSTEM, content=sys_prompt)] if sys_prompt else []
         return self.chat([*system, *(history or ()), ChatMessage(content=query)], **overrides).text
-
-    def describe(self) -> dict[str, Any]:
-        """What identifies this model in a run's manifest: settings without secrets, limits or timeouts."""
-        skip = {"timeout", "max_attempts", "requests_per_minute", "tokens_per_minute", "cache", *SECRET_FIELDS}
-        settings = self.model_dump(mode="json", exclude=skip, exclude_none=True, fallback=named)
-        return {"type": type(self).__name__, "endpoint": self.endpoint_key(), **settings}
 
 
 SECRET_FIELDS = ("api_key", "default_headers", "default_query", "proxy")

@@ -8,28 +8,38 @@ import binascii
 import hashlib
 import math
 import re
+import struct
 import sys
-from abc import abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.model.base import BaseLLM, Messages
-from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.utils.errors import ConfigError, ProviderError
+from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.model.base import BaseModelCall
+from rm_gallery.core.model.openai_llm import OpenaiEndpoint, OpenaiSettings, given
+from rm_gallery.core.model.providers import provider
+from rm_gallery.core.model.reply import token_count
+from rm_gallery.core.utils.errors import ProviderError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _WORD = re.compile(r"\w+")
+_HEAD = struct.Struct("<II")
 
 
-class BaseEmbeddings(BaseLLM):
-    """A model that turns texts into vectors of one length; cache, limits, retries and budget are those of every model call.
+class Vectors(NamedTuple):
+    """What one request gave: float32 vectors of one length, which is as precise as endpoints compute."""
 
-    A provider implements `request` (one request, one raw answer in the OpenAI layout) and `endpoint_key`.
-    """
+    vectors: list[array[float]]
+    input_tokens: int = 0
+
+
+class BaseEmbeddings(BaseModelCall):
+    """A model that turns texts into vectors of one length. `attempt` gives a raw answer in the OpenAI embeddings layout."""
 
     cache: bool | None = True
     """Whether vectors are kept; the same text always has the same one."""
@@ -37,10 +47,6 @@ class BaseEmbeddings(BaseLLM):
     """Length of the vectors, for models that let one choose."""
     batch: int = Field(default=64, gt=0)
     """Texts per request."""
-
-    @abstractmethod
-    async def request(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """Make one request and return the decoded answer; raises ProviderError or ConfigError."""
 
     async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector per text, in order; may be awaited from any event loop.
@@ -61,37 +67,60 @@ class BaseEmbeddings(BaseLLM):
         from rm_gallery.core.model.call import complete
 
         parts = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
-        replies = await asyncio.gather(*(complete(self, self._body(part)) for part in parts))
-        return [v for part, reply in zip(parts, replies, strict=True) for v in _unpacked(reply.text, len(part))]
+        replies: list[Vectors] = await asyncio.gather(*(complete(self, self._body(part)) for part in parts))
+        return [vector.tolist() for reply in replies for vector in reply.vectors]
 
     def _body(self, texts: list[str]) -> dict[str, Any]:
         chosen = {} if self.dimensions is None else {"dimensions": self.dimensions}
         return {"model": self.model, "input": texts, **chosen, **self.extra_body}
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One request; the vectors travel on as the text of a reply, so that one call path serves all models."""
-        raw = await self.request(payload, timeout)
-        vectors = _checked(raw, len(payload["input"]), self.endpoint_key())
-        message = {"role": "assistant", "content": _packed(vectors)}
-        usage = raw.get("usage") if isinstance(raw.get("usage"), dict) else {}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return {"model": str(raw.get("model") or self.model), "choices": [choice], "usage": usage}
+    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Vectors:
+        """The vectors in the order of the texts."""
+        counts = raw.get("usage")
+        tokens = token_count(counts.get("prompt_tokens")) if isinstance(counts, dict) else 0
+        return Vectors(_checked(raw, len(payload["input"]), self.endpoint_key()), tokens)
 
-    async def achat(self, messages: Messages, *, repeat: int = 0, **overrides: Any) -> ChatResponse:
-        """Raise ConfigError: this model does not chat."""
-        raise ConfigError(f"'{self.model}' is set up for embeddings and cannot chat; use OpenaiLLM for that.")
+    def kept(self, raw: dict[str, Any], reply: Vectors) -> bytes:
+        """Number and length of the vectors, then their float32 values, little-endian."""
+        size = len(reply.vectors[0]) if reply.vectors else 0
+        return _HEAD.pack(len(reply.vectors), size) + b"".join(_swapped(v).tobytes() for v in reply.vectors)
+
+    def restored(self, stored: bytes) -> Vectors:
+        """The vectors of `kept`; ValueError for anything else."""
+        if len(stored) < _HEAD.size:
+            raise ValueError("no vectors")
+        count, size = _HEAD.unpack_from(stored)
+        flat = _floats(stored[_HEAD.size :])
+        if len(flat) != count * size:
+            raise ValueError("torn vectors")
+        return Vectors([flat[at * size : (at + 1) * size] for at in range(count)])
+
+    def usage(self, reply: Vectors, expected_input: int) -> Usage:
+        """Input tokens of one call."""
+        return Usage(input_tokens=reply.input_tokens or expected_input, calls=1)
 
 
-class OpenaiEmbeddings(BaseEmbeddings, OpenaiLLM):
+class EmbeddingSettings(OpenaiSettings, total=False):
+    """Settings of an embedding model."""
+
+    dimensions: int | None
+    batch: int
+
+
+@provider("openai")
+class OpenaiEmbeddings(BaseEmbeddings, OpenaiEndpoint):
     """Embeddings behind an OpenAI-protocol endpoint (OpenAI, vLLM, TEI, Ollama, DashScope, …); settings as in OpenaiLLM."""
 
-    model: str = "text-embedding-3-small"
+    def __init__(self, model: str | None = None, **settings: Unpack[EmbeddingSettings]) -> None:
+        """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
+        super().__init__(**given("OpenaiEmbeddings", model, dict(settings)))
 
-    async def request(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One POST to /embeddings; anything but a JSON object with status 200 raises ProviderError."""
         return await self.post("/embeddings", payload, timeout)
 
 
+@provider("fake")
 class FakeEmbeddings(BaseEmbeddings):
     """Vectors of hashed words, without a network: for tests, documentation and dry runs.
 
@@ -100,37 +129,25 @@ class FakeEmbeddings(BaseEmbeddings):
 
     model: str = "fake"
     cache: bool | None = False
+    max_outage: float = Field(default=0.0, ge=0)
     dimensions: int | None = Field(default=256, gt=0)
 
     def endpoint_key(self) -> str:
         """A name of its own, so that fake and real calls never share a limit."""
         return f"fake:{self.model}"
 
-    async def request(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """Vectors in the OpenAI layout."""
         size = self.dimensions or 256
         data = [{"index": i, "embedding": _hashed(text, size)} for i, text in enumerate(payload["input"])]
         return {"model": self.model, "data": data, "usage": {"prompt_tokens": sum(map(len, payload["input"])) // 4}}
 
 
-def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
-    """The embeddings for a spec: an object as it is, a model name, `fake:`, or a dict of OpenaiEmbeddings' fields."""
-    if isinstance(spec, BaseEmbeddings):
-        return spec
-    if isinstance(spec, dict):
-        return OpenaiEmbeddings(**spec)
-    if not isinstance(spec, str) or not spec:
-        raise ConfigError(
-            f"embeddings is {spec!r}; give an OpenaiEmbeddings, a model's name or a dict of its settings."
-        )
-    return FakeEmbeddings() if spec.startswith("fake:") else OpenaiEmbeddings(model=spec)
-
-
 def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
     """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or broken."""
     data = raw.get("data")
     entries = data if isinstance(data, list) and all(isinstance(entry, dict) for entry in data) else []
-    by_index = {entry.get("index", place): entry.get("embedding") for place, entry in enumerate(entries)}
+    by_index = {_place(entry, place): entry.get("embedding") for place, entry in enumerate(entries)}
     if len(entries) != wanted or set(by_index) != set(range(wanted)):
         what = f"{len(entries)} vectors for {wanted} texts" if entries else "no vectors"
         raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
@@ -143,22 +160,17 @@ def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[floa
     return found
 
 
+def _place(entry: dict[str, Any], place: int) -> Any:
+    index = entry.get("index", place)
+    return index if isinstance(index, int) else None
+
+
 def _vector(value: Any) -> array[float] | None:
     try:
         # float32 is as precise as endpoints compute, and half the bytes to keep
         return _floats(base64.b64decode(value, validate=True)) if isinstance(value, str) else array("f", value)
     except (TypeError, ValueError, OverflowError, binascii.Error):
         return None
-
-
-def _packed(vectors: list[array[float]]) -> str:
-    return base64.b64encode(b"".join(_swapped(vector).tobytes() for vector in vectors)).decode()
-
-
-def _unpacked(text: str, count: int) -> Iterator[list[float]]:
-    flat = _floats(base64.b64decode(text)).tolist()
-    size = len(flat) // count
-    return (flat[start : start + size] for start in range(0, size * count, size))
 
 
 def _floats(data: bytes) -> array[float]:

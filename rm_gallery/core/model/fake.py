@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.providers import provider
 from rm_gallery.core.utils.errors import ConfigError
 
 Script = str | list[str] | Callable[[str], str]
 
 
+@provider("fake")
 class FakeLLM(BaseLLM):
     """Answers with a fixed text, with texts from a list chosen by the question's hash, or with what a function returns.
 
@@ -29,6 +31,13 @@ class FakeLLM(BaseLLM):
     """Seconds every answer takes."""
     finish_reason: str = "stop"
     cache: bool | None = False
+    max_outage: float = Field(default=0.0, ge=0)
+    """A script does not come back by itself: every failure counts."""
+
+    @classmethod
+    def from_name(cls, name: str, **settings: Any) -> FakeLLM:
+        """`fake:TEXT` always answers TEXT."""
+        return cls(reply=name, **settings)
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One scripted answer in the OpenAI layout, with token counts of about four characters each."""

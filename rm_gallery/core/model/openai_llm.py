@@ -1,38 +1,81 @@
-"""Models behind any endpoint that speaks the OpenAI chat protocol (OpenAI, Azure, vLLM, SGLang, DashScope, …)."""
+"""Models behind any endpoint that speaks the OpenAI protocol (OpenAI, Azure, vLLM, SGLang, DashScope, …)."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
+from urllib.parse import quote, urlsplit
 
 import orjson
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import BaseLLM, Messages
-from rm_gallery.core.model.errors import provider_error
+from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages
+from rm_gallery.core.model.providers import provider
+from rm_gallery.core.model.reply import decoded, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
 from rm_gallery.core.utils.log import logger
 
 if TYPE_CHECKING:
     import openai
+    from typing_extensions import Unpack
 
 DEFAULT_URL = "https://api.openai.com/v1"
 KEY_VARIABLES = ("OPENAI_API_KEY",)
 URL_VARIABLES = ("OPENAI_BASE_URL", "BASE_URL")
+MODEL_VARIABLE = "OPENAI_MODEL"
+HIDDEN = "***"
+_WORDS = re.compile(r"[^a-z0-9]+")
+_CREDENTIALS = frozenset(
+    "authorization auth cookie token apikey secret password passwd credential credentials signature sig jwt "
+    "api-key access-key account-key auth-key subscription-key".split()
+)
+_SCHEMES = ("bearer", "basic", "token", "apikey")
 
 
-class OpenaiLLM(BaseLLM):
-    """A chat model behind an OpenAI-protocol endpoint.
+class OpenaiSettings(TypedDict, total=False):
+    """Where an endpoint is, how it is reached and what bounds the calls; see the fields of `OpenaiEndpoint`."""
+
+    base_url: str | None
+    api_key: str | SecretStr | None
+    openai_api_key: str | SecretStr | None
+    default_headers: dict[str, str]
+    default_query: dict[str, str]
+    proxy: str | None
+    ca_bundle: str | None
+    timeout: float
+    max_attempts: int
+    max_outage: float
+    extra_body: dict[str, Any]
+    requests_per_minute: float | None
+    tokens_per_minute: float | None
+    cache: bool | None
+
+
+class ChatSettings(OpenaiSettings, total=False):
+    """Settings of a chat model."""
+
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+    stop: list[str] | None
+    seed: int | None
+    n: int
+    enable_thinking: bool
+
+
+class OpenaiEndpoint(BaseModelCall):
+    """An endpoint of the OpenAI protocol and the way to it.
 
     It can be built without a key or a network. Key and URL are looked up at the first call: the arguments, else
     OPENAI_API_KEY, and OPENAI_BASE_URL or BASE_URL; an empty variable counts as unset. An endpoint on this machine needs
     no key.
     """
 
-    model: str = "gpt-4o-mini"
     base_url: str | None = None
     api_key: SecretStr | None = None
     default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
@@ -41,46 +84,61 @@ class OpenaiLLM(BaseLLM):
     proxy: str | None = Field(default=None, repr=False)
     ca_bundle: str | None = None
 
-    def __init__(self, model: str | None = None, **data: Any) -> None:
-        if "openai_api_key" in data:
-            data["api_key"] = data.pop("openai_api_key")
-        if model is not None:
-            data["model"] = model
-        super().__init__(**data)
-
     @field_validator("base_url")
     @classmethod
     def _url(cls, value: str | None) -> str | None:
         return transport.check_url(value, "base_url") if value else None
 
+    @field_serializer("default_headers", "default_query", when_used="json")
+    def _values_hidden(self, value: dict[str, str]) -> dict[str, str]:
+        return dict.fromkeys(value, HIDDEN)
+
+    @field_serializer("proxy", when_used="json")
+    def _proxy_hidden(self, value: str | None) -> str | None:
+        return value and HIDDEN
+
+    @field_serializer("extra_body", when_used="json")
+    def _credentials_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
+        return {name: HIDDEN if is_credential(name) else item for name, item in value.items()}
+
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self._headers(self._endpoint())
+        self._headers(self._endpoint(), self._key())
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
         return self._endpoint().url
 
-    def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
-        """The request body; Qwen3's thinking switch is sent where the model name says so."""
-        body = super().payload(messages, **overrides)
-        if "qwen3" in self.model.lower() and "enable_thinking" not in body:
-            body["enable_thinking"] = self.enable_thinking
-        return body
+    def route(self) -> str:
+        """The URL with headers and query, credentials left out: they may choose the deployment that answers."""
+        url = self._endpoint().url
+        if not self.default_headers and not self.default_query:
+            return url
+        return _route(url, tuple(self.default_headers.items()), tuple(self.default_query.items()))
 
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One POST to /chat/completions; anything but a JSON object with status 200 raises ProviderError."""
-        return await self.post("/chat/completions", payload, timeout)
+    def account(self) -> str:
+        """A hash of the key and of other credentials."""
+        return _digest(self._key() or "", *_secrets(*self._hiding_places(None)))
+
+    def describe(self) -> dict[str, Any]:
+        """As for every model; headers and query count by their hash."""
+        told = super().describe()
+        route = self.route()
+        return told if route == told["endpoint"] else {**told, "route": _digest(route)}
 
     async def post(self, path: str, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One POST of a JSON body to a path below the base URL, decoded."""
+        """One POST of a JSON body to a path below the base URL, decoded.
+
+        Anything but a JSON object with status 200 raises ProviderError, whose text holds none of this model's secrets.
+        """
         endpoint = self._endpoint()
+        key = self._key()
         try:
             body = orjson.dumps(payload)
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
         began = time.perf_counter()
-        reply = await transport.post(endpoint, path, body, self._headers(endpoint), timeout)
+        reply = await transport.post(endpoint, path, body, self._headers(endpoint, key), timeout)
         logger.trace(
             "POST {}{} model={} -> {} in {:.0f} ms, {} bytes sent, {} received",
             endpoint.url,
@@ -91,17 +149,22 @@ class OpenaiLLM(BaseLLM):
             len(body),
             len(reply.body),
         )
+        received = reply.body
+        for secret in _secrets(*self._hiding_places(key)):
+            # some endpoints repeat the key they refuse
+            if secret.encode() in received:
+                received = received.replace(secret.encode(), HIDDEN.encode())
         if reply.status != 200:
-            raise provider_error(endpoint.url, reply._replace(body=self._without_secrets(reply.body)))
+            raise provider_error(endpoint.url, reply._replace(body=received))
         try:
-            decoded = orjson.loads(reply.body)
-        except orjson.JSONDecodeError as error:
+            content = decoded(received)
+        except ValueError as error:
             raise ProviderError(f"{endpoint.url} answered with a body that is not JSON.", kind="transient") from error
-        if not isinstance(decoded, dict):
+        if not isinstance(content, dict):
             raise ProviderError(
-                f"{endpoint.url} answered with {type(decoded).__name__}, not an object.", kind="transient"
+                f"{endpoint.url} answered with {type(content).__name__}, not an object.", kind="transient"
             )
-        return decoded
+        return content
 
     def _endpoint(self) -> transport.Endpoint:
         url, named = self.base_url, "base_url"
@@ -115,16 +178,11 @@ class OpenaiLLM(BaseLLM):
             return self.api_key.get_secret_value()
         return next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
 
-    def _without_secrets(self, body: bytes) -> bytes:
-        """An error's text for messages and run folders: some endpoints repeat the key they refuse."""
-        for secret in (self._key() or "", *self.default_headers.values()):
-            if len(secret) >= 8:
-                body = body.replace(secret.encode(), b"***")
-        return body
+    def _hiding_places(self, key: str | None) -> tuple[Any, ...]:
+        return key, tuple(self.default_headers.items()), tuple(self.default_query.items()), self.proxy
 
-    def _headers(self, endpoint: transport.Endpoint) -> dict[str, str]:
+    def _headers(self, endpoint: transport.Endpoint, key: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self.default_headers}
-        key = self._key()
         if key is not None and ("\n" in key or "\r" in key):
             raise ConfigError("The API key holds a line break; set OPENAI_API_KEY to the key alone.")
         if key is not None:
@@ -143,7 +201,7 @@ class OpenaiLLM(BaseLLM):
         import openai
 
         endpoint = self._endpoint()
-        self._headers(endpoint)
+        self._headers(endpoint, self._key())
         return openai.AsyncOpenAI(
             api_key=self._key() or "none",
             base_url=endpoint.url,
@@ -162,5 +220,78 @@ def _endpoint(
     return transport.Endpoint(transport.check_url(url, named), proxy, ca_bundle, query)
 
 
-class OpenAIChatModel(OpenaiLLM):
-    """The same model under the name and signature the grader documents use."""
+def is_credential(name: str) -> bool:
+    """Whether a header, query parameter or field of this name holds a credential."""
+    words = [word for word in _WORDS.split(name.lower()) if word]
+    pairs = (f"{a}-{b}" for a, b in zip(words, words[1:], strict=False))
+    return words == ["key"] or not _CREDENTIALS.isdisjoint(words) or not _CREDENTIALS.isdisjoint(pairs)
+
+
+@lru_cache(maxsize=256)
+def _route(url: str, headers: tuple[tuple[str, str], ...], query: tuple[tuple[str, str], ...]) -> str:
+    shown = [sorted([n.lower(), v] for n, v in headers if not _is_secret(n, v))]
+    shown.append(sorted([n, v] for n, v in query if not _is_secret(n, v)))
+    return f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return is_credential(name) or value.lower().startswith(tuple(f"{scheme} " for scheme in _SCHEMES))
+
+
+@lru_cache(maxsize=256)
+def _secrets(
+    key: str | None,
+    headers: tuple[tuple[str, str], ...],
+    query: tuple[tuple[str, str], ...],
+    proxy: str | None,
+) -> tuple[str, ...]:
+    """What must not be seen in any text from outside: long enough not to be a word by chance."""
+    found = [key or ""]
+    for name, value in (*headers, *query):
+        found += value.split() if _is_secret(name, value) else []
+    if proxy:
+        found.append(urlsplit(proxy).password or "")
+    found = [text for text in found if len(text) >= 6 and text.lower() not in _SCHEMES]
+    return tuple(dict.fromkeys(form for text in found for form in (text, quote(text, safe=""))))
+
+
+@lru_cache(maxsize=256)
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12] if any(texts) else ""
+
+
+def given(kind: str, model: str | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """Constructor arguments with the model's name from the environment where none is given; ConfigError without any."""
+    if "openai_api_key" in settings:
+        settings["api_key"] = settings.pop("openai_api_key")
+    name = model or os.environ.get(MODEL_VARIABLE)
+    if not name:
+        raise ConfigError(
+            f"No model: give the name of a model the endpoint knows, {kind}(model=…) or --llm NAME, or set "
+            f"{MODEL_VARIABLE}."
+        )
+    return {"model": name, **settings}
+
+
+@provider("openai")
+class OpenaiLLM(BaseLLM, OpenaiEndpoint):
+    """A chat model behind an OpenAI-protocol endpoint; without `model` it is the one OPENAI_MODEL names."""
+
+    def __init__(self, model: str | None = None, **settings: Unpack[ChatSettings]) -> None:
+        """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
+        super().__init__(**given("OpenaiLLM", model, dict(settings)))
+
+    def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
+        """The request body; Qwen3's thinking switch is sent where the model name says so."""
+        body = super().payload(messages, **overrides)
+        if "qwen3" in self.model.lower() and "enable_thinking" not in body:
+            body["enable_thinking"] = self.enable_thinking
+        return body
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        """One POST to /chat/completions; anything but a JSON object with status 200 raises ProviderError."""
+        return await self.post("/chat/completions", payload, timeout)
+
+
+OpenAIChatModel = OpenaiLLM
+"""The same model under the name the grader documents use."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -22,6 +24,10 @@ CONNECT_SECONDS = 10.0
 """An endpoint that does not take a connection within this time counts as not there."""
 KEEPALIVE_SECONDS = 60.0
 DNS_CACHE_SECONDS = 300
+MAX_REPLY_BYTES = int(os.environ.get("RM_GALLERY_MAX_REPLY_BYTES", "") or 16 << 20)
+"""Largest reply that is read, unpacked; the environment variable of this name sets another limit."""
+MAX_ERROR_BYTES = 64 << 10
+"""So much of an error's body is read."""
 
 
 class Reply(NamedTuple):
@@ -45,12 +51,20 @@ class Endpoint:
 
 
 def check_url(url: str, named: str) -> str:
-    """The URL without its trailing slash; ConfigError when it is not an http(s) URL, naming where it came from."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError(f"{named} is not a URL: found {url!r}; give one such as http://127.0.0.1:8000/v1.")
-    if parts.username or parts.password:
+    """The URL without its trailing slash; ConfigError when it is not an http(s) URL, naming where it came from.
+
+    A query is refused as user names and passwords are: it may be a key, and requests are made to paths below the URL.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if "@" in parts.netloc or (not parts.netloc and "@" in url):
         raise ConfigError(f"{named} holds a user name or password; pass credentials as api_key or default_headers.")
+    if parts.query or parts.fragment or "?" in url:
+        raise ConfigError(f"{named} holds a query; pass it as default_query, and a key as api_key.")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigError(f"{named} is not a URL: found {url[:200]!r}; give one such as http://127.0.0.1:8000/v1.")
     return url.rstrip("/")
 
 
@@ -76,7 +90,8 @@ def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
             connector=connector,
             trust_env=endpoint.proxy is None and bool(getproxies()),
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=True,
+            headers={"Accept-Encoding": "gzip, deflate"},
+            auto_decompress=False,  # done here, so that what comes out is bounded as well
         )
         _sessions[endpoint] = session
     return session
@@ -97,10 +112,16 @@ async def post(endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str,
             headers=headers,
             params=endpoint.query or None,
             proxy=endpoint.proxy,
-            timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS, ceil_threshold=math.inf),
             allow_redirects=False,
         ) as response:
-            content = await response.read()
+            limit = MAX_REPLY_BYTES if response.status == 200 else MAX_ERROR_BYTES
+            content = await _bounded(response, limit)
+            if content is None:
+                response.close()
+                raise ProviderError(
+                    f"{endpoint.url} answered with more than {limit:,} bytes; its reply is not read.", kind="fatal"
+                )
     except aiohttp.ConnectionTimeoutError as error:
         raise ProviderError(
             f"Cannot connect to {endpoint.url}: it does not take the connection.", kind="unreachable"
@@ -117,6 +138,33 @@ async def post(endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str,
         what = type(error).__name__
         raise ProviderError(f"The connection to {endpoint.url} broke ({what}).", kind="transient") from error
     return Reply(response.status, response.headers, content)
+
+
+async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    """The body, decompressed; None when it is larger than `limit`. An error's body is cut there instead."""
+    coding = response.headers.get("Content-Encoding", "").strip().lower()
+    length = response.content_length
+    if not coding or coding == "identity":
+        if length is not None and length <= limit:
+            return await response.read()
+        unpack = None
+    elif coding in ("gzip", "x-gzip", "deflate"):
+        unpack = zlib.decompressobj(47 if coding != "deflate" else 15)
+    else:
+        raise ProviderError(f"The reply is packed as {coding[:20]!r}, which nobody asked for.", kind="transient")
+    cut = response.status != 200
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        room = limit + 1 - len(body)
+        try:
+            body += chunk[:room] if unpack is None else unpack.decompress(chunk, room)
+        except zlib.error as error:
+            raise ProviderError("The reply cannot be unpacked.", kind="transient") from error
+        if len(body) > limit:
+            if cut:
+                response.close()
+            return bytes(body[:limit]) if cut else None
+    return bytes(body)
 
 
 async def close_sessions() -> None:

@@ -65,7 +65,7 @@ class BaseLLMReward(BaseReward):
     @classmethod
     def _resolve(cls, value: Any) -> Any:
         if isinstance(value, str | dict):
-            from rm_gallery.core.model.resolve import resolve_llm
+            from rm_gallery.core.model.providers import resolve_llm
 
             return resolve_llm(value)
         return value

@@ -33,7 +33,7 @@ class Compass(BaseEmbeddings):
     def endpoint_key(self) -> str:
         return "compass"
 
-    async def request(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         return {"data": [{"index": i, "embedding": VECTORS[t]} for i, t in enumerate(payload["input"])]}
 
 

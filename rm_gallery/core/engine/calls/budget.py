@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
+from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval, probe_indices
-from rm_gallery.core.engine.calls.prices import Price, PriceTable
-from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
 
 __all__ = ["Budget", "Estimate", "Interval", "Price", "PriceTable", "Reservation", "Usage", "probe_indices"]
 
-# From so many settled calls on their mean is a better guess for the next call than the caller's upper bound.
-_TRUST_MEAN_FROM = 10
+# From so many settled calls on the dearest of them, and a quarter more, bounds the next call better than the caller can.
+_TRUST_SEEN_FROM = 10
+_MARGIN = 1.25
+UNKNOWN_REPLY_TOKENS = 512
+"""Guess for a reply whose length nobody limited, until one has come."""
 
 
 class Reservation(NamedTuple):
-    """What one call in flight is expected to use; handed back to `Budget.settle`."""
+    """What one call in flight may use; handed back to `Budget.settle`."""
 
     tokens: float
     cost: float
+    entry: int = 0
+    """Its line in the ledger."""
+
+
+class SpendLedger(Protocol):
+    """Keeps what a run spends while it runs; see `core.engine.folder.ledger`."""
+
+    name: str
+    before: Usage
+
+    def begin(self, tokens: float, cost: float) -> int:
+        """Note a call that is about to be made."""
+
+    def end(self, entry: int, usage: Usage) -> None:
+        """Note what it used."""
+
+
+class _Waiting(NamedTuple):
+    future: asyncio.Future[Reservation]
+    model: str
+    expected: int
+    most: int | None
 
 
 class Budget:
     """Counts calls, tokens and cost of a run and refuses the call that would exceed a limit; thread-safe.
 
-    Calls in flight count with what they are expected to use, so that a thousand of them cannot overshoot together. Once
-    a limit has been hit every further `reserve` is refused: the run stops in one clean cut.
+    Every attempt is a call, also one that fails. Calls in flight count with what they may use, so that a thousand of them
+    cannot overshoot together: one that does not fit beside them waits for them. What a call may use is the limit given with
+    it, later the dearest seen and a quarter more; with a limit on tokens or cost the first calls go 1, 2, 4, … at a time to
+    find out. Spent may exceed the limit by what calls in flight used beyond that. Once a limit has been hit every further
+    call is refused: the run stops in one clean cut.
 
     Args:
         max_calls: most calls paid for; replies from the cache are free.
@@ -66,6 +96,10 @@ class Budget:
         self._money = self._spent.cost or 0.0
         self._settled_calls = self._in_flight = 0
         self._tokens = self._cost = 0.0  # settled in this process, for the means
+        self._most_tokens = self._most_cost = 0.0  # of one call
+        self._waiting: deque[_Waiting] = deque()
+        self._ledger: SpendLedger | None = None
+        self._counted: set[str] = set()
         self._reserved_tokens = self._reserved_cost = 0.0
         self._lock = threading.Lock()
 
@@ -90,57 +124,104 @@ class Budget:
                 "(input and output per million tokens; 0 for one that is free)."
             )
 
-    def reserve(self, model: str = "", tokens: int = 0) -> Reservation:
-        """Claim one call before it is made; `tokens` is the caller's guess of input plus output, an upper bound.
+    def attach(self, ledger: SpendLedger) -> None:
+        """Count what earlier parts of the run spent, and keep in `ledger` what this one does."""
+        with self._lock:
+            self._ledger = ledger
+            if ledger.name not in self._counted:
+                self._counted.add(ledger.name)
+                self._spent.add(ledger.before)
+                self._money += ledger.before.cost or 0.0
+
+    def try_reserve(self, model: str = "", expected: int = 0, most: int | None = None) -> Reservation | None:
+        """Claim one call before it is made; None when it has to wait for calls in flight.
+
+        `expected` guesses its input tokens; `most` bounds input and output together where the caller can.
 
         Raises:
             BudgetExceeded: the call would go beyond a limit; says which, and how to go on.
             ConfigError: `max_cost` is set and the model has no price.
         """
         with self._lock:
-            if self.message is not None:
-                raise BudgetExceeded(self.message)
-            reservation = self._expected(model, tokens)
-            over = self._over(reservation)
-            if over:
-                self.message = over
-                raise BudgetExceeded(over)
-            self._in_flight += 1
-            self._reserved_tokens += reservation.tokens
-            self._reserved_cost += reservation.cost
-            return reservation
+            return None if self._waiting and self.message is None else self._claim(model, expected, most)
 
-    def _expected(self, model: str, tokens: int) -> Reservation:
-        cost = 0.0
-        if self.max_cost is not None and self.prices is not None:
-            price = self.prices.find(model)
-            if price is None:
-                raise ConfigError(f"max_cost is set, but {self.prices.source} has no price for: {model or '(no name)'}")
-            cost = tokens * max(price.input, price.output) / 1e6
-        known = self._settled_calls
-        if known < _TRUST_MEAN_FROM:
-            return Reservation(float(tokens), cost)
-        return Reservation(self._tokens / known, self._cost / known)
+    async def reserve(self, model: str = "", expected: int = 0, most: int | None = None) -> Reservation:
+        """As `try_reserve`, and wait where that says so; a cancelled wait claims nothing."""
+        future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            claim = None if self._waiting else self._claim(model, expected, most)
+            if claim is not None:
+                return claim
+            self._waiting.append(_Waiting(future, model, expected, most))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.settle(future.result(), Usage())
+            raise
 
-    def _over(self, next_call: Reservation) -> str | None:
+    def _claim(self, model: str, expected: int, most: int | None) -> Reservation | None:
+        if self.message is not None:
+            raise BudgetExceeded(self.message)
+        tokens, cost = self._bounds(model, expected, most)
+        self._check(model, expected)
+        if self._in_flight and not self._fits_beside(tokens, cost):
+            return None
+        self._in_flight += 1
+        self._reserved_tokens += tokens
+        self._reserved_cost += cost
+        return Reservation(tokens, cost, 0 if self._ledger is None else self._ledger.begin(tokens, cost))
+
+    def _bounds(self, model: str, expected: int, most: int | None) -> tuple[float, float]:
+        """The most the next call is taken to use."""
+        tokens = float(most if most is not None else max(expected + UNKNOWN_REPLY_TOKENS, self._most_tokens))
+        if self._settled_calls >= _TRUST_SEEN_FROM:
+            seen = max(_MARGIN * self._most_tokens, float(expected))
+            tokens = seen if most is None else min(tokens, seen)
+        if self.max_cost is None or self.prices is None:
+            return tokens, 0.0
+        price = self.prices.find(model)
+        if price is None:
+            raise ConfigError(f"max_cost is set, but {self.prices.source} has no price for: {model or '(no name)'}")
+        dearest = tokens * max(price.input, price.output) / 1e6
+        return tokens, min(dearest, _MARGIN * self._most_cost) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
+
+    def _check(self, model: str, expected: int) -> None:
+        """Refuse a call for which there is no room even when those in flight turn out to have used nothing more."""
+        used, known = self._spent, max(1, self._settled_calls)
+        over = ""
+        if self.max_calls is not None and used.calls + 1 > self.max_calls:
+            over = self._describe("max-calls", f"{self.max_calls:,} calls")
+        elif self.max_tokens is not None and used.total_tokens + max(self._tokens / known, 1) > self.max_tokens:
+            over = self._describe("max-tokens", f"{self.max_tokens:,} tokens")
+        elif self.max_cost is not None and self._money > 0:
+            if self._money + self._cost / known > self.max_cost * (1 + 1e-9):
+                over = self._describe("max-cost", f"{self.max_cost:g}")
+        if over:
+            self.message = over
+            raise BudgetExceeded(over)
+
+    def _fits_beside(self, tokens: float, cost: float) -> bool:
+        """Whether a call can be made beside those in flight, whatever they use within their reservations."""
         used = self._spent
         if self.max_calls is not None and used.calls + self._in_flight + 1 > self.max_calls:
-            return self._describe("max-calls", f"{self.max_calls:,} calls")
-        if self.max_tokens is not None:
-            if used.total_tokens + self._reserved_tokens + next_call.tokens > self.max_tokens:
-                return self._describe("max-tokens", f"{self.max_tokens:,} tokens")
-        if self.max_cost is not None:
-            if self._money + self._reserved_cost + next_call.cost > self.max_cost * (1 + 1e-9):
-                return self._describe("max-cost", f"{self.max_cost:g}")
-        return None
+            return False
+        if self.max_tokens is None and self.max_cost is None:
+            return True
+        if self._in_flight > self._settled_calls:
+            return False
+        if self.max_tokens is not None and used.total_tokens + self._reserved_tokens + tokens > self.max_tokens:
+            return False
+        return self.max_cost is None or self._money + self._reserved_cost + cost <= self.max_cost * (1 + 1e-9)
 
     def _describe(self, option: str, limit: str) -> str:
         used = self._spent
         cost = "" if used.cost is None else f", cost {used.cost:.4f}"
+        earlier = " in all parts of this run" if self._counted else ""
         return (
-            f"--{option} of {limit} reached (used: calls {used.calls:,}, tokens {used.total_tokens:,}{cost}; in flight: "
-            f"{self._in_flight:,}). Everything finished is kept; run the same command with a higher --{option} to do the "
-            "rest."
+            f"--{option} of {limit} reached (used{earlier}: calls {used.calls:,}, tokens {used.total_tokens:,}{cost}; in "
+            f"flight: {self._in_flight:,}). Everything finished is kept; run the same command with a higher --{option} to "
+            "do the rest."
         )
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
@@ -148,21 +229,57 @@ class Budget:
 
         A usage without a cost gets it from the prices.
         """
-        cost = usage.cost
-        if cost is None and self.prices is not None and not usage.empty:
-            cost = self.prices.cost(model, usage)
+        if usage.cost is None and self.prices is not None and not usage.empty:
+            usage.cost = self.prices.cost(model, usage)
+        tokens = usage.input_tokens + usage.output_tokens
         with self._lock:
             self._in_flight -= 1
             self._reserved_tokens -= reservation.tokens
             self._reserved_cost -= reservation.cost
-            self._settled_calls += usage.calls
-            self._tokens += usage.input_tokens + usage.output_tokens
-            if cost:
-                self._cost += cost
-                self._money += cost
-            self._spent.add(usage, cost)
+            if tokens or usage.cost:
+                self._settled_calls += 1
+                self._tokens += tokens
+                self._most_tokens = max(self._most_tokens, tokens)
+                self._cost += usage.cost or 0.0
+                self._most_cost = max(self._most_cost, usage.cost or 0.0)
+                self._money += usage.cost or 0.0
+            self._spent.add(usage)
+            if self._ledger is not None:
+                self._ledger.end(reservation.entry, usage)
+            decided = self._serve() if self._waiting else ()
+        for future, outcome in decided:
+            _hand_over(future, outcome)
+
+    def _serve(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
+        """Who of those waiting goes on, and with what."""
+        decided: list[tuple[asyncio.Future[Reservation], Reservation | Exception]] = []
+        while self._waiting:
+            future, model, expected, most = self._waiting[0]
+            if not future.done():
+                try:
+                    claim: Reservation | Exception | None = self._claim(model, expected, most)
+                except BudgetExceeded as error:
+                    claim = error
+                if claim is None:
+                    break
+                decided.append((future, claim))
+            self._waiting.popleft()
+        return decided
 
     def note(self, usage: Usage) -> None:
         """Count something that needed no reservation, such as a reply from the cache."""
         with self._lock:
             self._spent.add(usage)
+
+
+def _hand_over(future: asyncio.Future[Reservation], outcome: Reservation | Exception) -> None:
+    def deliver() -> None:
+        if not future.done():
+            future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(outcome)
+
+    loop = future.get_loop()
+    if asyncio._get_running_loop() is loop:
+        deliver()
+    else:
+        with suppress(RuntimeError):  # a loop that closed meanwhile took whoever waited with it
+            loop.call_soon_threadsafe(deliver)

@@ -8,24 +8,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.engine.calls.prices import Usage
 from rm_gallery.core.utils.errors import ConfigError
-
-# Upper 2.5 % points of Student's t for 1 to 30 degrees of freedom.
-_T975 = (
-    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
-    2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
-    2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
-)  # fmt: skip
-_Z975 = 1.959964
-
-
-def t975(df: int) -> float:
-    """Upper 2.5 % point of Student's t; Cornish-Fisher expansion above 30 degrees of freedom (error < 1e-4)."""
-    if df <= len(_T975):
-        return _T975[df - 1]
-    z = _Z975
-    return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
 
 
 @dataclass(frozen=True)
@@ -89,7 +73,9 @@ def _total(values: Sequence[float], rest: int) -> Interval:
     total = mean * rest
     if len(values) < 2:
         return Interval(total, 0.0, math.inf)
-    half = t975(len(values) - 1) * statistics.stdev(values) * math.sqrt(rest + rest * rest / len(values))
+    from scipy.stats import t  # only here: it takes longer to import than the library
+
+    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) * math.sqrt(rest + rest * rest / len(values))
     return Interval(total, max(0.0, total - half), total + half)
 
 

@@ -1,18 +1,74 @@
-"""Prices per model from a file the user writes."""
+"""Tokens and money of model calls, and prices per model from a file the user writes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.utils.errors import ConfigError
 
+_MAX_BYTES = 1 << 20
 _EXAMPLE = "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"
+
+
+@dataclass
+class Usage:
+    """What one or many calls used.
+
+    `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`, `reasoning_tokens` part of
+    `output_tokens`. `calls` were paid for, `cached_calls` were answered from the call cache and count no tokens. `cost`
+    is None where nothing is known about it, which one call without a price makes true of the whole sum.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    calls: int = 0
+    cached_calls: int = 0
+    cost: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was paid for: neither calls nor tokens nor cost."""
+        return not (self.calls or self.input_tokens or self.output_tokens or self.cost)
+
+    def add(self, other: Usage, cost: float | None = None) -> None:
+        """Count another usage in, at `cost` where it has none of its own."""
+        cost = cost if other.cost is None else other.cost
+        if self.empty:
+            # Nothing paid for yet, so nothing unknown either.
+            if self.cost is None or not other.empty:
+                self.cost = cost
+        elif not other.empty:
+            self.cost = None if self.cost is None or cost is None else self.cost + cost
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cached_tokens += other.cached_tokens
+        self.reasoning_tokens += other.reasoning_tokens
+        self.calls += other.calls
+        self.cached_calls += other.cached_calls
+
+    def copy(self) -> Usage:
+        """An independent copy."""
+        return replace(self)
+
+    @classmethod
+    def sum(cls, usages: Iterable[Usage]) -> Usage:
+        """All usages counted together."""
+        total = cls()
+        for usage in usages:
+            total.add(usage)
+        return total
 
 
 @dataclass(frozen=True)
@@ -49,13 +105,21 @@ class PriceTable:
         import yaml
 
         try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+            with Path(path).open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise ConfigError(f"price file {path} is larger than {_MAX_BYTES:,} bytes; {_EXAMPLE}")
+            content = yaml.safe_load(data.decode("utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"price file {path} cannot be read: {error}") from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"price file {path} is not valid YAML: {error}") from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"price file {path} is not valid YAML: {str(error)[:500]}") from None
         if not isinstance(content, dict) or not content:
             raise ConfigError(f"price file {path} holds no mapping of models to prices; {_EXAMPLE}")
+        if not all(isinstance(model, str | int | float) for model in content):
+            raise ConfigError(f"price file {path} holds a model name that is no text; {_EXAMPLE}")
         return cls(
             {str(model): _price(path, str(model), entry) for model, entry in content.items()}, f"price file {path}"
         )
@@ -75,8 +139,8 @@ class PriceTable:
 
 def _price(path: Path | str, model: str, entry: Any) -> Price:
     if not isinstance(entry, dict):
-        raise ConfigError(f"price file {path}, model {model}: found {entry!r} instead of fields; {_EXAMPLE}")
-    unknown = sorted(str(field) for field in entry if field not in ("input", "output", "cached_input"))
+        raise ConfigError(f"price file {path}, model {model}: found {_shown(entry)} instead of fields; {_EXAMPLE}")
+    unknown = sorted(_shown(field).strip("'") for field in entry if field not in ("input", "output", "cached_input"))
     if unknown:
         raise ConfigError(
             f"price file {path}, model {model}: unknown field {', '.join(unknown)}; known are input, output, cached_input"
@@ -85,10 +149,17 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
     def field(name: str) -> float:
         value = entry.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-            found = "nothing" if value is None else repr(value)
+            found = "nothing" if value is None else _shown(value)
             raise ConfigError(
                 f"price file {path}, model {model}, field {name}: found {found}, needs a number >= 0 (per million tokens)"
             )
         return float(value)
 
     return Price(field("input"), field("output"), field("cached_input" if "cached_input" in entry else "input"))
+
+
+def _shown(value: Any) -> str:
+    """A value for a message: a few lines of references in YAML can stand for gigabytes."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 80 else repr(value[:80]) + "…"
+    return repr(value) if isinstance(value, bool | int | float) else f"a {type(value).__name__}"

@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from rm_gallery.core.engine.calls.endpoint import PAUSE_CAP, Endpoint, EndpointDown
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError, ProviderErrorKind
 
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.context import Deadline
+
 T = TypeVar("T")
+
+_ACCOUNT = frozenset({401, 402, 429})
+# Gateways answer so for any call while there is nobody behind them.
+_NOT_THE_CALL = frozenset({502, 503, 529})
 
 # A server that answered before and now refuses connections is restarting: that takes seconds, not fractions of one.
 _RESTART_FACTOR = 4.0
@@ -60,13 +68,6 @@ class RetryPolicy:
         return min(self.cap, base * 2.0 ** min(attempt - 1, 60))
 
 
-@dataclass
-class Reachability:
-    """Whether an endpoint has ever answered; shared by all calls to it."""
-
-    answered: bool = False
-
-
 @dataclass(frozen=True)
 class RetryEvent:
     """One retry about to be waited for: after attempt `attempt` of this kind, in `wait` seconds."""
@@ -77,115 +78,101 @@ class RetryEvent:
     error: ProviderError
 
 
-class _State:
-    """Progress of one call through its attempts."""
-
-    __slots__ = ("attempts", "cause", "expired", "reach")
-
-    def __init__(self, reach: Reachability | None) -> None:
-        self.attempts = 0
-        self.cause: ProviderError | None = None
-        self.expired = False
-        self.reach = Reachability() if reach is None else reach
-
-    def deadline_exceeded(self, why: str) -> DeadlineExceeded:
-        cause = "none had failed before" if self.cause is None else f"last cause ({self.cause.kind}): {self.cause}"
-        tried = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
-        return DeadlineExceeded(f"deadline reached after {tried}: {why}; {cause}. Give the sample a longer deadline.")
-
-
 async def run_attempts(
     call: Callable[[], Awaitable[T]],
     policy: RetryPolicy,
     *,
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
     on_retry: Callable[[RetryEvent], None] | None = None,
-    reach: Reachability | None = None,
+    endpoint: Endpoint | None = None,
 ) -> T:
-    """Await `call()` until it succeeds, may not be repeated, or the deadline (absolute `loop.time()` seconds) passes.
+    """Await `call()` until it succeeds, may not be repeated, or the deadline passes between two attempts.
 
-    An attempt still running at the deadline is cancelled. Only ProviderError is retried; anything else passes through.
+    `call` itself waits for the endpoint and keeps within the deadline. While the endpoint is shut there is no wait here,
+    and from the second attempt on what says nothing about the call (refused connections, 429, 502, 503, 529) is free. A pause the server
+    asks for does not count as the sample's time. Only ProviderError is retried; anything else passes through.
 
     Raises:
         ProviderError: fatal at once; any other kind when its attempts are used up.
-        DeadlineExceeded: the attempt, or the wait for the next one, does not fit; names attempts and last cause.
+        DeadlineExceeded: no time is left for another attempt; names attempts and last cause.
     """
-    state = _State(reach)
-    if deadline is None:
-        return await _attempts(call, policy, state, None, on_retry)
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    if loop.time() >= deadline:
-        raise state.deadline_exceeded("no time was left to start")
-    cancelled_before = task.cancelling() if sys.version_info >= (3, 11) else 0
-
-    def expire() -> None:
-        state.expired = True
-        task.cancel()
-
-    timer = loop.call_at(deadline, expire)
-    try:
-        return await _attempts(call, policy, state, deadline, on_retry)
-    except asyncio.CancelledError:
-        # Somebody else may have cancelled the task in the same turn; their wish goes first.
-        if state.expired and (sys.version_info < (3, 11) or task.cancelling() <= cancelled_before + 1):
-            raise state.deadline_exceeded("the attempt was cut while running") from state.cause
-        raise
-    finally:
-        timer.cancel()
-        if state.expired and sys.version_info >= (3, 11):
-            task.uncancel()
-
-
-async def _attempts(
-    call: Callable[[], Awaitable[T]],
-    policy: RetryPolicy,
-    state: _State,
-    deadline: float | None,
-    on_retry: Callable[[RetryEvent], None] | None,
-) -> T:
+    made, counted = 0, 0.0
+    cause: ProviderError | None = None
     while True:
-        state.attempts += 1
+        if deadline is not None and deadline.left <= 0:
+            raise _late(made, "no time was left for another", cause) from cause
+        made += 1
         try:
-            result = await call()
+            return await call()
+        except EndpointDown:
+            raise
         except ProviderError as error:
-            state.cause = error
-            room = math.inf if deadline is None else deadline - asyncio.get_running_loop().time()
-            wait = _next_wait(policy, state, error, room)
-            if on_retry is not None:
-                on_retry(RetryEvent(state.attempts, error.kind, wait, error))
+            if error.kind == "fatal":
+                raise
+            cause = error
+        shut, answered = _endpoint_says(endpoint, cause)
+        counted += 1.0 if made == 1 else _weight(endpoint, cause)
+        absent = cause.kind == "unreachable" and not answered
+        allowed = min(policy.unreachable_attempts, policy.max_attempts) if absent else policy.max_attempts
+        if counted >= allowed:
+            raise ProviderError(
+                f"{cause} (gave up after {_tries(made)})",
+                kind=cause.kind, status=cause.status, retry_after=cause.retry_after,
+            ) from cause  # fmt: skip
+        asked, wait = (0.0, 0.0) if shut else _waits(policy, cause, counted, absent, deadline)
+        if deadline is not None:
+            if wait >= deadline.left and not asked and not shut:
+                raise _late(made, "no time was left for another", cause) from cause
+            deadline.note = f"{_tries(made)}, last cause ({cause.kind}): {cause}"
+        if on_retry is not None:
+            on_retry(RetryEvent(made, cause.kind, asked + wait, cause))
+        if asked:
+            with deadline.paused() if deadline is not None else nullcontext():
+                await asyncio.sleep(asked)
+        if wait:
             await asyncio.sleep(wait)
-        else:
-            state.reach.answered = True
-            return result
 
 
-def _next_wait(policy: RetryPolicy, state: _State, error: ProviderError, room: float) -> float:
-    """Seconds until the next attempt, or the error that ends the call; `room` is the time left."""
-    if error.kind == "fatal":
-        raise error
-    if error.status is not None or error.kind == "rate_limit":
-        state.reach.answered = True
-    unreachable = error.kind == "unreachable"
-    absent = unreachable and not state.reach.answered
-    allowed = min(policy.unreachable_attempts, policy.max_attempts) if absent else policy.max_attempts
-    if state.attempts >= allowed:
-        tried = "1 attempt" if state.attempts == 1 else f"{state.attempts} attempts"
-        raise ProviderError(
-            f"{error} (gave up after {tried})", kind=error.kind, status=error.status, retry_after=error.retry_after
-        ) from error
-    floor = error.retry_after or 0.0
-    if room <= floor:
-        raise state.deadline_exceeded(
-            f"the next try has to wait {floor:.3g} s, {max(room, 0.0):.3g} s are left"
-        ) from error
-    # Jitter is drawn within the time left: a shorter wait than planned is worth more than none.
-    wait = policy.jitter(min(policy.ceiling(state.attempts, restarting=unreachable and not absent), room))
-    if floor:
-        # All calls refused together would come back together.
-        wait = max(wait, floor + policy.jitter(min(policy.base, room - floor)))
-    return wait
+def _endpoint_says(endpoint: Endpoint | None, cause: ProviderError) -> tuple[bool, bool]:
+    """Whether the endpoint is shut, and whether it ever answered."""
+    if endpoint is None:
+        return False, False
+    endpoint.answered = endpoint.answered or cause.status is not None or cause.kind == "rate_limit"
+    return endpoint.shut, endpoint.answered
+
+
+def _weight(endpoint: Endpoint | None, cause: ProviderError) -> float:
+    """How much of an attempt a failure uses up: less, the likelier any other call would have ended so."""
+    if endpoint is None or not endpoint.served:
+        return 1.0
+    if endpoint.shut:
+        if cause.kind in ("unreachable", "rate_limit") or cause.status in _NOT_THE_CALL:
+            return 0.0
+        return 0.25 if endpoint.waiting else 1.0
+    return 0.5 if cause.kind == "rate_limit" else 1.0
+
+
+def _waits(
+    policy: RetryPolicy, cause: ProviderError, counted: float, absent: bool, deadline: Deadline | None
+) -> tuple[float, float]:
+    """Seconds the server asks for, and seconds of jitter after them."""
+    asked = min(cause.retry_after or 0.0, PAUSE_CAP)
+    restarting = cause.kind == "unreachable" and not absent
+    left = math.inf if deadline is None else max(0.0, deadline.left)
+    # Jitter is drawn within the time left: a shorter wait than planned is worth more than none. All calls refused together
+    # would come back together, so a wait the server asks for gets some as well.
+    return asked, policy.jitter(
+        min(policy.base if asked else policy.ceiling(int(counted), restarting=restarting), left)
+    )
+
+
+def _tries(made: int) -> str:
+    return "1 attempt" if made == 1 else f"{made} attempts"
+
+
+def _late(made: int, why: str, cause: ProviderError | None) -> DeadlineExceeded:
+    last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
+    return DeadlineExceeded(f"deadline reached after {_tries(made)}: {why}; {last}. Give the sample a longer deadline.")
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -226,9 +213,10 @@ def _number(text: str | None) -> float | None:
 
 
 class FailFast:
-    """Says when a run is pointless: `limit` calls failed for good (fatal or unreachable) before any succeeded.
+    """Says when a run is pointless: `limit` calls in a row failed for good.
 
-    Thread-safe. Failures of other kinds count for neither side. `message` is None until it trips.
+    Before any call succeeded every failure counts but a rate limit; later only what holds for every call (unreachable, or
+    a key that is refused or has nothing left: HTTP 401, 402, 429 for good). Thread-safe. `message` is None until it trips.
     """
 
     def __init__(self, limit: int = 20) -> None:
@@ -236,27 +224,32 @@ class FailFast:
             raise ConfigError(f"FailFast needs a limit of at least 1, got {limit}")
         self.limit = limit
         self.message: str | None = None
-        self._armed = True
+        self._succeeded = False
         self._causes: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def success(self) -> None:
-        """Note a call that succeeded; from now on the tracker never trips."""
-        self._armed = False
+        """Note a call that succeeded; the count begins anew."""
+        self._succeeded = True
+        if self._causes:
+            with self._lock:
+                self._causes.clear()
 
     def failure(self, error: BaseException) -> bool:
         """Note a call that failed; True exactly once, when this failure trips the tracker."""
-        if not self._armed or not isinstance(error, ProviderError) or error.kind not in ("fatal", "unreachable"):
+        if self.message is not None or not isinstance(error, ProviderError) or error.kind == "rate_limit":
+            return False
+        if self._succeeded and error.kind != "unreachable" and not (error.kind == "fatal" and error.status in _ACCOUNT):
             return False
         with self._lock:
             status = f"HTTP {error.status}" if error.status is not None else error.kind
             self._causes[f"{status}: {error}"] += 1
-            if not self._armed or sum(self._causes.values()) < self.limit:
+            if self.message is not None or sum(self._causes.values()) < self.limit:
                 return False
-            self._armed = False
             cause, count = self._causes.most_common(1)[0]
+            which = f"the last {self.limit} calls" if self._succeeded else f"the first {self.limit} calls"
             self.message = (
-                f"the first {self.limit} calls all failed, so the run stops. {count} times: {cause}. "
+                f"{which} all failed, so the run stops. {count} times: {cause}. "
                 "Check endpoint, key and model name, then run the same command again; finished samples are kept."
             )
             return True

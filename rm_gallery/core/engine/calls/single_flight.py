@@ -31,6 +31,9 @@ class SingleFlight(Generic[T]):
     def __len__(self) -> int:
         return len(self._flights)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._flights
+
     async def run(self, key: str, factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the execution in flight for `key`, or of `factory()` when there is none.
 

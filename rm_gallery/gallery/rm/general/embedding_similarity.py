@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from pydantic import SerializeAsAny, field_validator
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.embeddings import BaseEmbeddings, resolve_embeddings
+from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.providers import resolve_embeddings
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult

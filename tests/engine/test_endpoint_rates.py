@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rm_gallery.core.engine.calls.limiter import LimiterRegistry, RateLimit, endpoint_key
+from rm_gallery.core.engine.calls.endpoint import RateLimit
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.virtual_time import now, run_virtual
 
@@ -113,24 +113,46 @@ def test_rates_that_are_no_rates_are_refused(rate: float) -> None:
         RateLimit(rate)
 
 
-def test_the_registry_shares_by_endpoint_and_account_and_keeps_the_lowest_rate() -> None:
-    registry = LimiterRegistry()
-    one, other = endpoint_key("http://h/v1/", "sk-1"), endpoint_key("http://h/v1", "sk-2")
-    assert one != other
-    assert one == endpoint_key("http://h/v1", "sk-1")
-    assert "sk-1" not in repr(one)
-    assert registry.limiter(one, 8) is registry.limiter(one, 99)
-    assert registry.limiter(one, 8) is not registry.limiter(other, 8)
-    rate = registry.rate(one, 6000)
-    assert registry.rate(one, 1200, 60_000) is rate
-    assert registry.rate(one, 6000) is rate
-
+def test_e_minor_what_is_asked_for_last_holds() -> None:
     async def main() -> list[float]:
-        return await start_times(rate, [1] * 22)
+        rate = RateLimit(6000, clock=now)
+        rate.set(60)
+        rate.set(None, None)
+        slow = (await start_times(rate, [0, 0]))[1]
+        rate.set(600)
+        return [slow, (await start_times(rate, [0] * 12))[11]]
 
-    # 20 are a second's worth of 1,200 per minute, the others come every 50 ms.
-    assert asyncio.run(main())[21] >= 0.09
-    before = registry.limiter(one, 8)
-    registry.reset()
-    assert registry.limiter(one, 8) is not before
-    assert registry.in_flight() == 0
+    slow, fast = run_virtual(main())
+    assert slow >= 0.9
+    assert fast <= 2.2
+
+
+def test_t1_a_turn_given_and_cancelled_in_one_instant_is_given_back() -> None:
+    async def main() -> float:
+        rate = RateLimit(tokens_per_minute=600, clock=now)
+        await rate.acquire(1000)
+        waiting = asyncio.ensure_future(rate.acquire(10))
+        await asyncio.sleep(0)
+        rate.settle(1000, 0)  # hands the turn over
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        start = now()
+        await rate.acquire(10)
+        return now() - start
+
+    assert run_virtual(main()) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_e_minor_runs_take_turns() -> None:
+    async def main() -> list[str]:
+        rate, order = RateLimit(60, clock=now), []
+
+        async def call(run: str) -> None:
+            await rate.acquire(0, run)
+            order.append(run)
+
+        await rate.acquire()
+        await asyncio.gather(*(call("large") for _ in range(20)), *(call("small") for _ in range(3)))
+        return order
+
+    assert run_virtual(main()).index("small") <= 1

@@ -7,17 +7,18 @@ import random
 
 import pytest
 
-from rm_gallery.core.engine.calls.limiter import AdaptiveLimiter
+from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
+from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.utils.errors import ProviderError
 from tests.engine.virtual_time import now, run_virtual
 
 
-def limiter(ceiling: int, **more: float) -> AdaptiveLimiter:
-    return AdaptiveLimiter(ceiling, clock=now, **more)  # type: ignore[arg-type]
+def limiter(ceiling: int, **more: float) -> Endpoint:
+    return Endpoint(ceiling, clock=now, **more)  # type: ignore[arg-type]
 
 
-async def burst(bound: AdaptiveLimiter, calls: int, retry_after: float | None = None) -> None:
+async def burst(bound: Endpoint, calls: int, retry_after: float | None = None) -> None:
     """That many calls in flight at once, all refused."""
 
     async def refused() -> None:
@@ -105,7 +106,7 @@ def test_a_refused_slot_does_not_turn_over_at_once() -> None:
     assert run_virtual(main()) <= 41
 
 
-class Endpoint:
+class Server:
     """Refuses beyond `capacity` calls at once, or at random."""
 
     def __init__(self, capacity: int, share: float, retry_after: float | None) -> None:
@@ -128,7 +129,7 @@ class Endpoint:
     [
         (1000, 256, 20, 0.0, None, 12.0),
         (1000, 256, 20, 0.0, 1.0, 20.0),
-        (400, 64, 4, 0.0, None, 20.0),
+        (400, 64, 4, 0.0, None, 25.0),
         (1000, 256, 10**6, 0.2, None, 25.0),
         (1000, 256, 10**6, 0.2, 1.0, 30.0),
     ],
@@ -138,7 +139,7 @@ def test_every_call_gets_through_a_refusing_endpoint(
     samples: int, ceiling: int, capacity: int, share: float, retry_after: float | None, within: float
 ) -> None:
     """Virtual seconds; at full capacity the first takes 5, the third 10."""
-    endpoint = Endpoint(capacity, share, retry_after)
+    endpoint = Server(capacity, share, retry_after)
     failed = 0
 
     async def main() -> float:
@@ -152,7 +153,7 @@ def test_every_call_gets_through_a_refusing_endpoint(
             nonlocal failed
             for _ in left:
                 try:
-                    await run_attempts(attempt, policy, deadline=now() + 120)
+                    await run_attempts(attempt, policy, deadline=Deadline(120, clock=now), endpoint=bound)
                 except ProviderError:
                     failed += 1
 

@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from rm_gallery.core.engine.calls.limiter import AdaptiveLimiter
+from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from tests.engine.virtual_time import VirtualLoop, now, run_virtual
 
 
-def limiter(ceiling: int, **more: float) -> AdaptiveLimiter:
-    return AdaptiveLimiter(ceiling, clock=now, **more)  # type: ignore[arg-type]
+def limiter(ceiling: int, **more: float) -> Endpoint:
+    return Endpoint(ceiling, clock=now, **more)  # type: ignore[arg-type]
 
 
-async def serve(bound: AdaptiveLimiter, calls: int, callers: int, latency: float = 0.1) -> int:
+async def serve(bound: Endpoint, calls: int, callers: int, latency: float = 0.1) -> int:
     """Make calls that all succeed; the most that were ever in flight."""
     most = 0
     left = calls
@@ -120,7 +120,7 @@ def test_impossible_limits_are_refused(fields: dict[str, int]) -> None:
 
 
 def test_a_limiter_may_be_made_outside_a_loop() -> None:
-    bound = AdaptiveLimiter(4)
+    bound = Endpoint(4)
     loop = VirtualLoop()
     loop.run_until_complete(serve(bound, 10, 10))
     loop.close()

@@ -1,0 +1,591 @@
+"""An endpoint has a state (open, limited, down), and how many calls it gets at once follows from how it copes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Generic, Literal, TypeVar
+
+from rm_gallery.core.utils.errors import ConfigError, ProviderError
+
+CallEnd = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
+State = Literal["open", "limited", "down"]
+W = TypeVar("W")
+
+# 64 doubles to 1,024 in four round trips, and no hosted endpoint minds 64 calls.
+DEFAULT_START = 64
+PAUSE_CAP = 60.0
+"""Longest pause in seconds that a server's Retry-After is given; after it one call looks."""
+MAX_OUTAGE = 300.0
+_SHRINK = 0.8
+_SMALLEST_ROUND = 32
+_FIRST_PROBE, _LAST_PROBE = 0.5, 2.0
+# A probe that gets no answer must not be the only one to find out that the endpoint is back.
+_PROBE_HANGS = 10.0
+# So many different calls in a row have to fail before that is the endpoint's fault and not theirs.
+_SUSPECT = 4
+
+
+class EndpointDown(ProviderError):
+    """An endpoint that answered before has been down, or refused every call, for longer than `max_outage`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="unreachable")
+
+
+class FairQueue(Generic[W]):
+    """Waiting calls of several runs: one of each run in turn, and within a run first come, first served."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[tuple[asyncio.Future[bool], W]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __len__(self) -> int:
+        return sum(not waiter.done() for line in self._lines.values() for waiter, _ in line)
+
+    def push(self, line: Hashable, waiter: asyncio.Future[bool], what: W) -> None:
+        """Stand in the line of a run."""
+        self._lines.setdefault(line, deque()).append((waiter, what))
+
+    def first(self) -> tuple[asyncio.Future[bool], W] | None:
+        """Whose turn is next; callers that went away are forgotten."""
+        while self._lines:
+            key = next(iter(self._lines))
+            line = self._lines[key]
+            while line and line[0][0].done():
+                line.popleft()
+            if line:
+                return line[0]
+            del self._lines[key]
+        return None
+
+    def pop(self) -> asyncio.Future[bool] | None:
+        """Take out whose turn is next; after it the other runs come first."""
+        found = self.first()
+        if found is None:
+            return None
+        key = next(iter(self._lines))
+        line = self._lines.pop(key)
+        line.popleft()
+        if line:
+            self._lines[key] = line
+        return found[0]
+
+
+class Endpoint:
+    """Bounds the calls in flight to one endpoint and holds them back while it cannot serve them.
+
+    Concurrency: slow start adds one slot per success (doubling per round trip) until the first 429, which multiplies the
+    limit by 0.8. From then on every full round of calls is judged: a third refused cuts again, at most an eighth refused
+    adds slots (1, then 2, 3, … up to ceiling/32 while rounds stay clean). A 429 after `cooldown` quiet seconds cuts at
+    once. After `regrow_after` seconds without one the limit doubles per round trip again, up to the last that held. Growth
+    needs >= 80 % of the slots in use and pauses for `growth_pause` seconds after a 5xx or a dropped connection.
+
+    State: once the endpoint has served a call, a refused connection or failures of up to four different calls in a row
+    without a success between make it *down* (429 alone: *limited*). Then calls wait; one probe at a time looks, every 0.5
+    to 2 s, and the first success lets all go on. `Retry-After` holds back new starts (at most 60 s, and where most calls
+    keep succeeding at most once in eight rounds). After `max_outage` seconds all who wait get EndpointDown; 0 never waits.
+    Runs take turns, and calls of one run are served first come, first served. Not thread-safe: one event loop.
+
+    Args:
+        ceiling: most calls in flight; `lease` replaces it while callers hold one.
+        start: first limit, min(ceiling, 64) by default.
+        minimum: the limit never falls below it.
+        refusal_hold: seconds a slot stays taken after a 429 without Retry-After. Refusals come back in a millisecond;
+            a slot that turned over so fast would burn the attempts of every waiting call.
+        name: what messages call it.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        ceiling: int,
+        *,
+        start: int | None = None,
+        minimum: int = 1,
+        cooldown: float = 5.0,
+        growth_pause: float = 1.0,
+        refusal_hold: float = 0.25,
+        regrow_after: float = 1.0,
+        max_outage: float = MAX_OUTAGE,
+        name: str = "The endpoint",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if ceiling < 1 or minimum < 1 or (start is not None and start < 1):
+            raise ConfigError(
+                f"concurrency must be at least 1, got ceiling={ceiling}, start={start}, minimum={minimum}"
+            )
+        self.name = name
+        self.max_outage = max_outage
+        self.cuts = 0
+        self.answered = False
+        """Whether it ever gave an answer of any kind."""
+        self.served = False
+        """Whether it ever served a call."""
+        self._start = DEFAULT_START if start is None else start
+        self._base_ceiling = self._ceiling = ceiling
+        self._leases: list[int] = []
+        self._minimum = minimum
+        self._limit = min(self._start, ceiling)
+        self._in_flight = 0
+        self._queue: FairQueue[None] = FairQueue()
+        self._clock = clock
+        self._cooldown, self._growth_pause = cooldown, growth_pause
+        self._refusal_hold, self._regrow_after = refusal_hold, regrow_after
+        self._held: deque[float] = deque()
+        self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle, float] | None = None
+        # growth
+        self._slow_start = True
+        self._step = 1
+        self._no_growth_until = 0.0
+        self._last_refusal = -math.inf
+        self._stale = self._round = self._refused = 0
+        self._clean = self._good = 0
+        self._grown = False
+        self._since_pause: int | None = None
+        # state
+        self._paused_until = 0.0
+        self._shut: Literal["limited", "down"] | None = None
+        self._shut_since = self._probe_at = 0.0
+        self._probe_every = _FIRST_PROBE
+        self._probing = False
+        self._open = True
+        self._failing: set[object] = set()
+        self._trouble = ""
+
+    @property
+    def state(self) -> State:
+        """Whether calls start freely, are held back because it refuses them, or wait for it to come back."""
+        return self._shut or ("limited" if self._paused_until else "open")
+
+    @property
+    def shut(self) -> bool:
+        """Whether calls wait, one looks at a time, and waiting costs no attempts."""
+        return self._shut is not None
+
+    @property
+    def limit(self) -> int:
+        """Calls allowed in flight at present."""
+        return self._limit
+
+    @property
+    def ceiling(self) -> int:
+        """Highest limit growth may reach at present."""
+        return self._ceiling
+
+    @property
+    def in_flight(self) -> int:
+        """Calls running at present."""
+        return self._in_flight - len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """Callers waiting for a slot."""
+        return len(self._queue)
+
+    @property
+    def paused_for(self) -> float:
+        """Seconds until new calls may start again after a Retry-After; 0 when not paused."""
+        return max(0.0, self._paused_until - self._clock()) if self._paused_until else 0.0
+
+    @contextmanager
+    def lease(self, ceiling: int) -> Iterator[Endpoint]:
+        """Ask for up to `ceiling` calls in flight while the block runs; the highest of all open leases holds."""
+        if ceiling < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
+        self._leases.append(ceiling)
+        self._apply_ceiling()
+        try:
+            yield self
+        finally:
+            self._leases.remove(ceiling)
+            self._apply_ceiling()
+
+    def _apply_ceiling(self) -> None:
+        self._ceiling = max(self._leases, default=self._base_ceiling)
+        self._limit = min(self._limit, self._ceiling)
+        if self._slow_start:
+            self._limit = max(self._limit, min(self._start, self._ceiling))
+        self._wake()
+
+    def enter(self) -> bool:
+        """Take a slot if there is one at once; else `wait` for it."""
+        if self._open and self._in_flight < self._limit and not self._queue:
+            self._in_flight += 1
+            return True
+        return False
+
+    async def wait(self, line: Hashable = None, *, fresh: bool = True) -> bool:
+        """Wait for a slot in the line of one run; True for a call sent ahead to see whether the endpoint is back.
+
+        A cancelled wait takes no slot. `fresh` marks the first attempt of a call. Raises EndpointDown when the endpoint
+        stays away for too long.
+        """
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self._shut and not self._queue and not self._probing:
+            now = self._clock()
+            if fresh:
+                self._probe_at = now  # nobody is looking, and this one has not failed yet
+            if now - self._shut_since >= self.max_outage:
+                self._shut_since = now  # given up before: whoever comes now starts anew
+        self._queue.push(line, waiter, None)
+        self._tick()
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._in_flight -= 1
+                if waiter.result():
+                    self._probing, self._probe_at = False, self._clock()
+                self._tick()
+            raise
+
+    async def acquire(self, line: Hashable = None, *, fresh: bool = True) -> bool:
+        """`enter`, else `wait`."""
+        return False if self.enter() else await self.wait(line, fresh=fresh)
+
+    def release(
+        self,
+        end: CallEnd = "ok",
+        retry_after: float | None = None,
+        *,
+        call: object = None,
+        probe: bool = False,
+        why: str = "",
+    ) -> None:
+        """Give the slot back and learn from how the attempt ended.
+
+        `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call from those of others,
+        `probe` is what `wait` said, `why` what went wrong.
+        """
+        held = False
+        if probe:
+            self._probing = False
+        if end == "ok":
+            if self._failing or self._shut or not self.served:
+                self._recovered()
+            self._clean += 1
+            if self._limit < self._ceiling and (self._slow_start or self._limit < self._good) and self._may_grow():
+                self._limit += 1
+                self._clean, self._grown = 0, True
+        elif end != "other":
+            held = self._ailing(end, retry_after, call, probe, why)
+        elif probe:
+            self._probe_at = self._clock()
+        if not self._slow_start:
+            self._count(end == "rate_limit")
+        if not held:
+            self._in_flight -= 1
+        if not self._open:
+            self._tick()
+        elif self._queue:
+            self._wake()
+
+    async def __aenter__(self) -> Endpoint:
+        await self.acquire()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.release()
+        elif not isinstance(error, ProviderError) or error.kind == "fatal":
+            self.release("other")
+        else:
+            self.release(error.kind, error.retry_after, call=asyncio.current_task(), why=str(error))
+
+    def _may_grow(self) -> bool:
+        if 10 * self._in_flight < 8 * self._limit:
+            return False
+        if self._slow_start and not self._no_growth_until:
+            return True
+        now = self._clock()
+        regrowing = self._slow_start or self._limit >= self._good or now - self._last_refusal >= self._regrow_after
+        return regrowing and now >= self._no_growth_until
+
+    def _recovered(self) -> None:
+        self.served = self.answered = True
+        self._failing.clear()
+        if self._shut:
+            self._shut = None
+            self._probe_every = _FIRST_PROBE
+            self._open = not self._paused_until
+            self._last_refusal = min(self._last_refusal, self._clock() - self._regrow_after)
+
+    def _ailing(self, end: CallEnd, retry_after: float | None, call: object, probe: bool, why: str) -> bool:
+        """Learn from a failure; whether its slot stays taken for a while."""
+        now = self._clock()
+        refused = end == "rate_limit"
+        self._trouble = why or self._trouble
+        self._failing.add(call)
+        if refused:
+            if self._clean >= max(self._limit, _SMALLEST_ROUND):
+                self._good = max(self._good, self._limit)
+            elif self._grown and not self._slow_start and not self._shut:
+                self._good = min(self._good - 1, max(self._limit - 1, int(0.9 * self._good)))  # it grew back too far
+            self._clean, self._grown = 0, False
+            self._slow_start = False
+            if now - self._last_refusal >= self._cooldown:
+                self._cut()
+            self._last_refusal = now
+        else:
+            self._no_growth_until = now + self._growth_pause
+        if retry_after and (self._since_pause is None or self._paused_until or self._refused_at_least(1, 2)):
+            self._paused_until = max(self._paused_until, now + min(retry_after, PAUSE_CAP))
+            self._since_pause = 0
+            self._open = False
+        if self._shut:
+            if probe:
+                self._probe_every = min(_LAST_PROBE, 1.5 * self._probe_every)
+                self._probe_at = now + self._probe_every
+        elif self._to_be_shut(end):
+            self._shut = "limited" if refused else "down"
+            self._shut_since = now
+            self._probe_at = now + self._probe_every
+            self._open = False
+        hold = refused and not retry_after and not self._shut
+        if hold:
+            self._held.append(now + self._refusal_hold)
+        if hold or not self._open:
+            self._tick()
+        return hold
+
+    def _to_be_shut(self, end: CallEnd) -> bool:
+        if not self.served or self.max_outage <= 0:
+            return False
+        if end == "unreachable":
+            return True
+        # Refusals come back first: those still running may well be served.
+        alone = self.in_flight <= 1
+        if end == "rate_limit" and not alone:
+            return False
+        present = 1 if alone and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
+        return len(self._failing) >= max(present, 1)
+
+    def _cut(self) -> None:
+        self._limit = min(self._limit, max(self._minimum, int(self._limit * _SHRINK)))
+        self._step = 1
+        self._stale, self._round, self._refused = self.in_flight, 0, 0
+        self.cuts += 1
+
+    def _count(self, refused: bool) -> None:
+        size = max(self._limit, _SMALLEST_ROUND)
+        if self._since_pause is not None:
+            self._since_pause += 1
+            if self._since_pause > 8 * size:
+                self._since_pause = None
+        if self._stale:
+            # The calls in flight at a cut say nothing about the new limit.
+            self._stale -= 1
+            return
+        self._round += 1
+        self._refused += refused
+        if self._round >= size:
+            self._judge_round()
+
+    def _refused_at_least(self, part: int, whole: int) -> bool:
+        # Refusals come back first: calls still running count as accepted, or the start of each round would look dire.
+        return whole * self._refused >= part * (self._round + self.in_flight)
+
+    def _judge_round(self) -> None:
+        if self._refused_at_least(1, 3):
+            self._cut()
+            return
+        if self._refused:
+            self._step = 1
+        if 8 * self._refused <= self._round and self._may_grow():
+            self._limit = min(self._ceiling, self._limit + self._step)
+            self._clean, self._grown = 0, True
+            self._step = min(self._step + 1, max(1, self._ceiling // 32))
+        self._round = self._refused = 0
+
+    def _tick(self) -> None:
+        """Do what is due (free held slots, end the pause, probe, give up) and see to it that this loop comes back."""
+        now = self._clock()
+        while self._held and self._held[0] <= now:
+            self._held.popleft()
+            self._in_flight -= 1
+        if self._paused_until <= now:
+            self._paused_until = 0.0
+        self._open = not self._paused_until and not self._shut
+        if self._open:
+            self._wake()
+        elif self._shut and self._queue and not self._paused_until:
+            if now - self._shut_since >= self.max_outage:
+                self._give_up(now)
+            elif self._probe_at <= now and (waiter := self._queue.pop()) is not None:
+                self._in_flight += 1
+                self._probing, self._probe_at = True, now + _PROBE_HANGS
+                waiter.set_result(True)
+        due = min(self._held[0] if self._held else math.inf, self._paused_until or math.inf)
+        if self._shut and self._queue and not self._paused_until:
+            due = min(due, max(self._probe_at, now + 0.001), self._shut_since + self.max_outage)
+        if due < math.inf:
+            self._come_back(due, now)
+
+    def _come_back(self, due: float, now: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer[0] is loop and self._timer[2] <= due:
+                return
+            self._timer[1].cancel()
+        self._timer = loop, loop.call_later(due - now, self._on_timer), due
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._tick()
+
+    def _wake(self) -> None:
+        while self._queue and self._open and self._in_flight < self._limit:
+            waiter = self._queue.pop()
+            if waiter is None:
+                return
+            self._in_flight += 1
+            waiter.set_result(False)
+
+    def _give_up(self, now: float) -> None:
+        what = "has been down" if self._shut == "down" else "has refused every call"
+        message = (
+            f"{self.name} {what} for {now - self._shut_since:.0f} s, the longest wait allowed (max_outage="
+            f"{self.max_outage:g}). Last: {self._trouble or 'no answer'} Everything finished is kept; run the same "
+            "command again once it is back."
+        )
+        while (waiter := self._queue.pop()) is not None:
+            waiter.set_exception(EndpointDown(message))
+
+
+class RateLimit:
+    """Keeps calls under requests and tokens per minute; None leaves a side unlimited.
+
+    Tokens are reserved by estimate and corrected by `settle`. Runs take turns; calls of one run start in the order they
+    asked. At most `burst_seconds` worth is given out at once after a quiet time. Not thread-safe: one event loop.
+
+    Raises:
+        ConfigError: a rate that is not positive.
+    """
+
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        *,
+        burst_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._burst_seconds = burst_seconds
+        self._requests: _Bucket | None = None
+        self._tokens: _Bucket | None = None
+        self._queue: FairQueue[int] = FairQueue()
+        self._timer: asyncio.TimerHandle | None = None
+        self.set(requests_per_minute, tokens_per_minute)
+
+    @property
+    def waiting(self) -> int:
+        """Callers waiting for their turn."""
+        return len(self._queue)
+
+    def set(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+        """Take over rates; what is asked for last holds, None changes nothing."""
+        self._requests = self._changed(self._requests, requests_per_minute, "requests_per_minute")
+        self._tokens = self._changed(self._tokens, tokens_per_minute, "tokens_per_minute")
+
+    def _changed(self, bucket: _Bucket | None, per_minute: float | None, name: str) -> _Bucket | None:
+        if per_minute is None or (bucket is not None and bucket.per_minute == per_minute):
+            return bucket
+        if not 0 < per_minute < math.inf:
+            raise ConfigError(f"{name} must be a positive number, got {per_minute}")
+        if bucket is None:
+            return _Bucket(per_minute, self._burst_seconds, self._clock())
+        bucket.set_rate(per_minute)
+        return bucket
+
+    def enter(self, tokens: int = 0) -> bool:
+        """Take the turn of a call expected to use `tokens` tokens if it is its turn at once; else `wait` for it."""
+        if self._requests is None and self._tokens is None:
+            return True
+        if self._queue or self._delay(tokens) > 0.0:
+            return False
+        self._take(1, tokens)
+        return True
+
+    async def wait(self, tokens: int = 0, line: Hashable = None) -> None:
+        """Wait for the turn of a call in the line of one run; a cancelled wait takes nothing."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._queue.push(line, waiter, tokens)
+        self._serve()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._take(-1, -tokens)
+            self._serve()
+            raise
+
+    async def acquire(self, tokens: int = 0, line: Hashable = None) -> None:
+        """`enter`, else `wait`."""
+        if not self.enter(tokens):
+            await self.wait(tokens, line)
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a refused call)."""
+        if self._tokens is not None and reserved != used:
+            self._tokens.level += reserved - used
+            self._serve()
+
+    def _delay(self, tokens: int) -> float:
+        now = self._clock()
+        wait = self._requests.delay(1.0, now) if self._requests is not None else 0.0
+        return max(wait, self._tokens.delay(tokens, now)) if self._tokens is not None else wait
+
+    def _take(self, requests: int, tokens: int) -> None:
+        if self._requests is not None:
+            self._requests.level -= requests
+        if self._tokens is not None:
+            self._tokens.level -= tokens
+
+    def _serve(self) -> None:
+        """Start the calls whose turn it is and set the timer for the next."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while (found := self._queue.first()) is not None:
+            waiter, tokens = found
+            wait = self._delay(tokens)
+            if wait > 0.0:
+                self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
+                return
+            self._take(1, tokens)
+            self._queue.pop()
+            waiter.set_result(False)
+
+
+class _Bucket:
+    """Refills at `per_minute`/60 per second up to a few seconds' worth; may go into debt for one large take."""
+
+    def __init__(self, per_minute: float, burst_seconds: float, now: float) -> None:
+        self.burst_seconds = burst_seconds
+        self.stamp = now
+        self.set_rate(per_minute)
+        self.level = self.capacity
+
+    def set_rate(self, per_minute: float) -> None:
+        self.per_minute = per_minute
+        self.rate = per_minute / 60.0
+        self.capacity = max(1.0, self.rate * self.burst_seconds)
+
+    def delay(self, need: float, now: float) -> float:
+        """Seconds until `need` can be taken; a need above the capacity waits for a full bucket."""
+        self.level = min(self.capacity, self.level + (now - self.stamp) * self.rate)
+        self.stamp = now
+        missing = min(need, self.capacity) - self.level
+        # Refilling in floating point may end a hair below the mark for ever.
+        return missing / self.rate if missing > 1e-9 * self.capacity else 0.0

@@ -1,0 +1,105 @@
+"""Providers by prefix: from `openai:gpt-x` on a command line, or a dict in a configuration, to a model object."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rm_gallery.core.model.base import BaseLLM, BaseModelCall
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
+
+if TYPE_CHECKING:
+    from rm_gallery.core.model.embeddings import BaseEmbeddings
+
+M = TypeVar("M", bound=BaseModelCall)
+DEFAULT = "openai"
+"""Protocol of a name without a prefix."""
+_chat: dict[str, type[BaseModelCall]] = {}
+_embeddings: dict[str, type[BaseModelCall]] = {}
+# Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the model's name.
+_TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
+
+
+def provider(prefix: str) -> Callable[[type[M]], type[M]]:
+    """Register a model class under a prefix; chat models and embeddings have a list each.
+
+    A module of `rm_gallery.core.model` that holds such a class is found by itself; one from elsewhere once it is imported.
+    """
+
+    def register(cls: type[M]) -> type[M]:
+        known = _chat if issubclass(cls, BaseLLM) else _embeddings
+        known[prefix] = cls
+        return cls
+
+    return register
+
+
+def resolve_llm(llm: str | dict[str, Any] | BaseLLM, **settings: Any) -> BaseLLM:
+    """The model for a spec: a model object as it is, `PREFIX:NAME`, a model's name, or a dict of settings.
+
+    `settings` are further fields (base_url, temperature, …). In a dict, `provider` may name the prefix. Raises ConfigError
+    for anything else.
+    """
+    if isinstance(llm, BaseLLM):
+        return llm
+    found = _resolve("llm", llm, _chat, settings)
+    assert isinstance(found, BaseLLM)
+    return found
+
+
+def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
+    """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of settings."""
+    from rm_gallery.core.model.embeddings import BaseEmbeddings
+
+    if isinstance(spec, BaseEmbeddings):
+        return spec
+    found = _resolve("embeddings", spec, _embeddings, {})
+    assert isinstance(found, BaseEmbeddings)
+    return found
+
+
+def _resolve(what: str, spec: Any, known: dict[str, type[BaseModelCall]], settings: dict[str, Any]) -> BaseModelCall:
+    if isinstance(spec, dict):
+        settings = {**spec, **settings}
+        prefix, name = str(settings.pop("provider", DEFAULT)), settings.pop("model", "")
+    elif isinstance(spec, str):
+        prefix, name = split(spec, known)
+    else:
+        raise ConfigError(
+            f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of settings."
+        )
+    cls = _find(prefix, known)
+    if cls is None:
+        raise ConfigError(unknown_name(f"provider of {what}", prefix, known))
+    return cls.from_name(name, **settings)
+
+
+def split(spec: str, known: dict[str, type[BaseModelCall]] | None = None) -> tuple[str, str]:
+    """Prefix and name of a spec; a name without a known prefix means the OpenAI protocol.
+
+    Raises ConfigError for what looks like a provider and is none.
+    """
+    known = _chat if known is None else known
+    prefix, colon, name = spec.partition(":")
+    if not colon or "/" in prefix:
+        return DEFAULT, spec
+    if _find(prefix, known) is not None:
+        return prefix, name
+    if not prefix.isalpha() or prefix == "ft" or _TAG.match(name):
+        return DEFAULT, spec
+    raise ConfigError(
+        f"There is no provider '{prefix}'. Known: {', '.join(sorted(known))}. A model that is called '{spec}' is "
+        f"written '{DEFAULT}:{spec}'."
+    )
+
+
+def _find(prefix: str, known: dict[str, type[BaseModelCall]]) -> type[BaseModelCall] | None:
+    if prefix not in known:
+        package = importlib.import_module(__package__ or "")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    return known.get(prefix)
