@@ -61,6 +61,9 @@ OPAQUE = (
         "assert f().startswith('a') and f().endswith('b')",
         "assert f('7').isdigit()",
         "assert f().sort(key=lambda x: x) is None",
+        "assert f().kind.startswith('a')",
+        "assert f()[0].isdigit()",
+        "assert f().values[0].isdigit()",
         "r = f(); r.done = True; assert r.done",
     ],
 )
@@ -92,6 +95,16 @@ def test_s3_methods_run_on_data_built_on_the_tests_side(bubblewrap: BwrapRunner,
     assert reasons(bubblewrap, f"def f():\n    {body}\n", line) == ["passed"]
 
 
+def test_what_an_object_holds_is_read_as_data(bubblewrap: BwrapRunner) -> None:
+    code = (
+        "class Node:\n    def __init__(self, value, left=None):\n        self.value, self.left = value, left\n"
+        "    def size(self):\n        return 2\ndef build(a, b):\n    return Node(a, Node(b))\n"
+        "def adder(n):\n    return lambda x: x + n\ndef chain():\n    return {'f': adder(1)}\n"
+    )
+    lines = ["assert build(1, 2).left.value == 2", "assert adder(1)(2) == 3", "assert chain()['f'](1) == 2"]
+    assert reasons(bubblewrap, code, *lines, "assert build(1, 2).size() == 2") == ["passed"] * 3 + ["error: TypeError"]
+
+
 def test_classes_that_the_tests_construct_keep_their_methods(bubblewrap: BwrapRunner) -> None:
     code = (
         "class Stack:\n    def __init__(self):\n        self.items = []\n"
@@ -102,6 +115,6 @@ def test_classes_that_the_tests_construct_keep_their_methods(bubblewrap: BwrapRu
         "s = Stack(); s.push(1).push(2); assert (s.pop(), s.items) == (2, [1])",
         "s = cache(); s.push(1); assert s.pop() == 1",
     ]
-    assert reasons(bubblewrap, code, *lines) == ["passed", "error: AttributeError"]
+    assert reasons(bubblewrap, code, *lines) == ["passed", "error: TypeError"]
     named = AssertTests(lines, prompt="class cache:\n    '''A stack.'''\n")
     assert score(bubblewrap, code, named).score == 1.0

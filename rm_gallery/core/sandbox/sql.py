@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Union
 
-from rm_gallery.core.engine.workers.pool import get_pool
+from rm_gallery.core.engine.workers.pool import WorkerCrashed, get_pool
 from rm_gallery.core.sandbox.inside.testing import same_number
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded
 
@@ -21,6 +21,7 @@ _MAX_BYTES = 32 * 2**20
 _HEAP_BYTES = 160 * 2**20
 _WORKER_BYTES = 512 * 2**20
 _AFTER_DEADLINE = 0.5
+_FEW_ROWS = 50
 _MAX_MATCHING = 400
 _STEPS_BETWEEN_CHECKS = 1000
 
@@ -65,6 +66,22 @@ async def run_query_apart(
         return QueryResult(error="deadline")
     except MemoryError:
         return QueryResult(error="too much memory")
+    except WorkerCrashed as error:
+        return QueryResult(error=f"SQLite crashed, exit code {error.exit_code}")
+
+
+async def same_results(found: QueryResult, expected: QueryResult, *, ordered: bool) -> bool:
+    """Tell whether two results are equal in width and rows, see `compare_results`; large ones compare in a worker process."""
+    if len(found.columns) != len(expected.columns) or len(found.rows) != len(expected.rows):
+        return False
+    if len(found.rows) <= _FEW_ROWS:
+        return compare_results(found.rows, expected.rows, ordered=ordered)
+    pool = get_pool("sql", memory_cap=_WORKER_BYTES)
+    return await pool.asubmit(_compare, found.rows, expected.rows, ordered)
+
+
+def _compare(found: Sequence[Row], expected: Sequence[Row], ordered: bool) -> bool:
+    return compare_results(found, expected, ordered=ordered)
 
 
 def _run_query(schema: str, query: str, deadline: float, max_rows: int) -> QueryResult:

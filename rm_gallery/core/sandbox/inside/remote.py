@@ -1,10 +1,10 @@
 """What test code sees of the candidate: callables and objects whose every use is a message to the other process.
 
 What the answer returns is data, built again on this side, and the methods a test calls on it are those of the real type. An
-object of any other type stays over there and is not believed: it can be iterated, indexed, measured, shown and called, which
-gives data again, but it has no attributes and methods, for they would be the answer's own word about itself. The exception
+object of any other type stays over there: what it holds can be read, by item, attribute or iteration, and is data again, and a
+function can be called, but its methods are not believed, for they would be the answer's own word about itself. The exception
 is a class that the tests ask for: an object made by calling a name that the prompt defines as a class, or that begins with a
-capital letter and is not the entry point, has the attributes its class gives it, and so has what comes out of them.
+capital letter and is not the entry point, has the methods of its class, and so has what comes out of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_ATTRIBUTE = -1
+"""Depth of what an object holds that the tests did not ask for."""
 # raised inside an iteration of the test code these would end it early, which an `all(...)` takes for success
 _NEVER_NATIVE = {"StopIteration", "StopAsyncIteration", "GeneratorExit"}
 
@@ -58,9 +60,7 @@ class Link:
         number = self.calls
         target = arguments[0] if arguments else None
         depth = _depth_of(target) if isinstance(target, RemoteObject) else int(target in self.classes)
-        if operation in ("get", "set") and depth == 0:
-            refused = f"an object of the answer's own has no attribute {arguments[1]!r} for a test"
-            raise self._fail("error: AttributeError", AttributeError(refused))
+        self._check_believed(operation, depth)
         try:
             request = encode((operation, number, *arguments), keep=self._number_of)
         except TooLarge:
@@ -75,7 +75,9 @@ class Link:
         if self.fatal:
             raise PeerGone(self.fatal)
         try:
-            deeper = depth + 1 if depth and isinstance(target, RemoteObject) else depth
+            deeper = depth + 1 if depth > 0 and isinstance(target, RemoteObject) else depth
+            if operation == "get" and depth <= 0:
+                deeper = _ATTRIBUTE
             reply = decode(self._exchange(request), resolve=lambda number: RemoteObject(self, number, deeper))
         except FrameTooLarge:
             raise self._give_up("output limit") from None
@@ -88,6 +90,12 @@ class Link:
         except CodecError:
             raise self._give_up("tampering") from None
         return self._value(reply, number)
+
+    def _check_believed(self, operation: str, depth: int) -> None:
+        if operation == "set" and depth <= 0:
+            raise self._fail("error: AttributeError", AttributeError("the result is no object of the tests' own"))
+        if operation == "call" and depth == _ATTRIBUTE:
+            raise self._fail("error: TypeError", TypeError("a method of the answer's own object is not believed"))
 
     def _number_of(self, value: object) -> int:
         if isinstance(value, RemoteFunction):
@@ -156,7 +164,7 @@ class RemoteFunction:
 
 
 def _depth_of(value: RemoteObject) -> int:
-    """1 for an object that the tests constructed, more for what came out of it in so many steps, 0 for any other."""
+    """1 for what the tests constructed, more for what came out of it, 0 for other results, `_ATTRIBUTE` for what they hold."""
     return int(object.__getattribute__(value, "_depth"))
 
 

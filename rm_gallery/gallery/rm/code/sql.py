@@ -11,7 +11,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query_apart
+from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
 from rm_gallery.core.text.blocks import split_fences
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import DataError, Unscored
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 )
 
 
-_REFERENCES_KEPT = 32
+_REFERENCES_KEPT, _ROWS_KEPT = 32, 1000
 _REFERENCES: dict[tuple[str, str, float, int], QueryResult] = {}
 """Results of reference queries, which the answers to one question share."""
 
@@ -82,7 +82,9 @@ class SqlResultEqualityReward(RuleReward):
         )
         if found.error:
             return one_score(self.name, 0.0, f"The query does not run: {found.error}")
-        equal = any(_equal(found, rows, ordered(text)) for text, rows in zip(references, expected, strict=True))
+        equal = False
+        for text, rows in zip(references, expected, strict=True):
+            equal = equal or await same_results(found, rows, ordered=ordered(text))
         size = f"{len(found.rows)} rows of {len(found.columns)} columns"
         reason = f"The results are equal: {size}." if equal else f"The result is another one: {size}."
         return one_score(self.name, float(equal), reason)
@@ -106,9 +108,10 @@ class SqlResultEqualityReward(RuleReward):
                 result = await run_query_apart(schema, query, deadline=self.timeout, max_rows=self.max_rows)
             except DataError as error:
                 raise Unscored(f"{self.name}: {error}", reason="bad_schema") from error
-            if len(_REFERENCES) >= _REFERENCES_KEPT:
-                _REFERENCES.clear()
-            _REFERENCES[key] = result
+            if result.error != "deadline" and len(result.rows) <= _ROWS_KEPT:
+                if len(_REFERENCES) >= _REFERENCES_KEPT:
+                    _REFERENCES.clear()
+                _REFERENCES[key] = result
         if result.error:
             message = f"{self.name}: the reference query does not run: {result.error}"
             raise Unscored(message, reason="bad_reference")
@@ -136,8 +139,3 @@ def ordered(query: str) -> bool:
             return True
         before = word
     return False
-
-
-def _equal(found: QueryResult, expected: QueryResult, in_order: bool) -> bool:
-    same_width = len(found.columns) == len(expected.columns)
-    return same_width and compare_results(found.rows, expected.rows, ordered=in_order)
