@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rm_gallery.gallery.benchmarks as package
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks import base
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, detect_benchmark, get_benchmark
 from tests.benchmarks.excerpts import EXCERPTS, Row
+from tests.support.command import command
 
 
 def changed(name: str, without: tuple[str, ...] = (), **more: Any) -> Row:
@@ -123,6 +128,54 @@ def test_a_row_that_does_not_fit_is_named(name: str, change: Row, message: str) 
         get_benchmark(name).convert(changed(name, **change))
 
 
-def test_every_benchmark_is_one_file_that_nothing_lists() -> None:
-    modules = {found.__module__.rpartition(".")[2] for found in benchmarks().values()}
-    assert modules == {"hh_rlhf", "judgebench", "preferences", "rewardbench", "rewardbench2", "rm_bench", "rmb"}
+NEW = '''
+"""Thumbs: answers with a thumb up or down."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rm_gallery.core.data.load.fields import RowRef, preference_outputs, text
+from rm_gallery.core.data.schema import DataSample
+import rm_gallery.gallery.benchmarks as package
+from rm_gallery.gallery.benchmarks import base
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, Scorer, strict_pairs
+
+
+class Thumbs(Benchmark):
+    """Strict pairs."""
+
+    name = "thumbs"
+    source, licence, version = "here", "CC0", "1"
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        return {"asked", "thumb_up", "thumb_down"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        outputs = preference_outputs([text(row, "thumb_up", where)], [text(row, "thumb_down", where)])
+        return DataSample.model_validate({"input": [{"content": text(row, "asked", where)}], "output": outputs})
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        return PooledScorer(strict_pairs())
+'''
+
+
+def test_h2_a_new_benchmark_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found, converted, judged and reported without a list to edit, in Python and on the command line."""
+    (tmp_path / "thumbs.py").write_text(NEW, encoding="utf-8")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    monkeypatch.setattr(base, "_known", dict(base._known))
+    monkeypatch.delitem(sys.modules, f"{package.__name__}.thumbs", raising=False)
+    base._found.cache_clear()
+    row = {"asked": "q", "thumb_up": "a long answer", "thumb_down": "no"}
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    try:
+        done = command("eval", "length_baseline", str(data), "--json")
+        assert "thumbs" in benchmarks()
+    finally:
+        base._found.cache_clear()
+        sys.modules.pop(f"{package.__name__}.thumbs", None)
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert (result["benchmark"], result["rule"], result["score"]) == ("thumbs", "pair_strict", 1.0)

@@ -41,11 +41,10 @@ def test_t3_the_longest_answer_on_an_excerpt_of_every_benchmark(name: str) -> No
     assert report.ci95 is not None and report.ci95.low <= score <= report.ci95.high
 
 
-def test_every_benchmark_says_where_it_comes_from_and_has_an_excerpt() -> None:
+def test_every_benchmark_says_where_it_comes_from() -> None:
     for name, found in benchmarks().items():
         assert found.source and found.licence and found.version, name
         assert found.__doc__
-        assert name in EXCERPTS or found.general
 
 
 def test_h3_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
