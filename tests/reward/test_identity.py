@@ -239,7 +239,7 @@ class Opaque:
         ({"held": {"deep": [Opaque()]}}, {}, {}, r"setting 'held'\.deep\[0\] is an object of .*Opaque"),
         ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
         ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
-        ({}, {}, {"made": Opaque()}, r"sample 's'\[2\]\.made is an object of .*Opaque"),
+        ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
     ],
 )
 def test_i1_what_cannot_be_told_apart_is_refused(
@@ -262,7 +262,7 @@ def test_i1_equal_samples_without_ids_are_all_scored_and_all_restored(tmp_path: 
     assert len(lines) == 4
     assert len({(line["key"], line.get("n", 0)) for line in lines}) == 4
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
-    assert (counts["reused"], counts["equal"], counts["id_collisions"]) == (4, 2, 1)
+    assert (counts["reused"], counts["duplicates"], counts["id_collisions"]) == (4, 2, 1)
 
 
 def test_i1_one_id_with_two_contents_converges(tmp_path: Path) -> None:

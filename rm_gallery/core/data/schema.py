@@ -120,16 +120,16 @@ class DataSample(BaseModel):
         Texts, roles, tool calls, names, labels, steps, metadata, category and source count; rewards and `created_at` do
         not. Raises ConfigError for a value whose content cannot be told, such as a function in the metadata.
         """
-        body = [
-            [_read(message) for message in self.input],
-            [
+        body = {
+            "input": [_read(message) for message in self.input],
+            "output": [
                 [_read(output.answer), *([_read(step) for step in output.steps] if output.steps else ())]
                 for output in self.output
             ],
-            self.metadata or 0,
-            self.task_category or 0,
-            self.source or 0,
-        ]
+            "metadata": self.metadata or 0,
+            "task_category": self.task_category or 0,
+            "source": self.source or 0,
+        }
         return f"{self.sample_id}:{digest(body, f'sample {self.unique_id[:80]!r}')}"
 
     def content_hash(self) -> str:

@@ -46,7 +46,9 @@ class RunFolder:
         self._pending: dict[int, tuple[str, int] | None] = {}
         self._noted: list[dict[str, Any]] = []
         self._guard = threading.Lock()
-        self.counts = dict.fromkeys(("scored", "unscored", "failed", "stopped", "reused", "equal", "id_collisions"), 0)
+        self.counts = dict.fromkeys(
+            ("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0
+        )
 
     @classmethod
     def open(cls, reward: BaseReward, options: RunOptions, kwargs: dict[str, Any]) -> RunFolder:
@@ -88,7 +90,7 @@ class RunFolder:
         self._numbers[hash(key)] = number + 1
         sample_id = hash(sample.sample_id)
         if number:
-            self.counts["equal"] += 1
+            self.counts["duplicates"] += 1
         elif sample_id in self._ids:
             self.counts["id_collisions"] += 1
         self._ids.add(sample_id)
