@@ -18,7 +18,13 @@ from tests.support.judge_server import JudgeServer
 
 @contextmanager
 def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Python with these arguments in a process group of its own, which is killed at the end of the block."""
+    """Python with these arguments in a process group of its own, which is killed at the end of the block.
+
+    It hears Ctrl-C even where this process was started to ignore it (nohup, a background job): that would be inherited.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -28,6 +34,8 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
         encoding="utf-8",
         start_new_session=True,
     )
+    if ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield process
     finally:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,22 +30,32 @@ def interrupt(process: subprocess.Popen[str]) -> float:
     return time.monotonic()
 
 
-def test_calls_in_flight_are_finished_and_kept(server: JudgeServer, tmp_path: Path) -> None:
+def terminate(process: subprocess.Popen[str]) -> float:
+    """Ask the process to end, as a scheduler does; returns when."""
+    os.kill(process.pid, signal.SIGTERM)
+    return time.monotonic()
+
+
+@pytest.mark.parametrize(("press", "code"), [(interrupt, 130), (terminate, 143)])
+def test_calls_in_flight_are_finished_and_kept(
+    server: JudgeServer, tmp_path: Path, press: Callable[[subprocess.Popen[str]], float], code: int
+) -> None:
     server.set(latency=0.5)
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--no-cache", "--max-workers", str(WORKERS))
     with started(*command(*arguments), cwd=tmp_path) as process:
         reached(server, process, lambda stats: stats["requests"] >= WORKERS + 1)
-        pressed = interrupt(process)
+        pressed = press(process)
         out, err = process.communicate(timeout=30)
         assert group_ended(process.pid)
     assert time.monotonic() - pressed < GRACE_SECONDS
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (code, "")
     assert HINT in err
     assert "Traceback" not in err
     asked = server.stats()["requests"]
     assert asked <= 3 * WORKERS, "no new work"
     assert len(records(folder)) == asked, "what was in flight was finished and kept"
+    assert json.loads((folder / "summary.json").read_bytes())["samples"]["scored"] == asked
     assert server.stats()["client_closed"] == 0
 
     server.set(latency=0.0)
