@@ -89,8 +89,8 @@ class GroupCopelandReward(GroupPairWiseReward):
 class GroupEloReward(GroupPairWiseReward):
     """Elo rating of an answer as its expected score against an average one: 1 / (1 + 10^(-(R - 1000) / 400)).
 
-    Ratings start at 1000 with k = 32 and are the mean over seeded orders of play; beating a strong answer is worth more
-    than beating a weak one. A judge asks about every pair in both orders. Range [0, 1], higher is better, within the group
+    Ratings start at 1000 with k = 32 and are the mean over seeded orders of play, which the order of the answers does not
+    change; beating a strong answer is worth more than beating a weak one. A judge asks about every pair in both orders. Range [0, 1], higher is better, within the group
     only. Source: Elo 1978. Needs two answers or more.
     """
 
