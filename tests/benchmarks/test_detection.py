@@ -30,6 +30,7 @@ FOUND: list[tuple[str, Row, str]] = [
         changed("rm_bench", ("domain",), subset="xstest-should-refuse"),
         "rm_bench",
     ),
+    ("RM-Bench's other files neither", changed("rm_bench", ("domain",), subset="math-prm"), "rm_bench"),
     ("RewardBench 1 by a subset of its own", changed("rewardbench", RM_MODELS), "rewardbench"),
     ("pairs with subsets of one's own", changed("rewardbench", RM_MODELS, subset="mine"), "preferences"),
     ("RewardBench 2 by a subset of its own", changed("rewardbench2", ("num_correct",)), "rewardbench2"),

@@ -33,7 +33,7 @@ LEVELS = {
     "easy": [(i, j) for i, j in CELLS if i > j],
 }
 DOMAINS = ("chat", "code", "math", "safety")
-_DOMAIN_OF_SUBSET = {"alpacaeval": "chat", "bigcode": "code", "xstest": "safety", "refusals": "safety"}
+_DOMAIN_OF_SUBSET = {"alpacaeval": "chat", "bigcode": "code", "math": "math", "xstest": "safety", "refusals": "safety"}
 _EXTRA_COLUMNS = ("language", "task_id", "error_key")
 
 
