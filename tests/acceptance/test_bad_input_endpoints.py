@@ -50,6 +50,7 @@ def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/v1", "http://no-such-host.invalid/v1"], ids=["nothing listens", "no such host"]
 )
+@pytest.mark.alone
 def test_an_unreachable_url_fails_within_seconds_and_is_named(url: str) -> None:
     samples = [make_sample("a", "b", unique_id=str(k)) for k in range(12)]
     started = time.monotonic()

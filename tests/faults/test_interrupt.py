@@ -17,7 +17,10 @@ from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import run_command
 from tests.support.judge_server import Faults, JudgeServer
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only"),
+]
 N = 40
 WORKERS = 6
 GRACE_SECONDS = 5.0

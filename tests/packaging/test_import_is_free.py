@@ -26,6 +26,7 @@ def run(code: str, tmp_path: Path, *options: str) -> Finished:
     return finished
 
 
+@pytest.mark.alone
 def test_it_is_quick(tmp_path: Path) -> None:
     best = min(
         int(

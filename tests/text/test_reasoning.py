@@ -112,6 +112,7 @@ def test_a_quoted_closing_tag_does_not_hide_what_came_before() -> None:
         " </think>.",
     ],
 )
+@pytest.mark.alone
 def test_r4_time_is_linear(part: str) -> None:
     def seconds(n: int) -> float:
         begin = time.perf_counter()
