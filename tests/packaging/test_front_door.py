@@ -26,6 +26,9 @@ TYPED = {
     "RewardRegistry.get('accuracy')().evaluat(DataSample())": 'no attribute "evaluat"',
     "RewardRegistry.create('accuracy', ignore_case=True).best_of_n(DataSample(), n='1')": 'expected "int"',
     "DataSample(unique_i='x')": 'Unexpected keyword argument "unique_i"',
+    "GroupWinRateReward(llm='openai:some-model', both_orders=False)": "",
+    "GroupWinRateReward(llm=3)": 'Argument "llm"',
+    "FakeLLM(repl='x')": 'Unexpected keyword argument "repl"',
     "RunOptions(max_worker=3)": 'Unexpected keyword argument "max_worker"',
 }
 
@@ -41,8 +44,9 @@ def test_u7_the_front_door_is_complete_and_shows_nothing_else() -> None:
 
 def test_u4_types_complete_and_check(tmp_path: Path) -> None:
     head = (
-        "from typing import reveal_type\nfrom rm_gallery import DataSample, RewardRegistry, RunOptions\n"
+        "from typing import reveal_type\nfrom rm_gallery import DataSample, FakeLLM, RewardRegistry, RunOptions\n"
         "from rm_gallery.gallery.rm.general.accuracy import AccuracyReward\n"
+        "from rm_gallery.gallery.rm.group.pairwise import GroupWinRateReward\n"
     )
     (tmp_path / "user.py").write_text(head + "\n".join(TYPED) + "\n", encoding="utf-8")
     options = ["--strict", "--python-version=3.11", "--no-error-summary", "--hide-error-context", "--no-pretty"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
 
@@ -39,6 +39,15 @@ REPAIR = {
 }
 
 
+if TYPE_CHECKING:
+
+    class _Judge:
+        """What type checkers know of the field `llm`: it takes a name or settings as well, and holds a model."""
+
+        def __get__(self, reward: Any, owner: Any = None) -> BaseLLM | None: ...
+        def __set__(self, reward: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
+
+
 class BaseLLMReward(BaseReward):
     """A model judges: prompt parameters in, parsed reply out.
 
@@ -50,8 +59,12 @@ class BaseLLMReward(BaseReward):
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
 
-    llm: SerializeAsAny[BaseLLM] | None = None
-    """The judge: a model object, a model's name, or a dict of its settings."""
+    if TYPE_CHECKING:
+        llm: _Judge = _Judge()
+    else:
+        llm: SerializeAsAny[BaseLLM] | None = Field(
+            default=None, description="The judge: a model object, a model's name, or a dict of its settings."
+        )
     template: type[BasePromptTemplate] | None = None
     """What the judge is asked and how its reply is read."""
     repair_attempts: int = Field(default=1, ge=0)

@@ -28,7 +28,7 @@ def sample_of(*outputs: DataOutput, **metadata: Any) -> DataSample:
 
 def prompt(sample: DataSample, **settings: Any) -> tuple[str, list[tuple[str, str]]]:
     """The system message, and the blocks of the user message."""
-    system, user = RulerReward(llm="fake:", **settings).format(sample)  # type: ignore[arg-type]
+    system, user = RulerReward(llm="fake:", **settings).format(sample)
     return system["content"], [(b.name, b.text.strip("\n")) for b in fenced_blocks(user["content"])]
 
 
