@@ -25,7 +25,6 @@ RECIPES = {
         "debugging or stale or h1",
     ),
     "Add a benchmark": (2, "tests/benchmarks/test_detection.py", ""),
-    "Add a provider": (2, "tests/packaging/test_layers.py", ""),
 }
 
 
