@@ -50,6 +50,9 @@ def reading(kind: str, reply: str) -> int | None:
 
 READ: dict[str, list[tuple[int, str]]] = {
     "best of 4": [
+        (3, "Answer 3 includes all the facts, so <best>3</best>"),
+        (3, "我认为最好的回答是<best>3</best>"),
+        (3, "回答3包含全部事实，因此选<best>3</best>"),
         (3, "<best>I choose Answer 3</best>"),
         (3, "<best>我选3</best>"),
         (3, "<best>3rd answer</best>"),

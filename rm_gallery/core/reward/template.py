@@ -17,8 +17,9 @@ from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
+from rm_gallery.core.text.statements import REASONS, Form, Wanted
 from rm_gallery.core.text.values import excerpt, read_boolean, read_integer, read_list, read_number
-from rm_gallery.core.text.verdict import REASONS, Form, Wanted, read_verdict
+from rm_gallery.core.text.verdict import read_verdict
 from rm_gallery.core.utils.errors import ConfigError, ParseError
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rm_gallery.core.text.objects import TwoValues, object_at
 from rm_gallery.core.text.reasoning import INVISIBLE, split_reasoning
+from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
 from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ParseError
 
@@ -17,100 +17,8 @@ LONGEST = 300_000
 """Characters of a reply, at most: far above what any judge writes, reasoning included."""
 LONGEST_STATEMENT = 60_000
 """Characters of what a judge says after its reasoning, at most; low enough to read in milliseconds."""
-CUT_OFF = "The reply ends inside its reasoning, which is never closed: it was cut off."
-MOST = 200
-"""Verdicts and objects looked at in one reply, at most."""
-
-REASONS = (
-    "reason", "reasons", "reasoning", "rationale", "explanation", "analysis", "justification", "critique", "comment",
-    "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "理由", "原因", "分析", "解释", "说明", "评语",
-)  # fmt: skip
-"""Elements that hold prose about the candidates: whatever stands in them is no verdict."""
-
-_THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", "reflection"})
-Reader = Callable[[Any], Any]
-
-
-class Wanted(NamedTuple):
-    """How one field is read: `read` turns its text or JSON value into the value, or raises ParseError."""
-
-    read: Reader
-    prose: bool = False
-    """Whether it is free text, which may quote anything."""
-
-
-class Form:
-    """The fields a reply is to state, and what is needed to find them, made once per template."""
-
-    def __init__(self, fields: Mapping[str, Wanted]) -> None:
-        self.fields = dict(fields)
-        self.names = {name.lower(): name for name in fields}
-        verdicts = {name.lower() for name, field in fields.items() if not field.prose}
-        self.prose = ({*REASONS} | set(self.names)) - verdicts
-        every = "|".join(re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True))
-        self.tokens = re.compile(
-            r"<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
-            rf"(?P<name>{every})(?P<attributes>\s[^<>]{{0,200}})?[ \t]?(?P<self>/?)>"
-            r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))|(?P<object>\{)(?=\s*[\"'“}/])",
-            re.IGNORECASE | re.MULTILINE,
-        )
-        keys = "|".join(re.escape(name) for name in sorted(verdicts))
-        self.member = re.compile(rf"[\"'“](?:{keys})[\"'”]\s*[:：]", re.I) if keys else None
-        # the usual reply: at most one reason that holds no tag, then one verdict, and nothing else
-        reason = r"\s*(?:<reason>([^<]*)</reason>\s*)?" if "reason" in self.names else r"\s*()"
-        named = "|".join(re.escape(name) for name in fields if name.lower() in verdicts)
-        self.usual = re.compile(rf"{reason}<({named})>([^<{{]{{1,200}})</\2>\s*")
-
-    def usual_values(self, text: str) -> dict[str, Any] | None:
-        """The fields of a reply that is nothing but a reason without tags and one verdict; None for any other."""
-        found = self.usual.fullmatch(text)
-        if found is None:
-            return None
-        values = {found[2]: _value_of(found[2], found[3].strip(), self)}
-        if found[1]:
-            values["reason"] = found[1].strip()
-        return values
-
-
-class _Token(NamedTuple):
-    start: int
-    end: int
-    name: str
-    """The element's name in lower case, or one of the marks `<!--`, "fence", "{"."""
-    opens: bool
-    sure: bool
-    """Whether its attributes call it final."""
-
-
-class _Found(NamedTuple):
-    name: str
-    value: Any
-    start: int
-    end: int
-    marked: bool
-    """Whether the judge itself calls it final or corrected."""
-    doubtful: bool
-    """Whether it stands behind a fence that is never closed: enough to contradict another one, not to be read."""
-
-
 _PLACEHOLDER = re.compile(
     r"\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数|整数)\s*[\])}>]?)\s*", re.I
-)
-_FINAL = re.compile(
-    r"(?:^|[\n.!;。！；>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
-    r"(?:(?:final|overall|total|corrected|revised|updated|definitive|最终|最后|总体|综合|总|更正后?的?|修正后?的?)的?[ _]*"
-    r"(?:verdict|answer|score|decision|judge?ment|choice|rating|result|conclusion|pick|结论|判断|评分|得分|分数?|答案|选择|决定|结果)?"
-    r"|verdict|correction|conclusion|if i must(?: choose)?|if forced(?: to choose)?|更正|修正|结论|如果必须选择?|非要选的话)"
-    r"[ \t*_]*(?:is|是|为)?[ \t*_]*[:：]?[ \t*_]*\n?[ \t*_]*$",
-    re.I,
-)
-_QUOTING = re.compile(
-    r"(?<!best )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b[^.!?。\n]{0,80}?"
-    r"\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by)|begin\w* with|start\w* with|claim\w*|"
-    r"stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*|embed\w*|hid\w+|tries|tried|attempt\w*|demand\w*|ask\w*)\b"
-    r"[^.!?。\n]{0,60}$"
-    r"|(?:回答|答案|回复|候选|文本|内容|它)[^。！？\n]{0,60}(?:写道|写着|写了|包含|含有|声称|说|是|为|引用|注入|结尾|夹带|要求|插入|试图|读作)[^。！？\n]{0,40}$",
-    re.I,
 )
 _SPEAKS_OF_TEXT = re.compile(
     r"[\"“”「」『』《》`>:：]|\b(?:reads?|says?|contain\w*|includ\w+|writes?|quot\w+|inject\w*|claim\w*|text|ignor\w*|instruct\w*)\b"
@@ -131,7 +39,6 @@ _PRESENTS = re.compile(
     r"\b(?:verdict|evaluation|judge?ment|result|score|rating|assessment|decision|choice)\b|评判|评价|评分|结论|结果|判断|打分|选择",
     re.I,
 )
-_QUOTES = {"“": "”", "「": "」", "『": "』", "«": "»", "‘": "’"}
 
 
 def read_verdict(text: str, form: Form) -> dict[str, Any]:
@@ -163,7 +70,7 @@ def _read(text: str, form: Form) -> dict[str, Any]:
     if body.startswith("{") and body.endswith("}"):
         whole = object_at(body, 0)
         if whole is not None and whole[1] == len(body):
-            return _coerced(_members(whole[0], form), form)
+            return _coerced(members(whole[0], form), form)
     elif body.startswith('"') and body.endswith('"'):
         body = _json_string(body)
     if not body.startswith("{"):
@@ -184,15 +91,15 @@ def _short_enough(body: str) -> None:
 
 def _stated(body: str, form: Form) -> dict[str, Any]:
     _short_enough(body)
-    scan = _Scan(body, form)
+    scan = Scan(body, form)
     if not scan.found and ("&lt;" in body or "\\<" in body):
-        scan = _Scan(html.unescape(body).replace("\\<", "<").replace("\\>", ">"), form)
+        scan = Scan(html.unescape(body).replace("\\<", "<").replace("\\>", ">"), form)
     if not scan.found and (inside := _presented(scan)) is not None:
-        scan = _Scan(inside, form)
+        scan = Scan(inside, form)
     return _resolved(scan)
 
 
-def _presented(scan: _Scan) -> str | None:
+def _presented(scan: Scan) -> str | None:
     """The text of the one fence in a reply that "Here is my verdict:" and nothing else leads to; None without one."""
     fences = [token for token in scan.tokens if token.name == "fence"]
     if len(fences) != 2:
@@ -207,7 +114,7 @@ def _presented(scan: _Scan) -> str | None:
 def _after_lone(body: str, final: str, form: Form) -> dict[str, Any]:
     """What is stated after a closing tag that nothing opened; the tag may also be quoted, and then the whole counts."""
     _short_enough(final)
-    whole, place = _Scan(body, form), len(body) - len(final)
+    whole, place = Scan(body, form), len(body) - len(final)
     inside = next((part for part in whole.read if part[0] < place <= part[1]), None)
     if inside is not None and body[inside[0]] == "{":
         return _resolved(whole)
@@ -244,239 +151,16 @@ def _json_string(body: str) -> str:
     return inner.strip() if isinstance(inner, str) else body
 
 
-def _members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]:
-    """The wanted members of an object, whatever the case of their keys; of the one object inside it where it has none."""
-    values: dict[str, Any] = {}
-    for key, value in found.items():
-        name = form.names.get(key.strip().lower())
-        if name is None:
-            continue
-        if name in values and values[name] != value:
-            raise TwoValues(f"{name!r} stands twice in one object, with different values")
-        values[name] = value
-    if any(not form.fields[name].prose for name in values) or depth > 3:
-        return values
-    inner = [v for k, v in found.items() if isinstance(v, dict) and k.strip().lower() not in REASONS]
-    return {**values, **_members(inner[0], form, depth + 1)} if len(inner) == 1 else values
-
-
 def _coerced(values: dict[str, Any], form: Form) -> dict[str, Any]:
     out = {}
     for name, value in values.items():
         if value is None and form.fields[name].prose:
             continue
-        out[name] = _value_of(name, value, form)
+        out[name] = form.value(name, value)
     return out
 
 
-def _value_of(name: str, value: Any, form: Form) -> Any:
-    try:
-        return form.fields[name].read(value)
-    except ParseError as error:
-        raise ParseError(f"<{name}>: {error}") from error
-
-
-# -- tags and objects in prose ------------------------------------------------------------------------------------------
-
-
-def _list_tokens(text: str, form: Form) -> list[_Token]:
-    tokens = []
-    for match in form.tokens.finditer(text):
-        kind = match.lastgroup
-        if match["name"]:
-            if match["self"] and not match["slash"]:
-                continue  # it holds nothing
-            sure = bool(match["sure"]) or "final" in (match["attributes"] or "").lower()
-            tokens.append(_Token(match.start(), match.end(), match["name"].lower(), not match["slash"], sure))
-        else:
-            name = {"comment": "<!--", "fence": "fence"}.get(kind or "", "{")
-            tokens.append(_Token(match.start(), match.end(), name, True, False))
-    return tokens
-
-
-class _Scan:
-    """Every statement of a field outside of reasons, comments, fences and quotations, in order; one pass."""
-
-    def __init__(self, text: str, form: Form) -> None:
-        self.text = text
-        self.form = form
-        self.names = form.names
-        self.prose = form.prose
-        self.tokens = _list_tokens(text, form)
-        self.last: dict[str, int] = {}
-        for i, token in enumerate(self.tokens):
-            if not token.opens or token.name == "fence":
-                self.last[token.name] = i
-        self.found: list[_Found] = []
-        self.read: list[tuple[int, int]] = []
-        """Parts that were taken as a whole."""
-        self.position = 0
-        self.counted = 0
-        self.odd = False
-        self.doubtful = False
-        self.objects = 0
-        if text.startswith("{") and (not self.tokens or object_at(text, 0) is None):
-            raise ParseError("The reply begins like JSON and is none.")
-        self._walk()
-
-    def _walk(self) -> None:
-        for i, token in enumerate(self.tokens):
-            if token.start < self.position:
-                continue
-            if token.name == "<!--":
-                end = self.text.find("-->", token.end) if not self.doubtful else -1
-                if end >= 0:
-                    self._skip(token.start, end + 3)
-                else:
-                    self.doubtful = True
-            elif token.name == "fence":
-                self._fence(i)
-            elif token.name == "{":
-                self._object(token.start)
-            elif not token.opens:
-                continue
-            elif token.name in self.prose:
-                self._prose(i)
-            else:
-                self._element(i)
-            if len(self.found) > MOST:
-                raise ParseError(f"The reply holds more than {MOST} verdicts.")
-
-    def _skip(self, start: int, end: int) -> None:
-        self.read.append((start, end))
-        self.position = self.counted = end
-        self.odd = False
-
-    def _fence(self, i: int) -> None:
-        """From the first fence to the last one nothing is read; a quoted text may hold any number of fences."""
-        token = self.tokens[i]
-        last = self.tokens[self.last["fence"]]
-        line = self.text.find("\n", token.end)
-        inside = len(self.text) if line < 0 else line + 1
-        while inside < len(self.text) and self.text[inside].isspace():
-            inside += 1
-        if self.text.startswith("{", inside) and not self._introduced(token.start) and self._object(inside):
-            close = re.compile(r"\s*(?:`{3,}|~{3,})").match(self.text, self.position)
-            self._skip(token.start, close.end() if close else self.position)
-            return
-        if last.start > token.start:
-            self._skip(token.start, last.end)
-        elif token.start:
-            self.doubtful = True
-
-    def _object(self, start: int) -> bool:
-        self.objects += 1
-        if self.objects > MOST:
-            raise ParseError(f"The reply holds more than {MOST} objects.")
-        whole = object_at(self.text, start) if self.objects < 20 else None
-        if whole is None:
-            return False
-        values, end = whole
-        members = _members(values, self.form)
-        if members and not self._quoted(start, end):
-            for name, value in members.items():
-                if value is not None or not self.form.fields[name].prose:
-                    self.found.append(_Found(name, value, start, end, False, self.doubtful))
-        self._skip(start, end)
-        return bool(members)
-
-    def _prose(self, i: int) -> None:
-        """A reason ends at the last closing tag of its name: what it quotes may hold closing tags, too."""
-        token = self.tokens[i]
-        if self._mentioned(token):
-            return
-        last = self.last.get(token.name, -1)
-        if last > i:
-            close = self.tokens[last]
-            body, end = self.text[token.end : close.start], close.end
-        else:
-            if token.name in _THOUGHTS:
-                if self.text[: token.start].rpartition("\n")[2].strip()[-1:] not in ("", ">"):
-                    return  # spoken of in a sentence
-                raise ParseError(CUT_OFF)
-            body, end = self._unclosed(i)
-        if token.name in self.names:
-            self.found.append(_Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful))
-        self._skip(token.start, end)
-
-    def _unclosed(self, i: int) -> tuple[str, int]:
-        """A reason that is never closed runs to the end, or to the one verdict that ends the reply on a line of its own."""
-        token = self.tokens[i]
-        rest = [t for t in self.tokens[i + 1 :] if t.name in self.names and t.name not in self.prose]
-        # what began the reply was the verdict; one further down may itself be quoted, and then the two contradict each other
-        first = {one.name.lower() for one in self.found if not self.text[: one.start].strip()}
-        pair = len(rest) == 2 and rest[0].name == rest[1].name and rest[0].opens and not rest[1].opens
-        if pair and rest[0].name not in first:
-            before = self.text[token.end : rest[0].start].rstrip(" \t")
-            introduced = before.rstrip().endswith((":", "："))
-            if before.endswith("\n") and not introduced and not self.text[rest[1].end :].strip():
-                return before, rest[0].start
-        return self.text[token.end :], len(self.text)
-
-    def _element(self, i: int) -> None:
-        token = self.tokens[i]
-        name = self.names[token.name]
-        close = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
-        inside = i + 1
-        while close is not None and (
-            close.name in ("{", "fence", "<!--") or (close.name != token.name and close.name in self.names)
-        ):
-            inside += 1  # an object as the value, fenced or not; another field's tag in a text
-            if inside >= min(len(self.tokens), i + 40) or self.form.fields[name].prose:
-                close = None
-                break
-            close = self.tokens[inside]
-        if close is None or close.name != token.name or close.opens:
-            return  # opened and not closed: no statement
-        value: Any = self.text[token.end : close.start].strip()
-        if value.startswith("{"):
-            whole = object_at(value, 0)
-            value = whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
-        if not self._quoted(token.start, close.end):
-            before = self.text[max(0, token.start - 120) : token.start]
-            marked = token.sure or _FINAL.search(before) is not None
-            self.found.append(_Found(name, value, token.start, close.end, marked, self.doubtful))
-        self._skip_quotes_to(close.end)
-        self.position = close.end
-
-    # -- what is quoted ------------------------------------------------------------------------------------------------
-
-    def _skip_quotes_to(self, end: int) -> None:
-        self.odd ^= self.text.count('"', self.counted, end) % 2 == 1
-        self.counted = end
-
-    def _mentioned(self, token: _Token) -> bool:
-        before, after = self.text[token.start - 1 : token.start], self.text[token.end : token.end + 1]
-        return bool(before) and before in "\"'`“‘「『«" and bool(after) and after in "\"'`”’」』»"
-
-    def _quoted(self, start: int, end: int) -> bool:
-        """Whether a statement stands in quotation marks, in code, in a block quote, or after "the answer reads"."""
-        text = self.text
-        self._skip_quotes_to(start)
-        before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
-        line = before.rpartition("\n")[2]
-        if line.lstrip().startswith(">"):
-            return True
-        near, next_to = before.rstrip(" \t")[-1:], after.lstrip(" \t")[:1]
-        if near and next_to and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to):
-            return True
-        if self.odd and '"' in after:
-            return True
-        if line.count("`") % 2 and "`" in after.partition("\n")[0]:
-            return True
-        if any(before.rfind(o) > before.rfind(c) and c in after for o, c in _QUOTES.items() if o in before):
-            return True
-        return self._introduced(start)
-
-    def _introduced(self, start: int) -> bool:
-        sentence = self.text[max(0, start - 240, self.position) : start]
-        return bool(sentence.strip()) and _QUOTING.search(sentence) is not None
-
-
-# -- one value per field ------------------------------------------------------------------------------------------------
-
-
-def _resolved(scan: _Scan) -> dict[str, Any]:
+def _resolved(scan: Scan) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, field in scan.form.fields.items():
         own = [one for one in scan.found if one.name == name]
@@ -487,13 +171,13 @@ def _resolved(scan: _Scan) -> dict[str, Any]:
     return out
 
 
-def _one_value(text: str, name: str, own: list[_Found], form: Form) -> Any:
+def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
     real = [one for one in own if not (isinstance(one.value, str) and _PLACEHOLDER.fullmatch(one.value))] or own
     values: list[Any] = []
     problem: ParseError | None = None
     for one in real:
         try:
-            value = _value_of(name, one.value, form)
+            value = form.value(name, one.value)
         except ParseError as error:
             problem = error
             values.append(error)
@@ -508,7 +192,7 @@ def _one_value(text: str, name: str, own: list[_Found], form: Form) -> Any:
     marked = final.marked and not any(one.marked for one in real[:-1])
     if marked and not isinstance(values[-1], ParseError):
         between = text[real[-2].end : final.start]
-        between = between[: len(between) - len(found[0])] if (found := _FINAL.search(between)) else between
+        between = between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
         if len(between) <= 300 and not _SPEAKS_OF_TEXT.search(between) and len(text[final.end :].strip()) <= 120:
             _not_retracted(text, name, values[-1], final.end)
             return values[-1]
@@ -527,7 +211,7 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
             raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
 
 
-def _nothing_left_over(scan: _Scan) -> None:
+def _nothing_left_over(scan: Scan) -> None:
     """Raise ParseError where members of an object stand outside of it: the object was broken by what it quotes."""
     member, position = scan.form.member, 0
     for start, end in [*scan.read, (len(scan.text), len(scan.text))]:

@@ -1,0 +1,329 @@
+"""What a judge states in a reply: tags and objects outside of everything it merely quotes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rm_gallery.core.text.objects import TwoValues, object_at
+from rm_gallery.core.utils.errors import ParseError
+
+CUT_OFF = "The reply ends inside its reasoning, which is never closed: it was cut off."
+MOST = 200
+"""Verdicts and objects looked at in one reply, at most."""
+
+REASONS = (
+    "reason", "reasons", "reasoning", "rationale", "explanation", "analysis", "justification", "critique", "comment",
+    "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "理由", "原因", "分析", "解释", "说明", "评语",
+)  # fmt: skip
+"""Elements that hold prose about the candidates: whatever stands in them is no verdict."""
+
+_THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", "reflection"})
+Reader = Callable[[Any], Any]
+
+
+class Wanted(NamedTuple):
+    """How one field is read: `read` turns its text or JSON value into the value, or raises ParseError."""
+
+    read: Reader
+    prose: bool = False
+    """Whether it is free text, which may quote anything."""
+
+
+class Form:
+    """The fields a reply is to state, and what is needed to find them, made once per template."""
+
+    def __init__(self, fields: Mapping[str, Wanted]) -> None:
+        self.fields = dict(fields)
+        self.names = {name.lower(): name for name in fields}
+        verdicts = {name.lower() for name, field in fields.items() if not field.prose}
+        self.prose = ({*REASONS} | set(self.names)) - verdicts
+        every = "|".join(re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True))
+        self.tokens = re.compile(
+            r"<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
+            rf"(?P<name>{every})(?P<attributes>\s[^<>]{{0,200}})?[ \t]?(?P<self>/?)>"
+            r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))|(?P<object>\{)(?=\s*[\"'“}/])",
+            re.IGNORECASE | re.MULTILINE,
+        )
+        keys = "|".join(re.escape(name) for name in sorted(verdicts))
+        self.member = re.compile(rf"[\"'“](?:{keys})[\"'”]\s*[:：]", re.I) if keys else None
+        # the usual reply: at most one reason that holds no tag, then one verdict, and nothing else
+        reason = r"\s*(?:<reason>([^<]*)</reason>\s*)?" if "reason" in self.names else r"\s*()"
+        named = "|".join(re.escape(name) for name in fields if name.lower() in verdicts)
+        self.usual = re.compile(rf"{reason}<({named})>([^<{{]{{1,200}})</\2>\s*")
+
+    def usual_values(self, text: str) -> dict[str, Any] | None:
+        """The fields of a reply that is nothing but a reason without tags and one verdict; None for any other."""
+        found = self.usual.fullmatch(text)
+        if found is None:
+            return None
+        values = {found[2]: self.value(found[2], found[3].strip())}
+        if found[1]:
+            values["reason"] = found[1].strip()
+        return values
+
+    def value(self, name: str, raw: Any) -> Any:
+        """A field's value from its text or JSON value; ParseError names the field."""
+        try:
+            return self.fields[name].read(raw)
+        except ParseError as error:
+            raise ParseError(f"<{name}>: {error}") from error
+
+
+class _Token(NamedTuple):
+    start: int
+    end: int
+    name: str
+    """The element's name in lower case, or one of the marks `<!--`, "fence", "{"."""
+    opens: bool
+    sure: bool
+    """Whether its attributes call it final."""
+
+
+class Found(NamedTuple):
+    """One statement of a field."""
+
+    name: str
+    value: Any
+    start: int
+    end: int
+    marked: bool
+    """Whether the judge itself calls it final or corrected."""
+    doubtful: bool
+    """Whether it stands behind a fence that is never closed: enough to contradict another one, not to be read."""
+
+
+FINAL = re.compile(
+    r"(?:^|[\n.!;。！；>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
+    r"(?:(?:final|overall|total|corrected|revised|updated|definitive|最终|最后|总体|综合|总|更正后?的?|修正后?的?)的?[ _]*"
+    r"(?:verdict|answer|score|decision|judge?ment|choice|rating|result|conclusion|pick|结论|判断|评分|得分|分数?|答案|选择|决定|结果)?"
+    r"|verdict|correction|conclusion|if i must(?: choose)?|if forced(?: to choose)?|更正|修正|结论|如果必须选择?|非要选的话)"
+    r"[ \t*_]*(?:is|是|为)?[ \t*_]*[:：]?[ \t*_]*\n?[ \t*_]*$",
+    re.I,
+)
+_QUOTING = re.compile(
+    r"(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b"
+    r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by)|begin\w* with|"
+    r"start\w* with|claim\w*|stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*|embed\w*|hid\w+|tries|tried|"
+    r"attempt\w*|demand\w*|ask\w*)\b(?P<en>[^.!?。\n]{0,60})$"
+    r"|(?<!最好的)(?<!更好的)(?<!最佳)(?<!最优)(?<!最终)(?<!我的)(?:回答|答案|回复|候选|文本|内容|它)[^。！？\n]{0,60}?"
+    r"(?:写道|写着|写了|包含|含有|声称|说|是|为|引用|注入|结尾|夹带|要求|插入|试图|读作)(?P<zh>[^。！？\n]{0,40})$",
+    re.I,
+)
+_CONCLUDING = re.compile(
+    r"[^:：\"“]*(?:\b(?:so|therefore|thus|hence|verdict|conclu\w+|accordingly)\b|所以|因此|故|综上|结论|选择?)", re.I
+)
+"""After "it contains" this makes the judge's own statement of what follows."""
+_QUOTES = {"“": "”", "「": "」", "『": "』", "«": "»", "‘": "’"}
+
+
+def _list_tokens(text: str, form: Form) -> list[_Token]:
+    tokens = []
+    for match in form.tokens.finditer(text):
+        kind = match.lastgroup
+        if match["name"]:
+            if match["self"] and not match["slash"]:
+                continue  # it holds nothing
+            sure = bool(match["sure"]) or "final" in (match["attributes"] or "").lower()
+            tokens.append(_Token(match.start(), match.end(), match["name"].lower(), not match["slash"], sure))
+        else:
+            name = {"comment": "<!--", "fence": "fence"}.get(kind or "", "{")
+            tokens.append(_Token(match.start(), match.end(), name, True, False))
+    return tokens
+
+
+class Scan:
+    """Every statement of a field outside of reasons, comments, fences and quotations, in order; one pass."""
+
+    def __init__(self, text: str, form: Form) -> None:
+        self.text = text
+        self.form = form
+        self.names = form.names
+        self.prose = form.prose
+        self.tokens = _list_tokens(text, form)
+        self.last: dict[str, int] = {}
+        for i, token in enumerate(self.tokens):
+            if not token.opens or token.name == "fence":
+                self.last[token.name] = i
+        self.found: list[Found] = []
+        self.read: list[tuple[int, int]] = []
+        """Parts that were taken as a whole."""
+        self.position = 0
+        self.counted = 0
+        self.odd = False
+        self.doubtful = False
+        self.objects = 0
+        if text.startswith("{") and (not self.tokens or object_at(text, 0) is None):
+            raise ParseError("The reply begins like JSON and is none.")
+        self._walk()
+
+    def _walk(self) -> None:
+        for i, token in enumerate(self.tokens):
+            if token.start < self.position:
+                continue
+            if token.name == "<!--":
+                end = self.text.find("-->", token.end) if not self.doubtful else -1
+                if end >= 0:
+                    self._skip(token.start, end + 3)
+                else:
+                    self.doubtful = True
+            elif token.name == "fence":
+                self._fence(i)
+            elif token.name == "{":
+                self._object(token.start)
+            elif not token.opens:
+                continue
+            elif token.name in self.prose:
+                self._prose(i)
+            else:
+                self._element(i)
+            if len(self.found) > MOST:
+                raise ParseError(f"The reply holds more than {MOST} verdicts.")
+
+    def _skip(self, start: int, end: int) -> None:
+        self.read.append((start, end))
+        self.position = self.counted = end
+        self.odd = False
+
+    def _fence(self, i: int) -> None:
+        """From the first fence to the last one nothing is read; a quoted text may hold any number of fences."""
+        token = self.tokens[i]
+        last = self.tokens[self.last["fence"]]
+        line = self.text.find("\n", token.end)
+        inside = len(self.text) if line < 0 else line + 1
+        while inside < len(self.text) and self.text[inside].isspace():
+            inside += 1
+        if self.text.startswith("{", inside) and not self._introduced(token.start) and self._object(inside):
+            close = re.compile(r"\s*(?:`{3,}|~{3,})").match(self.text, self.position)
+            self._skip(token.start, close.end() if close else self.position)
+            return
+        if last.start > token.start:
+            self._skip(token.start, last.end)
+        elif token.start:
+            self.doubtful = True
+
+    def _object(self, start: int) -> bool:
+        self.objects += 1
+        if self.objects > MOST:
+            raise ParseError(f"The reply holds more than {MOST} objects.")
+        whole = object_at(self.text, start) if self.objects < 20 else None
+        if whole is None:
+            return False
+        values, end = whole
+        stated = members(values, self.form)
+        if stated and not self._quoted(start, end):
+            for name, value in stated.items():
+                if value is not None or not self.form.fields[name].prose:
+                    self.found.append(Found(name, value, start, end, False, self.doubtful))
+        self._skip(start, end)
+        return bool(stated)
+
+    def _prose(self, i: int) -> None:
+        """A reason ends at the last closing tag of its name: what it quotes may hold closing tags, too."""
+        token = self.tokens[i]
+        if self._mentioned(token):
+            return
+        last = self.last.get(token.name, -1)
+        if last > i:
+            close = self.tokens[last]
+            body, end = self.text[token.end : close.start], close.end
+        else:
+            if token.name in _THOUGHTS:
+                if self.text[max(0, token.start - 80) : token.start].rpartition("\n")[2].strip()[-1:] not in ("", ">"):
+                    return  # spoken of in a sentence
+                raise ParseError(CUT_OFF)
+            body, end = self._unclosed(i)
+        if token.name in self.names:
+            self.found.append(Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful))
+        self._skip(token.start, end)
+
+    def _unclosed(self, i: int) -> tuple[str, int]:
+        """A reason that is never closed runs to the end, or to the one verdict that ends the reply on a line of its own."""
+        token = self.tokens[i]
+        rest = [t for t in self.tokens[i + 1 :] if t.name in self.names and t.name not in self.prose]
+        # what began the reply was the verdict; one further down may itself be quoted, and then the two contradict each other
+        first = {one.name.lower() for one in self.found if not self.text[: one.start].strip()}
+        pair = len(rest) == 2 and rest[0].name == rest[1].name and rest[0].opens and not rest[1].opens
+        if pair and rest[0].name not in first:
+            before = self.text[token.end : rest[0].start].rstrip(" \t")
+            introduced = before.rstrip().endswith((":", "："))
+            if before.endswith("\n") and not introduced and not self.text[rest[1].end :].strip():
+                return before, rest[0].start
+        return self.text[token.end :], len(self.text)
+
+    def _element(self, i: int) -> None:
+        token = self.tokens[i]
+        name = self.names[token.name]
+        close = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
+        inside = i + 1
+        while close is not None and (
+            close.name in ("{", "fence", "<!--") or (close.name != token.name and close.name in self.names)
+        ):
+            inside += 1  # an object as the value, fenced or not; another field's tag in a text
+            if inside >= min(len(self.tokens), i + 40) or self.form.fields[name].prose:
+                close = None
+                break
+            close = self.tokens[inside]
+        if close is None or close.name != token.name or close.opens:
+            return  # opened and not closed: no statement
+        value: Any = self.text[token.end : close.start].strip()
+        if value.startswith("{"):
+            whole = object_at(value, 0)
+            value = whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
+        if not self._quoted(token.start, close.end):
+            before = self.text[max(0, token.start - 120) : token.start]
+            marked = token.sure or FINAL.search(before) is not None
+            self.found.append(Found(name, value, token.start, close.end, marked, self.doubtful))
+        self._skip_quotes_to(close.end)
+        self.position = close.end
+
+    # -- what is quoted ------------------------------------------------------------------------------------------------
+
+    def _skip_quotes_to(self, end: int) -> None:
+        self.odd ^= self.text.count('"', self.counted, end) % 2 == 1
+        self.counted = end
+
+    def _mentioned(self, token: _Token) -> bool:
+        before, after = self.text[token.start - 1 : token.start], self.text[token.end : token.end + 1]
+        return bool(before) and before in "\"'`“‘「『«" and bool(after) and after in "\"'`”’」』»"
+
+    def _quoted(self, start: int, end: int) -> bool:
+        """Whether a statement stands in quotation marks, in code, in a block quote, or after "the answer reads"."""
+        text = self.text
+        self._skip_quotes_to(start)
+        before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
+        line = before.rpartition("\n")[2]
+        if line.lstrip().startswith(">"):
+            return True
+        near, next_to = before.rstrip(" \t")[-1:], after.lstrip(" \t")[:1]
+        if near and next_to and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to):
+            return True
+        if self.odd and '"' in after:
+            return True
+        if line.count("`") % 2 and "`" in after.partition("\n")[0]:
+            return True
+        if any(before.rfind(o) > before.rfind(c) and c in after for o, c in _QUOTES.items() if o in before):
+            return True
+        return self._introduced(start)
+
+    def _introduced(self, start: int) -> bool:
+        sentence = self.text[max(0, start - 240, self.position) : start]
+        found = _QUOTING.search(sentence) if sentence.strip() else None
+        return found is not None and _CONCLUDING.match(found["en"] or found["zh"] or "") is None
+
+
+def members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]:
+    """The wanted members of an object, whatever the case of their keys; of the one object inside it where it has none."""
+    values: dict[str, Any] = {}
+    for key, value in found.items():
+        name = form.names.get(key.strip().lower())
+        if name is None:
+            continue
+        if name in values and values[name] != value:
+            raise TwoValues(f"{name!r} stands twice in one object, with different values")
+        values[name] = value
+    if any(not form.fields[name].prose for name in values) or depth > 3:
+        return values
+    inner = [v for k, v in found.items() if isinstance(v, dict) and k.strip().lower() not in REASONS]
+    return {**values, **members(inner[0], form, depth + 1)} if len(inner) == 1 else values
