@@ -12,6 +12,7 @@ import linecache
 import math
 import re
 import sys
+import sysconfig
 import types
 from collections.abc import Iterator, Mapping
 from datetime import date, time, timedelta
@@ -176,12 +177,12 @@ _LIBRARY = str(Path(__file__).parents[2])
 def is_users(module: str | None) -> bool:
     """Whether a module is neither this library's, nor Python's, nor pydantic's: a version stands for those."""
     top = (module or "").partition(".")[0]
-    return top == "__main__" or top not in {
-        "rm_gallery",
-        "pydantic",
-        *sys.builtin_module_names,
-        *sys.stdlib_module_names,
-    }
+    if top in ("rm_gallery", "pydantic"):
+        return False
+    if top == "__main__" or top not in {*sys.builtin_module_names, *sys.stdlib_module_names}:
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None)  # a script of one's own may be called code.py
+    return file is not None and not file.startswith(sysconfig.get_path("stdlib"))
 
 
 def class_code(cls: type) -> dict[str, str]:
