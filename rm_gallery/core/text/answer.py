@@ -71,7 +71,7 @@ _EUROPEAN = re.compile(
     r"|may\s+be|(?:appears?|seems?)\s+to\s+be|ist|sind|lautet|beträgt|wäre|est|sont|vaut|serait|es|son|sería|è|é|равен|равна|равно|является"
     r"|составляет|будет|это)\b|n['’]est\b|\bis(?=n['’]t\b)|[:=→⇒]|[-=]>)"
     r"|\b(?:answers?|antwort|r[ée]ponse|respuesta|ответ)(?:\*\*|__)?\s*(?:[:=→⇒]|[-=]>|[-–—](?=\s))"
-    r"|\bans\.\s|\bответ(?=\s+\d)|\b(?:right|correct)\s+(?:one|value|number|result|solution)\s+(?:is|was)\b"
+    r"|[\[(]\s?(?:final\s+)?answer\s?[\])]|\bans\.\s|\bответ(?=\s+\d)|\b(?:right|correct)\s+(?:one|value|number|result|solution)\s+(?:is|was)\b"
     r"|^[^\w\n]{0,8}(?:the\s+)?(?:final\s+|correct\s+)?answer[^\w\n]{0,4}$(?=\n)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -117,7 +117,7 @@ _CLAUSE = re.compile(
 )
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
 _FILLER = re.compile(
-    r"(?:[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
+    r"(?:(?:Rs\.?|INR|USD|EUR|GBP|US(?=\$))\s*(?=[\d$])|[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
     r"|simply|just|clearly|therefore|thus|then|also|indeed|obviously|definitely|(?:most\s+)?(?:probably|likely)|certainly"
     r"|actually|precisely|equal\s+to|given\s+by|going\s+to\s+be|the\s+(?:following|number|value|letter|option|choice|one)|as\s+follows"
     r"|correct|hence|now|still|clearly|is|be|a\s+total\s+of|etwa|ungefähr|circa|ca\.|environ|aproximadamente|unos|de"
@@ -136,9 +136,9 @@ _CORRECTED = re.compile(
     re.IGNORECASE,
 )
 _VALUE = re.compile(r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![\w'’])")
-_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z\"'" + CJK + r"])")
+_SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z0-9\"'" + CJK + r"])")
 _AFTERTHOUGHT = re.compile(
-    r"(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
+    r"\s+or\s+so\b|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
     r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
     r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|\d+\s*[*×x+/=-]\s*\d)"
     r"|\s[-–—]\s(?=[A-Za-z]{2,})"

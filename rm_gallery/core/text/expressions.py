@@ -98,6 +98,11 @@ _NOT_THIS = re.compile(
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}",
     re.IGNORECASE,
 )
+_IS_WRONG = re.compile(
+    r"-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}",
+    re.IGNORECASE,
+)
+_NOT_A_NUMBER = re.compile(r"(?:\bnot|n['’]t)\s+(?:\w+\s+){0,2}?\$?-?\d", re.IGNORECASE)
 _STEP = re.compile(
     r"^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)",
     re.IGNORECASE | re.MULTILINE,
@@ -172,8 +177,10 @@ def without_asides(text: str) -> str:
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
     tail = _STEP.sub(" ", tail)
-    kept = _NOT_THIS.sub(" ", tail)
-    return (kept if re.search(r"\d", kept) else tail).strip() if kept != tail else tail.strip()
+    kept = _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", tail))
+    if re.search(r"\d", kept) or not re.search(r"\d", tail):
+        return (kept if re.search(r"\d", kept) else tail).strip()
+    return "" if _IS_WRONG.search(tail) or _NOT_A_NUMBER.search(tail) else tail.strip()
 
 
 def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
@@ -296,6 +303,9 @@ def _plain_numbers(text: str) -> str:
         text,
         flags=re.IGNORECASE,
     )
+    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
+    if (spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text)) is not None:
+        text = spelt[1]
     if r"\overline" in text:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
     text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
@@ -312,10 +322,15 @@ def _plain_numbers(text: str) -> str:
 
 def _plain_latex(text: str) -> str:
     text = text.replace(r"\$", "").replace("{,}", ",").replace("~", " ")
+    text = re.sub(r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1", text).replace(
+        r"\varnothing", r"\emptyset"
+    )
     text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
     text = re.sub(r"\\!", "", text)
     text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
     text = re.sub(r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text)
+    if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
+        return text
     # a degree sign or a unit at the end
     text = re.sub(
         r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text

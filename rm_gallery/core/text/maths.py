@@ -21,6 +21,8 @@ WORKER_PRELOAD = ("math_verify",)
 Status = Literal["correct", "wrong", "no_gold", "no_answer"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
+_TIME = re.compile(r"(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
+_PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
 _FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")
 _INTEGER = re.compile(r"-?\d+")
 _DECIMAL = re.compile(r"-?\d+\.\d{1,100}")
@@ -101,15 +103,34 @@ _reference = functools.lru_cache(maxsize=1024)(find_reference)
 def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str) -> MathVerdict | None:
     """The verdict where mathematics has none to give: dates, times of day, letters of choices."""
     if reference.shape == found.shape == "label":
-        texts = [re.sub(r"[\s.]", "", value.text.lower()) for value in (found, reference)]
-        bare = [text.rstrip("apm") for text in texts]
-        same = texts[0] == texts[1] or (
-            bare[0] == bare[1] and bare != texts and (bare[0] == texts[0] or bare[1] == texts[1])
+        said = any(re.search(r"[ap]\.?m", value.text, re.IGNORECASE) for value in (found, reference))
+        same = (
+            bool(_label_readings(found.text) & _label_readings(reference.text))
+            if said
+            else found.text == reference.text
         )
         return MathVerdict("correct" if same else "wrong", found.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
         return MathVerdict("correct" if letter in reference.text else "wrong", letter, reference.text)
     return None
+
+
+def _label_readings(text: str) -> set[str]:
+    """A date as it is written; a time of day in 24 hours, where neither am nor pm is said both ways."""
+    time = _TIME.fullmatch(text)
+    if time is None:
+        return {text}
+    hour, rest, half = int(time[1]), time[2], (time[3] or "").lower()
+    afternoon = f"{hour % 12 + 12}{rest}"
+    return (
+        {afternoon}
+        if half == "p"
+        else {f"{hour % 12}{rest}"}
+        if half == "a"
+        else {f"{hour}{rest}", afternoon}
+        if 0 < hour < 13
+        else {f"{hour}{rest}"}
+    )
 
 
 def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
@@ -215,6 +236,12 @@ def _equal_otherwise(
     ):
         return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
     texts = (reference.text, found.text)
+    shares = [_PERCENT.fullmatch(text.replace(",", "")) for text in texts]
+    if (shares[0] is None) != (shares[1] is None):
+        # 12.5% is both 12.5 and 0.125
+        value = Decimal(next(share[1] for share in shares if share))
+        other = _parse(reference).values if shares[1] else answer
+        return any(_equal(_parse(FinalAnswer(str(v), "number", "")).values, other) for v in (value, value / 100))
     if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
         natural = [value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)]
         values = [_parse(value).values for value in natural]

@@ -253,6 +253,196 @@ The answer is 1.800|1800|0
 The answer is 1 800|1800|1
 \boxed{\frac{3}{4}}|0.75|1
 \boxed{\frac{3}{4}}|0.7501|0
+Thus the probability is $\frac{7}{36}$.|\frac{7}{36}|1
+The probability is 7/36.|\frac{7}{36}|1
+\boxed{\frac{14}{72}}|\frac{7}{36}|1
+\boxed{-\frac{1}{2}}|\frac{-1}{2}|1
+\boxed{2 \frac{1}{3}}|\frac{7}{3}|1
+The answer is 2 1/3.|7/3|1
+The answer is 75%.|3/4|1
+The answer is 0.75|75%|1
+The answer is 12.5 percent|12.5|1
+The answer is 100%.|1|1
+\boxed{5\text{ km}}|5|1
+The answer is 5km.|5|1
+The answer is 5 kilometers per hour.|5|1
+The answer is $1,234.50.|1234.5|1
+The answer is 1,234.50 dollars.|1234.5|1
+Answer: 20€|20|1
+Answer: ¥20|20|1
+Answer: 20 USD|20|1
+Answer: Rs. 20|20|1
+The answer is 5 billion|5|0
+The answer is 2.5 million dollars.|2500000|1
+\boxed{2.5 \text{ million}}|2500000|1
+\boxed{2.5 \text{ million}}|2.5|0
+\boxed{1{,}234{,}567}|1234567|1
+\boxed{12\,345}|12345|1
+The answer is 1 234 567.|1234567|1
+The answer is 10,00.|1000|0
+\boxed{3.14}|\pi|0
+\boxed{3.14159265}|\pi|1
+\boxed{1.5e3}|1500|1
+\boxed{1.5E+3}|1500|1
+1.5 × 10^3|1500|1
+The answer is 1.5 x 10^3.|1500|1
+The answer is 1.5*10^3|1500|1
+\boxed{10^3}|1000|1
+x=-5|-5|1
+\boxed{x=-5}|5|0
+The solution is x = 5, y = 3.|(5,3)|0
+\boxed{x=5,y=3}|x=5,y=3|1
+\boxed{y=x^2}|x^2|1
+\boxed{f(x)=2x+3}|2x+3|1
+\boxed{n = 12}|12|1
+$x_1 = 1, x_2 = 2$|1,2|1
+The roots are 1 and 2.|1,2|1
+The roots are $1$ and $2$.|1,2|1
+\boxed{1, 2, \text{ and } 3}|1,2,3|1
+The answers are 1, 2, and 3.|1,2,3|1
+\boxed{\{1,2,3\}}|3,2,1|1
+\boxed{[0,\infty)}|[0,\infty)|1
+\boxed{x\geq 0}|[0,\infty)|1
+\boxed{x \in [0, \infty)}|[0,\infty)|1
+\boxed{(0,1)}|[0,1]|0
+\boxed{x<3}|x<3|1
+\boxed{x<3}|x>3|0
+\boxed{\varnothing}|\emptyset|1
+\boxed{\begin{pmatrix}1&2\\3&4\end{pmatrix}}|\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}|1
+\boxed{\begin{bmatrix}1&2\\3&4\end{bmatrix}}|\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}|1
+\boxed{\pm 3}|3,-3|1
+\boxed{x=\pm 3}|\pm 3|1
+\boxed{3}|\pm 3|0
+\boxed{1 \pm \sqrt{5}}|1\pm\sqrt5|1
+\boxed{\text{Yes}}|Yes|1
+\boxed{\text{yes}}|Yes|1
+The answer is (B).|B|1
+The answer is (C).|B|0
+\boxed{B}|B|1
+\boxed{\text{Sunday}}|Monday|0
+\boxed{x^2+2x+1}|(x+1)^2|1
+\boxed{\sqrt{8}}|2\sqrt{2}|1
+\boxed{\frac{\sqrt{3}}{3}}|\frac{1}{\sqrt{3}}|1
+\boxed{e^2}|e^2|1
+\boxed{\log 8}|3\log 2|1
+\boxed{\ln 8}|3\ln 2|1
+\boxed{\log_2 8}|3|1
+\boxed{90^\circ}|90|1
+\boxed{\frac{\pi}{2}}|\pi/2|1
+\boxed{2:3}|2:3|1
+\boxed{2:3}|3:2|0
+\boxed{1011_2}|1010_2|0
+\boxed{-\infty}|\infty|0
+\boxed{\frac{x}{y}}|x/y|1
+\boxed{2i+3}|3+2i|1
+\boxed{5!}|120|1
+\boxed{\binom{5}{2}}|10|1
+\boxed{0.\overline{3}}|1/3|1
+\boxed{0.333...}|1/3|0
+sqrt(16)|4|1
+The answer is 2^5 = 32.|32|1
+48 + 24 = 72|72|1
+48 + 24 = 72 clips|72|1
+She sold 72 clips altogether in April and May.|72|1
+Natalia sold **72** clips.|72|1
+The answer is $\boxed{72}$ clips.|72|1
+The final answer is: $72$.|72|1
+Therefore the answer is 72!|72|1
+Final Answer: 72|72|1
+FINAL ANSWER: 72|72|1
+The answer, then, is 72.|72|1
+The answer to this question is 72.|72|1
+Our answer is 72.|72|1
+my answer is 72|72|1
+answer=72|72|1
+[Answer] 72|72|1
+[72]|72|1
+(72)|72|1
+"72"|72|1
+'72'|72|1
+`72`|72|1
+72.|72|1
+72.0|72|1
+72.00|72|1
++72|72|1
+- 72|-72|1
+~72|72|1
+≈72|72|1
+>72|72|0
+about 72|72|1
+72 or so|72|1
+seventy-two|72|1
+The answer is seventy two.|72|1
+72 (seventy-two)|72|1
+The answer is 72 (seventy-two).|72|1
+The answer is seventy-two (72).|72|1
+Answer: $72|72|1
+答案：72|72|1
+答：72|72|1
+答：一共72个。|72|1
+最终答案：72|72|1
+所以答案是 \boxed{72}|72|1
+答案是七十二|72|0
+合計72個です。|72|1
+答えは 72 です|72|1
+따라서 답은 72이다.|72|1
+La réponse finale est $72$.|72|1
+La respuesta final es $\boxed{72}$.|72|1
+Die endgültige Antwort lautet: 72|72|1
+Итак, ответ: 72.|72|1
+The answer is 72. The answer to part (b) is 5.|72|1
+The answer is 72 and not 70.|72|1
+The answer is 72, which is more than 70.|72|1
+The answer is 72 rather than 70.|72|1
+The answer is 72 instead of 70.|72|1
+The answer is 72 — not 70.|72|1
+The answer isn't 70 but 72.|72|1
+The answer was 70 but after correction it is 72.|72|1
+I first got 70, but the answer is 72.|72|1
+I got 70. Wait, I made a mistake: it should be 72.|72|1
+The answer is 70. Oops, I mean 72.|72|1
+The answer is 70. Hmm, no. 72.|72|1
+The answer is 70. No, 72.|72|1
+The answer is 70... actually 72.|72|1
+The answer is 70, no wait, 72.|72|1
+The answer is either 70 or 72.|72|0
+The answer could be 70 or 72.|72|0
+The answer might be 72.|72|1
+The answer is 70 or 72.|70|0
+The answer is at least 72.|72|1
+It is not 72.|72|0
+72 is wrong.|72|0
+The answer 72 is wrong.|72|0
+72 is not the answer.|72|0
+The answer is 70. Many people think it is 72.|72|0
+The answer is 70. 72 would be wrong.|72|0
+The answer is 70. (Not 72.)|72|0
+The answer is 70.\n\nNote: 72 is a common mistake.|72|0
+The answer is 70, since 72 - 2 = 70.|72|0
+If x = 72, then y = 70. The answer is 70.|72|0
+Step 1: 72\nStep 2: 70\nAnswer: 70|72|0
+<answer>70</answer> 72|72|0
+{"answer": "70", "other": "72"}|72|0
+{"answer": ["70", "72"]}|72|0
+{"answer": null}|72|0
+{"answer": ""}|72|0
+<answer></answer>|72|0
+\boxed{}|72|0
+\boxed{70} and 72|72|0
+\boxed{70}, 72|72|0
+The answer is 2024-05-01.|2024-05-01|1
+The answer is 05/01/2024.|05/01/2024|1
+The time is 3:30.|3:30|1
+It is 15:30.|3:30|0
+3:30 PM|15:30|1
+1/2 cup|1/2|1
+0.5 cups|1/2|1
+5 ft 3 in|63|0
+5 hours 30 minutes|5.5|0
+$5.00|5|1
+5,000|5|0
+5.000|5|1
+5.000|5000|0
 """.strip("\n").splitlines()
 """answer|reference|score; \\n and \\r are line ends."""
 
