@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,12 +50,18 @@ class Attempt:
         elif surely or self.next_unit == self.first:
             self.judge(reason, detail)
 
-    def stop_by_guard(self, reason: str, *, loaded: bool) -> None:
-        """Record that a clock or the output bound stopped the current unit."""
+    def stopped(self, clock: Clock, processes: Sequence[SandboxProcess], *, choked: bool, loaded: bool) -> bool:
+        """Tell whether a clock, the output bound (`choked`) or a limit of the processes stopped the current unit; record it."""
+        reason = clock.check() or ("output limit" if choked else "")
         if reason == "sample deadline":
             self.all_rest = "deadline"
-        else:
+        elif reason:
             self.stop_by(reason, loaded=loaded, surely=True)
+        else:
+            reason = next(filter(None, (process.excess() for process in processes)), "")
+            if reason:
+                self.stop_by(reason, loaded=loaded)
+        return bool(reason)
 
 
 class Clock:
@@ -121,15 +127,6 @@ class Prints:
         """Last line printed."""
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
-
-
-def excess_of(processes: Iterable[SandboxProcess]) -> str:
-    """Return the first limit that one of the process trees exceeds, else ''."""
-    for process in processes:
-        reason = process.excess()
-        if reason:
-            return reason
-    return ""
 
 
 def crash_reason(process: SandboxProcess) -> str:
@@ -211,7 +208,7 @@ class PairAttempt:
             pump.write(
                 tester.stdin, tester_boot + _framed({**tests, "first": self._attempt.first, "units": self._units})
             )
-            while not self._finished and not ended and not self._stopped(candidate, tester):
+            while not self._finished and not ended and not self._stopped((candidate, tester)):
                 pump.turn(self._clock.wait())
             if self._hung_up:
                 self._on_hang_up(candidate, "")
@@ -226,17 +223,9 @@ class PairAttempt:
         else:
             pump.close_after_flush(tester.stdin)
 
-    def _stopped(self, candidate: SandboxProcess, tester: SandboxProcess) -> bool:
-        reason = self._clock.check()
-        if not reason and (self._prints.exceeded or self._relayed > _RELAY_LIMIT):
-            reason = "output limit"
-        if reason:
-            self._attempt.stop_by_guard(reason, loaded=self._loaded)
-            return True
-        reason = excess_of((candidate, tester))
-        if reason:
-            self._attempt.stop_by(reason, loaded=self._loaded)
-        return bool(reason)
+    def _stopped(self, processes: Sequence[SandboxProcess]) -> bool:
+        choked = self._prints.exceeded or self._relayed > _RELAY_LIMIT
+        return self._attempt.stopped(self._clock, processes, choked=choked, loaded=self._loaded)
 
     def _on_record(self, record: tuple[Any, ...]) -> None:
         kind = record[0] if record else ""
@@ -317,21 +306,14 @@ class ProgramAttempt:
             pump.on_read(process.stderr, self._prints.take)
             job = encode({"code": code, "output_bytes": self._output_bytes}, limit=MAX_FRAME)
             pump.write(process.stdin, boot + len(job).to_bytes(4, "big") + job)
-            while not self._over and not ended and not self._stopped(process):
+            while not self._over and not ended and not self._stopped((process,)):
                 pump.turn(self._clock.wait())
             if ended and not self._over:
                 self._on_hang_up(process)
         return self._attempt
 
-    def _stopped(self, process: SandboxProcess) -> bool:
-        reason = self._clock.check() or ("output limit" if self._prints.exceeded else "")
-        if reason:
-            self._attempt.stop_by_guard(reason, loaded=self._ready)
-            return True
-        reason = excess_of((process,))
-        if reason:
-            self._attempt.stop_by(reason, loaded=self._ready)
-        return bool(reason)
+    def _stopped(self, processes: Sequence[SandboxProcess]) -> bool:
+        return self._attempt.stopped(self._clock, processes, choked=self._prints.exceeded, loaded=self._ready)
 
     def _take(self, pump: Pump, process: SandboxProcess, data: bytes) -> None:
         self._buffer += data

@@ -174,37 +174,23 @@ def shown_sandbox(sandbox: str) -> str:
 
 def doctor() -> list[Check]:
     """Return what this machine offers for running untrusted code."""
-    return [_bubblewrap(), _filter(), _watcher(), _interpreter(), _fusion()]
-
-
-def _bubblewrap() -> Check:
     program = shutil.which("bwrap")
-    if program is None:
-        return Check("bubblewrap", False, "not installed", bwrap.INSTALL)
-    way, detail = bwrap.probe(program)
-    return Check("bubblewrap", way is not None, f"{program}: {detail}", "" if way else 'or choose sandbox="subprocess"')
-
-
-def _filter() -> Check:
-    machine = platform.machine()
-    known = bwrap.system_call_filter() is not None
-    return Check(
-        "system-call filter", known, f"processor {machine}", "" if known else "namespaces and limits still hold"
-    )
-
-
-def _watcher() -> Check:
-    seen = tree_usage(os.getpid()) is not None
-    return Check("memory watcher", seen, "reads /proc" if seen else "no /proc here: only the limit per process holds")
-
-
-def _interpreter() -> Check:
-    path = boot.executable()
-    return Check("sandboxed interpreter", os.access(path, os.X_OK), f"Python {boot.version()}")
-
-
-def _fusion() -> Check:
-    found = importlib.util.find_spec("aiohttp") is not None
-    return Check(
-        "SandboxFusion client", found, "aiohttp" if found else "no aiohttp", "" if found else "pip install aiohttp"
-    )
+    way, detail = (None, "not installed") if program is None else bwrap.probe(program)
+    found = detail if program is None else f"{program}: {detail}"
+    filtered, watched = bwrap.system_call_filter() is not None, tree_usage(os.getpid()) is not None
+    installed = importlib.util.find_spec("aiohttp") is not None
+    machine, version = f"processor {platform.machine()}", f"Python {boot.version()}"
+    memory = "reads /proc" if watched else "no /proc here: only the limit per process holds"
+    instead = bwrap.INSTALL if program is None else 'or choose sandbox="subprocess"'
+    return [
+        Check("bubblewrap", way is not None, found, "" if way else instead),
+        Check("system-call filter", filtered, machine, "" if filtered else "namespaces and limits still hold"),
+        Check("memory watcher", watched, memory),
+        Check("sandboxed interpreter", os.access(boot.executable(), os.X_OK), version),
+        Check(
+            "SandboxFusion client",
+            installed,
+            "aiohttp" if installed else "no aiohttp",
+            "" if installed else "pip install aiohttp",
+        ),
+    ]
