@@ -360,10 +360,13 @@ def _check_count(n: int) -> None:
 
 def sent_along(llm: Any) -> dict[str, Any]:
     """A hash per header and query field a model sends with every request; credentials have none."""
+    from rm_gallery.core.model.openai_llm import is_credential
+
     out = {}
     for name in ("default_headers", "default_query"):
         given = redact(dict(getattr(llm, name, None) or {}))
-        kept = {key: digest(value)[:8] for key, value in given.items() if MASK not in str(value)}
+        hidden = {key for key, value in given.items() if is_credential(key) or MASK in str(value)}
+        kept = {key: digest(value)[:8] for key, value in given.items() if key not in hidden}
         if kept:
             out[name.removeprefix("default_")] = kept
     return out

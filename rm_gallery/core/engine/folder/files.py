@@ -114,8 +114,7 @@ def _install_fork_hook() -> None:
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(fd: int) -> bool:
-        """Lock an open file for this process unless another one has; closing any descriptor of it frees it."""
+    def _lock_open_file(fd: int) -> bool:
         # Far behind the text, which others have to be able to read.
         os.lseek(fd, 1 << 30, os.SEEK_SET)
         try:
@@ -125,8 +124,6 @@ if sys.platform == "win32":
         os.lseek(fd, 0, os.SEEK_SET)
         return True
 
-    _lock_open_file = try_lock
-
 else:
     import fcntl
 
@@ -135,16 +132,6 @@ else:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK):
-                return False
-            raise
-        return True
-
-    def try_lock(fd: int) -> bool:
-        """Lock an open file for this process unless another one has; closing any descriptor of it frees it."""
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
             raise
         return True
