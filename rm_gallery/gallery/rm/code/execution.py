@@ -39,7 +39,9 @@ class CodeExecutionReward(RuleReward):
     `test` + `entry_point` (HumanEval; one test, with `prompt` or the query's code before the answer), `tests` (assert lines,
     with `setup`), or `inputs_outputs` (APPS: `inputs`, `outputs`, and `fn_name` for functions; without it programs that read
     stdin and print). Answer and tests run in two sandboxed processes, so that the answer sees neither tests nor expected
-    values, and the reason names the first failures without them.
+    values, and the reason names the first failures without them. What the answer returns is data: methods of an object of
+    its own are not believed, except those of a class that the tests construct. Integers are exact, other numbers of `outputs`
+    agree within 1e-6 of their size.
 
     Range [0, 1], higher is better; an error, a test past `timeout` seconds, or a limit is a test failed. Unscored without
     tests (`no_tests`) and when the tests themselves cannot run (`bad_tests`). Raises SandboxUnavailable before anything
