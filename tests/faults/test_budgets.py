@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
-from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
+from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.reward.registry import RewardRegistry
+from tests.faults.material import REWARD, eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.support.command import Done, command
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import Faults, JudgeServer
 
 N = 60
 PRICES = "judge-*: {input: 1000, output: 2000}\n"
@@ -100,3 +104,53 @@ def test_the_estimates_replies_are_not_paid_again(server: JudgeServer, tmp_path:
     assert judged(server, data, None, "--estimate").code == 0
     assert json.loads(judged(server, data, tmp_path / "run").out)["n_scored"] == N
     assert server.stats()["requests"] == N
+
+
+def test_e5_the_same_command_twice_spends_its_limit_once(server: JudgeServer, tmp_path: Path) -> None:
+    data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
+    for _ in range(2):
+        done = judged(server, data, folder, "--max-calls", "20", "--no-cache")
+        assert done.code == 1
+        assert "with a higher --max-calls" in done.err
+        assert server.stats()["requests"] == 20
+    assert judged(server, data, folder, "--max-calls", "60", "--no-cache").code == 0
+    assert server.stats()["requests"] == 60
+    assert json.loads((folder / "summary.json").read_bytes())["spent"]["calls"] == 60
+
+
+@pytest.mark.parametrize("max_workers", [1, 8])
+def test_e5_attempts_that_fail_count(server: JudgeServer, max_workers: int) -> None:
+    server.set(faults=Faults(always=500))
+    ran = run(make_judge(server.base_url), make_samples(30), max_workers=max_workers, budget=Budget(max_calls=5))
+    assert server.stats()["requests"] == 5
+    assert set(ran.outcomes) <= {("failed", "budget"), ("failed", "stopped"), ("failed", "transient")}
+
+
+class Counting(FakeLLM):
+    """A judge whose usage is whatever it is told to be."""
+
+    usage_given: Any = None
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        await asyncio.sleep(0.001)
+        return {**await super().attempt(payload, timeout), "usage": self.usage_given}
+
+
+UNUSABLE = [None, "many", [], {}, {"prompt_tokens": "7", "completion_tokens": None}, {"prompt_tokens": -5}]
+UNUSABLE += [
+    {"prompt_tokens": value, "completion_tokens": value} for value in (1e300, math.nan, math.inf, True, 10**30)
+]
+
+
+@pytest.mark.parametrize("max_workers", [8, 256])
+@pytest.mark.parametrize("usage", UNUSABLE, ids=str)
+def test_e5_e7_usage_that_cannot_be_used_gives_way_to_an_estimate(prices: Path, usage: Any, max_workers: int) -> None:
+    llm = Counting(model="judge-1", reply="<best>1</best>", usage_given=usage)
+    judge = RewardRegistry.create(REWARD, llm=llm)
+    budget = Budget(max_tokens=20_000, max_cost=15.0, prices=PriceTable.from_yaml(prices))
+    ran = run(judge, make_samples(300), max_workers=max_workers, budget=budget)
+    assert ran.control.stopped is not None
+    assert 0 < ran.outcomes["scored", ""] < 300
+    assert 5_000 < budget.spent.total_tokens <= 20_000
+    assert ran.control.usage.cost is not None
+    assert ran.control.usage.cost <= 15.0

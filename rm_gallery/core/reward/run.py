@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
+from rm_gallery.core.engine.folder.ledger import Ledger
 from rm_gallery.core.engine.folder.trace import TraceFile
 from rm_gallery.core.engine.lanes import Cost
 from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
@@ -148,6 +150,11 @@ class _Batch:
     def __enter__(self) -> _Batch:
         reward, options = self._reward, self._options
         self._folder = folder = RunFolder.open(reward, options, self._hooks) if options.run_dir else None
+        self._ledger = None if folder is None else Ledger(options.run_dir or "")
+        if self._ledger is not None and current_run.get() is None:  # a run inside a run spends that one's budget
+            options = replace(options, budget=options.budget or Budget())
+            assert options.budget is not None
+            options.budget.attach(self._ledger)
         self._trace = None
         if options.trace and options.run_dir and options.control is not None:
             self._trace = TraceFile(options.run_dir)
@@ -165,8 +172,9 @@ class _Batch:
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None and not library_loop.is_exiting():
-            assert self._options.control is not None
-            self._folder.close(self._options.control)
+            assert self._options.control is not None and self._ledger is not None
+            self._ledger.close()
+            self._folder.close(self._options.control, self._ledger.spent)
         if self._trace is not None:
             self._trace.close()
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from rm_gallery import __version__
 from rm_gallery.core.data.schema import DataSample, Reward, RewardDimensionWithScore, RewardIssue, Step
+from rm_gallery.core.engine.calls.prices import Usage
 from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.folder.store import SUMMARY, RunStore, record_key
 from rm_gallery.core.engine.outcome import NOT_BEGUN
@@ -142,8 +143,8 @@ class RunFolder:
             noted, self._noted = self._noted, []
         self._store.append_all(noted)
 
-    def close(self, control: RunControl) -> None:
-        """Write what is noted and the summary, and release the folder."""
+    def close(self, control: RunControl, kept: Usage) -> None:
+        """Write what is noted and the summary, and release the folder; `kept` is what all parts of the run spent."""
         try:
             self.flush()
             if self._unfit:
@@ -151,6 +152,9 @@ class RunFolder:
             spent = snapshot(control)
             before = self._summary().get("spent", {})
             total = {key: _sum(before.get(key), value) for key, value in spent.items()}
+            if kept.calls:  # a part that was killed left no summary
+                total.update(calls=kept.calls, cost=kept.cost)
+                total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
             self._store.write_summary(
                 {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped}
             )

@@ -25,10 +25,13 @@ class Ledger:
         self.name = str(self.path.absolute())
         self.before, self._last, whole = _read(self.path)
         """What the earlier parts of the run spent."""
+        self.spent = self.before.copy()
+        """With what this part spent so far."""
         self._lock = threading.Lock()
         self._ended: list[str] = [] if whole else ["\n"]
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-        self._broken = False
+        self._fd: int | None = None
+        """None before the first call: a run that makes none leaves no file."""
+        self._closed = False
 
     def begin(self, tokens: float, cost: float) -> int:
         """Note a call that is about to be made; when this returns the note survives a killed process."""
@@ -44,27 +47,29 @@ class Ledger:
         cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
         counts = f"{usage.calls:d} {usage.input_tokens} {usage.output_tokens} {usage.cached_tokens}"
         with self._lock:
+            self.spent.add(usage)
             self._ended.append(f"- {entry} {counts} {usage.reasoning_tokens} {cost}\n")
 
     def close(self) -> None:
         """Write what is pending and close the file."""
         with self._lock:
-            if self._fd < 0:
-                return
-            self._write("".join(self._ended))
-            self._ended.clear()
-            os.close(self._fd)
-            self._fd = -1
+            if self._fd is not None and not self._closed:
+                self._write("".join(self._ended))
+                os.close(self._fd)
+            self._closed = True
 
     def _write(self, text: str) -> None:
-        if self._fd < 0 or self._broken or not text:
+        if self._closed:
             return
         data = text.encode()
         try:
+            if self._fd is None:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+                self._fd = os.open(self.path, flags, 0o600)
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            self._broken = True
+            self._closed = True
             logger.warning("what the run spends is no longer kept in {}: {}", self.path, error)
 
 
