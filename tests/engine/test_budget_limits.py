@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from pathlib import Path
 
@@ -184,7 +183,7 @@ def test_e5_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: P
     assert again.begin(5, 0.0) > entries[-1]
     again.close()
     assert Ledger(tmp_path).before.calls == before.calls + 1
-    os.close(ledger._fd)
+    ledger.close()
 
 
 @pytest.mark.parametrize(

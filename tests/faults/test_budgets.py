@@ -136,7 +136,7 @@ class Counting(FakeLLM):
         return {**await super().attempt(payload, timeout), "usage": self.usage_given}
 
 
-UNUSABLE = [None, "many", [], {}, {"prompt_tokens": "7", "completion_tokens": None}, {"prompt_tokens": -5}]
+UNUSABLE: list[Any] = [None, "many", [], {}, {"prompt_tokens": "7", "completion_tokens": None}, {"prompt_tokens": -5}]
 UNUSABLE += [
     {"prompt_tokens": value, "completion_tokens": value} for value in (1e300, math.nan, math.inf, True, 10**30)
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from rm_gallery.core.model import call
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ProviderError
@@ -96,3 +98,49 @@ def test_a_batch_may_decide_it(server: JudgeServer, cache: bool | None, requests
         found = reward.evaluate_batch([make_sample("a")], options=RunOptions(cache=cache))
         assert scores(found[0]) == [3.0]
     assert server.stats()["requests"] == requests
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "requests"),
+    [
+        ({"default_headers": {"x-deployment": "a"}}, {"default_headers": {"x-deployment": "b"}}, 2),
+        ({"default_query": {"api-version": "1"}}, {"default_query": {"api-version": "2"}}, 2),
+        ({}, {"default_headers": {"x-deployment": "a"}}, 2),
+        ({"default_headers": {"X-Deployment": "a"}}, {"default_headers": {"x-deployment": "a"}}, 1),
+        ({"default_headers": {"a": "1", "b": "2"}}, {"default_headers": {"b": "2", "a": "1"}}, 1),
+        ({"api_key": "sk-one-1"}, {"api_key": "sk-two-2"}, 1),
+        ({"default_headers": {"Authorization": "Bearer a-1"}}, {"default_headers": {"Authorization": "Bearer b-2"}}, 1),
+        ({"default_headers": {"x-api-key": "a-1"}}, {"default_headers": {"x-api-key": "b-2"}}, 1),
+        ({"default_headers": {"x-tenant": "Bearer a-1"}}, {"default_headers": {"x-tenant": "Bearer b-2"}}, 1),
+        ({"default_headers": {"x-routing-key": "a"}}, {"default_headers": {"x-routing-key": "b"}}, 2),
+        ({"default_query": {"key": "a-1"}}, {"default_query": {"key": "b-2"}}, 1),
+    ],
+)
+def test_i2_another_header_or_query_is_another_question_and_another_key_is_not(
+    server: JudgeServer, first: dict[str, Any], second: dict[str, Any], requests: int
+) -> None:
+    for settings in (first, second, first):
+        model(server, **settings).chat("hi")
+    assert server.stats()["requests"] == requests
+
+
+def test_t1_another_endpoint_is_another_question(server: JudgeServer) -> None:
+    with JudgeServer("fixed:<score>5</score>", in_process=True) as other:
+        assert model(server).chat("hi").text == "<score>3</score>"
+        assert OpenaiLLM("judge-1", base_url=other.base_url).chat("hi").text == "<score>5</score>"
+
+
+def test_t1_tokens_per_minute_are_taken_and_settled(server: JudgeServer) -> None:
+    """A question of 6,000 characters reserves 1,500 tokens; what the reply reports replaces them."""
+    llm = model(server, tokens_per_minute=60_000, cache=False)
+    began = time.monotonic()
+    for number in range(2):
+        llm.chat(f"{number} " + "word " * 1200)
+    # a second's worth is 1,000: the first goes at once into debt, the others wait for it to be paid back
+    assert time.monotonic() - began > 0.3
+    (rate,) = call._shared.rates.values()
+    assert rate._tokens is not None
+    used = server.stats()["usage"]
+    assert used["prompt_tokens"] > 1000
+    spent = 1000 + (time.monotonic() - began) * 1000 - rate._tokens.level
+    assert spent == pytest.approx(used["prompt_tokens"] + used["completion_tokens"], rel=0.2)

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from rm_gallery.core.model import transport
+from rm_gallery.core.model.transport import Reply
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample
 
@@ -21,7 +24,9 @@ SECRET = "sk-hunter2"
 def model(**settings: Any) -> OpenaiLLM:
     given: dict[str, Any] = {
         "api_key": SECRET,
-        "default_headers": {"X-Gateway-Auth": SECRET},
+        "default_headers": {"X-Gateway-Auth": SECRET, "x-tenant": f"Bearer {SECRET}"},
+        "default_query": {"subscription-key": SECRET},
+        "extra_body": {"api_key": SECRET},
         "proxy": f"http://user:{SECRET}@127.0.0.1:1",
     }
     return OpenaiLLM("judge-1", base_url="http://127.0.0.1:1/v1", **{**given, **settings})
@@ -33,6 +38,12 @@ VIEWS: list[tuple[str, Callable[[OpenaiLLM], object]]] = [
     ("describe", lambda llm: llm.describe()),
     ("the reward's repr", lambda llm: repr(RewardRegistry.create("safety_listwise_reward", llm=llm))),
     ("the reward's describe", lambda llm: RewardRegistry.create("safety_listwise_reward", llm=llm).describe()),
+    ("model_dump_json", lambda llm: llm.model_dump_json()),
+    (
+        "the reward's model_dump_json",
+        lambda llm: RewardRegistry.create("safety_listwise_reward", llm=llm).model_dump_json(),
+    ),
+    ("route", lambda llm: llm.route()),
     ("the endpoint's key", lambda llm: llm.endpoint_key()),
 ]
 
@@ -76,3 +87,54 @@ def test_a_run_folder_holds_no_secret(tmp_path: Path) -> None:
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert {"manifest.json", "results.jsonl"} <= {path.name for path in files}
     assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://h/v1?api_key={SECRET}",
+        f"http://u:{SECRET}@h/v1",
+        f"u:{SECRET}@h/v1",
+        f"h/v1?key={SECRET}",
+        f"http://h#{SECRET}",
+    ],
+)
+@pytest.mark.parametrize("source", ["argument", "variable"])
+def test_s6_a_url_that_holds_a_secret_is_refused_without_showing_it(
+    url: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        if source == "argument":
+            OpenaiLLM("judge-1", base_url=url)
+        else:
+            monkeypatch.setenv("OPENAI_BASE_URL", url)
+            OpenaiLLM("judge-1", api_key="k").check()
+    assert SECRET not in str(caught.value)
+    assert "default_query" in str(caught.value) or "api_key" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "token"),
+    [
+        ({"default_headers": {"Authorization": "Bearer tok-12345678"}}, "tok-12345678"),
+        ({"default_headers": {"x-tenant": "Bearer tok-12345678"}}, "tok-12345678"),
+        ({"default_query": {"sig": "a/b+c=1234"}}, "a%2Fb%2Bc%3D1234"),
+        ({"api_key": "sk-12345678"}, "sk-12345678"),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 400])
+def test_s6_an_endpoint_that_repeats_a_credential_is_not_quoted(
+    settings: dict[str, Any], token: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def echo(*_: object) -> Reply:
+        said = {"choices": [{"message": {"content": f"you sent {token}"}}], "error": {"message": f"you sent {token}"}}
+        return Reply(status, {}, orjson.dumps(said))
+
+    monkeypatch.setattr(transport, "post", echo)
+    llm = OpenaiLLM("judge-1", base_url="http://127.0.0.1:1/v1", max_attempts=1, **settings)
+    try:
+        text = llm.chat("hi").text
+    except ProviderError as error:
+        text = str(error)
+    assert "you sent ***" in text
+    assert token not in text

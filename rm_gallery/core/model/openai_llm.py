@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, urlsplit
@@ -98,8 +99,16 @@ class OpenaiEndpoint(BaseModelCall):
         return value and HIDDEN
 
     @field_serializer("extra_body", when_used="json")
-    def _credentials_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _body_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
+        return self._credentials_hidden(value)
+
+    @staticmethod
+    def _credentials_hidden(value: dict[str, Any]) -> dict[str, Any]:
         return {name: HIDDEN if is_credential(name) else item for name, item in value.items()}
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, self._credentials_hidden(value) if name == "extra_body" else value
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""

@@ -159,7 +159,7 @@ class _Batch:
         if options.trace and options.run_dir and options.control is not None:
             self._trace = TraceFile(options.run_dir)
             options.control.trace = self._trace.write
-        self.flush = None if folder is None else folder.flush
+        self.flush = None if folder is None else self._flush
         keep = None if folder is None else folder.append
         self.parts = (
             planned(reward, self._samples, folder),
@@ -169,6 +169,11 @@ class _Batch:
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
         return self
+
+    def _flush(self) -> None:
+        if self._folder is not None and self._ledger is not None:
+            self._folder.flush()
+            self._ledger.flush()
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None and not library_loop.is_exiting():

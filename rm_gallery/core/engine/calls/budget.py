@@ -38,7 +38,7 @@ class SpendLedger(Protocol):
     name: str
     before: Usage
 
-    def begin(self, tokens: float, cost: float) -> int:
+    def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
         """Note a call that is about to be made."""
 
     def end(self, entry: int, usage: Usage) -> None:
@@ -91,6 +91,7 @@ class Budget:
         self.max_tokens = max_tokens
         self.max_cost = max_cost
         self.prices = prices
+        self._limited = not (max_calls is None and max_tokens is None and max_cost is None)
         self.message: str | None = None
         self._spent = Usage() if spent is None else spent.copy()
         self._money = self._spent.cost or 0.0
@@ -170,7 +171,9 @@ class Budget:
         self._in_flight += 1
         self._reserved_tokens += tokens
         self._reserved_cost += cost
-        return Reservation(tokens, cost, 0 if self._ledger is None else self._ledger.begin(tokens, cost))
+        if self._ledger is None:
+            return Reservation(tokens, cost)
+        return Reservation(tokens, cost, self._ledger.begin(tokens, cost, at_once=self._limited))
 
     def _bounds(self, model: str, expected: int, most: int | None) -> tuple[float, float]:
         """The most the next call is taken to use."""

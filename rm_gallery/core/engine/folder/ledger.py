@@ -23,49 +23,61 @@ class Ledger:
     def __init__(self, folder: Path | str) -> None:
         self.path = Path(folder) / FILE_NAME
         self.name = str(self.path.absolute())
-        self.before, self._last, whole = _read(self.path)
+        self.before, self._last, self._whole = _read(self.path)
         """What the earlier parts of the run spent."""
         self.spent = self.before.copy()
         """With what this part spent so far."""
         self._lock = threading.Lock()
-        self._ended: list[str] = [] if whole else ["\n"]
+        self._lines: list[str] = []
         self._fd: int | None = None
         """None before the first call: a run that makes none leaves no file."""
         self._closed = False
 
-    def begin(self, tokens: float, cost: float) -> int:
-        """Note a call that is about to be made; when this returns the note survives a killed process."""
+    def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
+        """Note a call that is about to be made.
+
+        With `at_once` the note survives a killed process when this returns; without, after the next `flush`, which spares
+        the call a trip to the operating system.
+        """
         with self._lock:
             self._last += 1
             # what ended meanwhile goes with it: should that be lost, the line of its begin stands for it
-            self._write("".join([*self._ended, f"+ {self._last} {tokens:.0f} {cost:.9g}\n"]))
-            self._ended.clear()
+            self._lines.append(f"+ {self._last} {tokens:.0f} {cost:.9g}\n")
+            if at_once:
+                self._write()
             return self._last
 
     def end(self, entry: int, usage: Usage) -> None:
-        """Note what a call used; written with the next begin, or at the close."""
+        """Note what a call used; written with the next begin or `flush`."""
         cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
         counts = f"{usage.calls:d} {usage.input_tokens} {usage.output_tokens} {usage.cached_tokens}"
         with self._lock:
             self.spent.add(usage)
-            self._ended.append(f"- {entry} {counts} {usage.reasoning_tokens} {cost}\n")
+            self._lines.append(f"- {entry} {counts} {usage.reasoning_tokens} {cost}\n")
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        with self._lock:
+            self._write()
 
     def close(self) -> None:
         """Write what is pending and close the file."""
         with self._lock:
+            self._write()
             if self._fd is not None and not self._closed:
-                self._write("".join(self._ended))
                 os.close(self._fd)
             self._closed = True
 
-    def _write(self, text: str) -> None:
-        if self._closed:
+    def _write(self) -> None:
+        data = "".join(self._lines).encode()
+        self._lines.clear()
+        if self._closed or not data:
             return
-        data = text.encode()
         try:
             if self._fd is None:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
                 self._fd = os.open(self.path, flags, 0o600)
+                data = data if self._whole else b"\n" + data
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
