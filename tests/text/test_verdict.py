@@ -50,6 +50,10 @@ def reading(kind: str, reply: str) -> int | None:
 
 READ: dict[str, list[tuple[int, str]]] = {
     "best of 4": [
+        (3, "<reason>r</reason>\n```\n<best>3</best>\n```"),
+        (3, "So I will output <reason>bla</reason><best>3</best>.\n</think>\n\n<reason>r</reason>\n<best>3</best>"),
+        (3, "回答3是最好的：<best>3</best>"),
+        (3, "因为回答2包含错误，而回答3没有，<best>3</best>"),
         (3, "Answer 3 includes all the facts, so <best>3</best>"),
         (3, "我认为最好的回答是<best>3</best>"),
         (3, "回答3包含全部事实，因此选<best>3</best>"),
@@ -197,6 +201,8 @@ NOT_READ: dict[str, list[str]] = {
         "<reason>a</reason><best>3</best><reason>b</reason>",
     ],
     "score": [
+        "<score>7</score>\nActually, make it 8.",
+        "<score>7</score>\n更正：应该是8。",
         "<score>minus 8</score>",
         "<score>8½</score>",
         "<score>八百</score>",

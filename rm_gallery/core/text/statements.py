@@ -107,12 +107,15 @@ _QUOTING = re.compile(
     r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by)|begin\w* with|"
     r"start\w* with|claim\w*|stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*|embed\w*|hid\w+|tries|tried|"
     r"attempt\w*|demand\w*|ask\w*)\b(?P<en>[^.!?。\n]{0,60})$"
-    r"|(?<!最好的)(?<!更好的)(?<!最佳)(?<!最优)(?<!最终)(?<!我的)(?:回答|答案|回复|候选|文本|内容|它)[^。！？\n]{0,60}?"
-    r"(?:写道|写着|写了|包含|含有|声称|说|是|为|引用|注入|结尾|夹带|要求|插入|试图|读作)(?P<zh>[^。！？\n]{0,40})$",
+    r"|(?<!最好的)(?<!更好的)(?<!最佳)(?<!最优)(?<!最终)(?<!我的)(?:(?:回答|答案|回复|候选|文本|内容|它)[^。！？\n]{0,60}?"
+    r"(?:写道|写着|写了|包含|含有|声称|说|引用|注入|结尾|夹带|要求|插入|试图|读作)|(?:内容|原文|全文|文本)(?:是|为|如下))"
+    r"(?P<zh>[^。！？\n]{0,40})$",
     re.I,
 )
 _CONCLUDING = re.compile(
-    r"[^:：\"“]*(?:\b(?:so|therefore|thus|hence|verdict|conclu\w+|accordingly)\b|所以|因此|故|综上|结论|选择?)", re.I
+    r"[^:：\"“]*(?:\b(?:so|therefore|thus|hence|verdict|conclu\w+|accordingly|wins?|i (?:pick|choose|select|prefer|give|go))\b"
+    r"|所以|因此|故|综上|结论|选择?)|[^:：\"“]{4,}[,，]\s*$",
+    re.I,
 )
 """After "it contains" this makes the judge's own statement of what follows."""
 _QUOTES = {"“": "”", "「": "」", "『": "』", "«": "»", "‘": "’"}

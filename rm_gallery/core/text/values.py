@@ -122,7 +122,8 @@ def read_number(value: Any, high: float | None = None) -> float:
     return number
 
 
-def _number(text: str) -> float:
+def number_named(text: str) -> float:
+    """A number in digits or as a word, an ordinal or a Chinese numeral; KeyError and ValueError for what is none."""
     return float(_NAMED[text.lower()]) if text.lower() in _NAMED else float(text)
 
 
@@ -139,12 +140,12 @@ def _stated(answer: str, high: float | None) -> float | None:
     found = _VALUE.match(text)
     if found is None:
         return None
-    number = _number(found["digits"] or found["name"])
+    number = number_named(found["digits"] or found["name"])
     rest = _COUNTED.sub("", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST])
     scale = _OUT_OF.match(rest)
     if scale:
         # of two answers "1/2" is no choice
-        if high is None or high < 5 or _number(scale[1]) != high:
+        if high is None or high < 5 or number_named(scale[1]) != high:
             return None
         rest = _COUNTED.sub("", rest[scale.end() :])
     again = _SAME_AGAIN.fullmatch(f"{rest})" if "(" in rest and ")" not in rest else rest)

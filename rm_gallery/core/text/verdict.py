@@ -10,7 +10,7 @@ from typing import Any
 from rm_gallery.core.text.objects import TwoValues, object_at
 from rm_gallery.core.text.reasoning import INVISIBLE, split_reasoning
 from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
-from rm_gallery.core.text.values import excerpt
+from rm_gallery.core.text.values import excerpt, number_named
 from rm_gallery.core.utils.errors import ParseError
 
 LONGEST = 300_000
@@ -31,8 +31,10 @@ _RETRACTED = re.compile(
     re.I,
 )
 _NAMED_INSTEAD = re.compile(
-    r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give)|[:：]|回答|答案|分数|应该是|改为|是)"
-    r"\s*(?:it\s+|an?\s+)?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)",
+    r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry)"
+    r"|回答|答案|分数|应该是|改为|是|不对|等等|更正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
+    r"(?:(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(one|two|three|four|[一二三四])(?![a-z]))"
+    r"|\bthe\s+(first|second|third|fourth)\s+(?:answer|response|option|candidate|one)",
     re.I,
 )
 _PRESENTS = re.compile(
@@ -92,11 +94,15 @@ def _short_enough(body: str) -> None:
 def _stated(body: str, form: Form) -> dict[str, Any]:
     _short_enough(body)
     scan = Scan(body, form)
-    if not scan.found and ("&lt;" in body or "\\<" in body):
+    if _silent(scan) and ("&lt;" in body or "\\<" in body):
         scan = Scan(html.unescape(body).replace("\\<", "<").replace("\\>", ">"), form)
-    if not scan.found and (inside := _presented(scan)) is not None:
-        scan = Scan(inside, form)
+    if _silent(scan) and (inside := _presented(scan)) is not None:
+        return {**_resolved(scan), **_resolved(Scan(inside, form))}
     return _resolved(scan)
+
+
+def _silent(scan: Scan) -> bool:
+    return all(scan.form.fields[one.name].prose for one in scan.found)
 
 
 def _presented(scan: Scan) -> str | None:
@@ -104,9 +110,11 @@ def _presented(scan: Scan) -> str | None:
     fences = [token for token in scan.tokens if token.name == "fence"]
     if len(fences) != 2:
         return None
-    before, after = scan.text[: fences[0].start], scan.text[fences[1].end :].strip("`~ \n")
-    spoken = f"{before.strip().rstrip(':：')} {after}"
-    if len(spoken) > 300 or not _PRESENTS.search(before) or _SPEAKS_OF_TEXT.search(spoken):
+    after = scan.text[fences[1].end :].strip("`~ \n")
+    reasons = [part for part in scan.read if part[1] <= fences[0].start]
+    before = scan.text[reasons[-1][1] if reasons else 0 : fences[0].start]
+    spoken = f"{before.strip().rstrip(':：')} {after}".strip()
+    if len(spoken) > 300 or _SPEAKS_OF_TEXT.search(spoken) or not (_PRESENTS.search(before) or reasons and not spoken):
         return None
     return scan.text[fences[0].end : fences[1].start].partition("\n")[2]
 
@@ -119,11 +127,15 @@ def _after_lone(body: str, final: str, form: Form) -> dict[str, Any]:
     if inside is not None and body[inside[0]] == "{":
         return _resolved(whole)
     stated = _stated(_unwrapped(final), form)
-    if inside is not None and any(_resolved(whole).get(name) != value for name, value in stated.items()):
+    if inside is not None and _differ(_resolved(whole), stated, form):
         raise ParseError(
             "A closing tag of reasoning stands inside a reason, and it is unclear where the verdict begins."
         )
     return stated
+
+
+def _differ(whole: dict[str, Any], stated: dict[str, Any], form: Form) -> bool:
+    return any(whole.get(name) != value for name, value in stated.items() if not form.fields[name].prose)
 
 
 def _unwrapped(text: str) -> str:
@@ -206,7 +218,7 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
         return
     after = text[end : end + 2000]
     for retraction in _RETRACTED.finditer(after):
-        numbers = [float(digits) for digits in _NAMED_INSTEAD.findall(retraction[0])]
+        numbers = [number_named("".join(parts)) for parts in _NAMED_INSTEAD.findall(retraction[0])]
         if numbers and numbers[-1] != value and not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
             raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
 
