@@ -421,8 +421,11 @@ class ThreadLane:
     def __init__(self, max_workers: int, *, eager: bool = True) -> None:
         self._max_workers = max_workers
         self._eager = eager
-        """Whether jobs of unknown cost get all threads at once."""
+        """Whether jobs of unknown cost get all threads at once, and threads leave when there is nothing more to do;
+        otherwise they wait for the next unit."""
         self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self._idle = 0
         self._merging = threading.Lock()
         self._pending: deque[tuple[Unit, int]] = deque()
         self._runners: set[_Runner] = set()
@@ -441,7 +444,12 @@ class ThreadLane:
                 self._deliver(self._merged([unit]))
         with self._lock:
             self._pending.extend(jobs)
-        self._start_runners()
+            alone = bool(self._idle)
+            if alone:
+                self._ready.notify(len(jobs))
+                alone = len(self._pending) <= self._idle
+        if not alone:
+            self._start_runners()
         _watchdog.guard(self)
 
     def cancel(self, grace: float) -> None:
@@ -483,7 +491,8 @@ class ThreadLane:
                 return
             cost = self._pending[0][0].work.cost
             jobs = -(-len(self._pending) // cost.chunk())
-            started = [_Runner() for _ in range(min(self._threads_wanted(cost) - len(self._runners), jobs))]
+            wanted = min(self._threads_wanted(cost) - len(self._runners), jobs - self._idle)
+            started = [_Runner() for _ in range(wanted)]
             self._runners.update(started)
         for runner in started:
             context = self._context.copy()
@@ -496,15 +505,20 @@ class ThreadLane:
             return most
         few = 1 if cost.cheap else TRIAL_THREADS
         now = time.monotonic()
-        stuck = sum(bool(runner.chunk) and now - runner.started > STUCK_SECONDS for runner in self._runners)
+        stuck = 0
+        for runner in self._runners:
+            if runner.chunk and now - runner.started > STUCK_SECONDS:
+                stuck += 1
         return min(most, few + stuck + self._blocked)
 
     def _run(self, runner: _Runner) -> None:
         _on_thread.lane = self
         try:
-            while self._take_chunk(runner) and self._run_chunk(runner):
+            while self._take_chunk(runner):
                 if self._pending:
                     self._start_runners()
+                if not self._run_chunk(runner):
+                    return
         finally:
             _on_thread.lane = None
             with self._lock:
@@ -514,6 +528,12 @@ class ThreadLane:
         with self._lock:
             while self._pending and self._pending[0][0].work.closed:
                 self._pending.popleft()
+            while not self._pending and not self._eager and not runner.abandoned:
+                self._idle += 1
+                told = self._ready.wait(library_loop.IDLE_SECONDS)
+                self._idle -= 1
+                if not told:
+                    break
             if (
                 not self._pending
                 or runner.abandoned

@@ -296,6 +296,11 @@ def as_sample(raw: Any, index: int | None) -> DataSample:
 
 def lane_of(reward: BaseReward) -> engine.LaneName:
     """Where a reward's jobs run; a plain function that turns out to return something awaitable is awaited anyway."""
+    return _lane_of(type(reward))
+
+
+@lru_cache(maxsize=1024)
+def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
