@@ -696,3 +696,24 @@ def test_a_reward_under_thirty_two_threads_and_tasks() -> None:
         return list(await asyncio.gather(*(reward.async_evaluate(make_sample("x")) for _ in range(640))))
 
     assert [scores(sample) for sample in asyncio.run(main())] == [[1.0]] * 640
+
+
+def test_awaited_judgements_have_no_ceiling_of_their_own() -> None:
+    class Watched(FakeLLM):
+        now: ClassVar[int] = 0
+        most: ClassVar[int] = 0
+
+        async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+            Watched.now += 1
+            Watched.most = max(Watched.most, Watched.now)
+            await asyncio.sleep(0.1)
+            Watched.now -= 1
+            return await super().attempt(payload, timeout)
+
+    judge = PointJudge(llm=Watched(model="no_ceiling", reply="<score>1</score>"))
+
+    async def main() -> list[DataSample]:
+        return list(await asyncio.gather(*(judge.async_evaluate(make_sample(str(k))) for k in range(600))))
+
+    assert all(scores(sample) == [1.0] for sample in asyncio.run(main()))
+    assert Watched.most > 128

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Reservation
     from rm_gallery.core.model.base import BaseModelCall
 
-ALONE = 64
-"""Ceiling of calls in flight for calls made outside of any batch."""
+ALONE = 4096
+"""Ceiling of calls in flight for calls made outside of any batch: their callers decide how many; the limit grows with success."""
 RENAMED = {"max_tokens": "max_completion_tokens"}
 DROPPABLE = ("temperature", "top_p", "seed", "stop", "logprobs", "top_logprobs", "max_tokens", "n")
 
