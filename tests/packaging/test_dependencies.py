@@ -27,7 +27,7 @@ IMPORTED_AS = {
     "pyyaml": "yaml",
     "antlr4-python3-runtime": "antlr4",
 }
-NOT_IMPORTED = frozenset({"antlr4-python3-runtime", "pint"})
+NOT_IMPORTED = frozenset({"antlr4-python3-runtime"})
 """Needed by what we import: math-verify reads LaTeX with it."""
 
 
