@@ -15,11 +15,11 @@ _LIMIT = 10_000
 _MARKS = re.compile(
     r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~"
 )
-_QUOTED = re.compile(r"[\"'“”‘’«»「」]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」]")
-_LETTER = r"[(\[{]?\s?(?P<{}>[A-Ja-j])(?![A-Za-z0-9'’_+#]|-\w)\s?[)\]}}]?"
+_QUOTED = re.compile(r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]")
+_IN_BRACES = re.compile(r"\{\s*(or|and|,)\s*\}")
 _HERE = re.compile(
-    r"(?:(?:the\s+|la\s+|el\s+|die\s+)?(?:correct\s+)?(?:option|choice|letter|answer|opción|вариант|statement)s?\b|la\b|die\b|选项|选择?)?\s*:?\s*"
-    r"(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?",
+    r"(?:(?:the|la|le|el|die|option|choice|letter|answer|correct|right|best|opción|вариант|statement|antwort|réponse|ответ|верный|правильный)s?\b\s*){0,4}"
+    r"(?:选项|选择?)?\s*:?\s*(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?",
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(r"[A-Za-z0-9'’_+#]|-\w")
@@ -28,7 +28,7 @@ _A_WORD_FOLLOWS = re.compile(
     r"[ \t]+(?!(?:because|since|as|is|and|or|for|due|not|but|which|by|rather|instead|here|fits?|best|matches)\b)[A-Za-z]"
 )
 _JOINS = re.compile(
-    r"(?:\s*(?:[.)][^.\n]{0,40})??[,;]?\s*\b(?:or|and(?!\s+not)|oder|ou|und|et|или)\b\s*(?:maybe|perhaps|possibly|also|even|else|both)?\s*"
+    r"(?:\s*(?:\)[^.\n]{0,40})??[,;]?\s*\b(?:or|and(?!\s+not)|oder|ou|und|et|или)\b\s*(?:maybe|perhaps|possibly|also|even|else|both)?\s*"
     r"|\s*[/,&、或和与]\s*(?:or\b|and\b)?\s*)(?:(?:option|choice|the)\s+){0,2}",
     re.IGNORECASE,
 )
@@ -42,28 +42,30 @@ _THERE = r"(?=[(\[{\"'“]{0,2}\s?[A-J](?:[)\]}\"'”.,;:!?\s]|$|[^\x00-\x7f]))"
 _CHOICE = r"(?:choice|option|pick|letter|answer|selection|guess|statement|one)"
 _PICKS = re.compile(
     # I'd go with, let's choose, select
-    r"(?:\b(?i:go(?:ing)?\s+(?:with|for)|(?:choose|pick|select)(?:ed)?|choosing|picking|selecting|opt(?:ing)?\s+for|i(?:['’]d|\s+would)\s+say|vote\s+for"
+    r"(?:\b(?i:go(?:ing)?\s+(?:with|for)|(?:choose|pick|select)(?:ed)?|choosing|picking|selecting|opt(?:ing)?\s+for|i(?:['’]d|\s+would)?\s+(?:say|guess|think|chose)|vote\s+for"
     r"|bet\s+on|settle\s+(?:on|for)|lean(?:ing)?\s+towards?|chosen|selection"
     # my choice is, the best option that … is
     rf"|(?:my|the|final|best|right|correct|our)\s+(?:\w+\s+)?{_CHOICE}(?:\s+(?:that|which)\s[^.\n]{{0,40}}?)?\s*(?:(?:is|would\s+be|must\s+be|should\s+be)\b|:)"
     # it's, must be, leaves us with, therefore
     r"|(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|should\s+be|has\s+to\s+be|would\s+be))|must\s+be|has\s+to\s+be|leaves(?:\s+us\s+with)?|points\s+to"
-    r"|left\s+with|therefore|thus|hence|so|conclude|conclusion|verdict|final|is|ist|es|est)(?:\b|(?<=['’]s))"
-    r"\s*(?:,|:|with|that)?\s*(?i:\b(?:clearly|obviously|definitely|probably|(?:most\s+)?likely|indeed|just|simply)\s+)?"
+    r"|left\s+with|therefore|thus|hence|so|conclude|conclusion|verdict|final|correct:|is|ist|es|est)(?:\b|(?<=['’]s)|(?<=:))"
+    r"\s*(?:,|:|with|that)?\s*(?i:\b(?:actually|really|in\s+fact|clearly|obviously|definitely|probably|(?:most\s+)?likely|indeed|just|simply)\s+)?"
     rf"(?i:(?:the\s+|la\s+)?(?:correct\s+|right\s+|best\s+)?(?:{_CHOICE}\s+)?(?:is\s+)?)"
     r"|(?:选择?|故选?|则选?|是|=>|⇒|→|∴)\s*[:：]?\s*)" + _THERE
 )
 _IS_RIGHT = re.compile(
-    r"(?<![A-Za-z0-9])[(\[\"']?([A-J])(?:[)\]\"']?\s*|[).:]\s[^.\n;]{1,60}?\s)\b(?:is|would\s+be|must\s+be|seems|looks|are)\s+(?:\w+\s+){0,2}?"
-    r"(?:correct|right|best|true|answer|only|it)\b(?!\s+(?:that|to\s+say|in\s+part))"
+    r"(?<![A-Za-z0-9])[(\[\"']?([A-J])(?:[)\]\"']?\s*|[).:]\s[^.\n;]{1,60}?\s)\b(?:is|would\s+be|must\s+be|seems|looks|are|ist|est|es)\s+"
+    r"(?:(?!not\b)\w+\s+){0,2}?(?P<how>correct|right|best|true|answer|only|it|richtig|juste|correcte|correcta)\b(?!\s+(?:that|to\s+say|in\s+part))"
     r"|(?<![A-Za-z0-9])[(\[]?([A-J])[)\]]?\s+(?:best\s+)?(?:matches|fits|works|holds|it\s+is)\b"
     r"|(?<![A-Za-z0-9])[(\[]?([A-J])[)\]]?\s*[:–—-]\s*(?i:correct|right|true|yes)\b"
-    r"|([A-J])\s*(?:项|选项)?\s*(?:是|为)?(?:正确的?|对的)(?!吗|么)"
+    r"|([A-J])\s*(?:项|选项)?\s*(?:是|为)?(?:正确的?|对的?)(?!吗|么)"
 )
+_SURE = frozenset({"correct", "best", "answer", "only", "it"})
 _REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
 _ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
 _BEFORE_WRONG = re.compile(
-    r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|think|suppose)\b[^.\n]{0,20}$|[不非若]\S{0,3}$", re.I
+    r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|suppose|(?:you|one|some|people|many|might|may|would|could)\s+(?:\w+\s+)?(?:think|say|guess|argue))\b(?:(?!\bbut\b|\bhowever\b)[^.\n]){0,20}$|[不非若][^\s，。；]{0,3}$",
+    re.I,
 )
 _LINE = re.compile(r"^[ \t#>*-]*[(\[]?([A-J])(?:[)\]]|[.:、](?=\s|$)|(?=[ \t]*$))", re.MULTILINE)
 _LAST_LINE = re.compile(r"\n[ \t#>(\[{-]*([A-J])[ \t)\]}.]*\Z")
@@ -71,9 +73,11 @@ _LAST = 60
 _LETTERED = re.compile(r"(?<![A-Za-z\\])[A-Ja-j](?![A-Za-z])")
 _LEAD = re.compile(
     r"(?:(?:option|choice|letter)\b|选项)?[\s#>:(\[{\"']*([A-J])(?:[)\]}\"']*[.:]?\s*(?:\n|$)|[)\]]\.?\s|[.:、]\s|\s[-–—]\s"
-    r"|,?\s+(?:because|since|as|due)\b)(?!\s*(?:incorrect|wrong|false|no)\b)",
+    r"|,?\s+\(?(?:because|since|as|due|(?:and\s+)?not|rather|instead)\b)(?!\s*(?:incorrect|wrong|false|no)\b)",
     re.IGNORECASE,
 )
+_ALONE = re.compile(r"^[ \t#>*-]*[(\[]?([A-J])[)\].]?[ \t]*$", re.MULTILINE)
+_SEEMS = re.compile(r"\b(?:seems|looks)\b")
 _BRACKETED = re.compile(r"[(\[{]\s*([A-J])\s*[)\]}]")
 
 
@@ -91,21 +95,23 @@ def choice_letter(text: str, letters: str = LETTERS) -> str | None:
         if found is not None:
             return found or None
     text = reading.rest[-_LIMIT:].strip()
-    whole = _HERE.fullmatch(text.rstrip(".,;:! 。"))
+    whole = _HERE.fullmatch(text.rstrip(".,;:!? -。"))
     if whole is not None and whole["letter"].upper() in letters:
         return str(whole["letter"].upper())
     lines = {match[1] for match in _LINE.finditer(text)} & set(letters)
+    alone = {match[1] for match in _ALONE.finditer(text)} & set(letters)
     lead = _LEAD.match(text)
-    if lead is not None and lead[1].upper() in letters and lines <= {lead[1].upper()}:
+    if lead is not None and lead[1].upper() in letters and (alone or lines) <= {lead[1].upper()}:
         return lead[1].upper()
-    right = [("".join(match.groups("")), match) for match in _IS_RIGHT.finditer(text)]
-    picks = set()
-    for letter, match in right:
+    picks: dict[bool, set[str]] = {True: set(), False: set()}
+    for match in _IS_RIGHT.finditer(text):
+        letter = next(group for group in match.group(1, 3, 4, 5) if group)
         before = text[max(0, match.start() - 40) : match.start()]
         if letter in letters and not _BEFORE_WRONG.search(before):
-            picks |= {letter, *_ALSO.findall(before)}
-    if picks:
-        return picks.pop() if len(picks) == 1 else None
+            sure = match["how"] in _SURE and not _SEEMS.search(match.group())
+            picks[sure] |= {letter, *_ALSO.findall(before)}
+    if found_right := picks[True] or picks[False]:
+        return found_right.pop() if len(found_right) == 1 else None
     for picked in (lines, {match[1] for match in _BRACKETED.finditer(text)} & set(letters)):
         if picked:
             return picked.pop() if len(picked) == 1 else None
@@ -139,4 +145,4 @@ def _leading(phrase: str, letters: str) -> str | None:
 def _plain(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).replace("【", "(").replace("】", ")")
-    return _QUOTED.sub(r"\1", _MARKS.sub("", text)).strip()
+    return _IN_BRACES.sub(r" \1 ", _QUOTED.sub(r"\1", _MARKS.sub("", text))).strip()

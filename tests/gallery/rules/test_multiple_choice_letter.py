@@ -312,6 +312,224 @@ Neither A nor B.|None
 Answer: B and not C|B
 Answer: B rather than C|B
 Answer: B instead of C|B
+The answer is (B): because x.|B
+Answer: (B). The rest are wrong: A is too small, C is too big.|B
+I think that B is the answer.|B
+The right answer here is B!|B
+B is my answer.|B
+B would be correct.|B
+My answer would be B.|B
+Correct: B|B
+Correct option: B|B
+Correct choice is B|B
+Final Answer: Option B|B
+Final choice: (B)|B
+The best option is B: it fits.|B
+Answer choice B|B
+Answer choice B is correct.|B
+The answer is letter B.|B
+The answer is the letter B.|B
+Answer: B)|B
+Answer: B.|B
+ANSWER: (B)|B
+answer:b|B
+answer is b|B
+Therefore the answer is option B|B
+Hence, option B.|B
+Hence option (B) is right.|B
+So, the correct answer is **B) Paris**|B
+So the correct answer is: **(B)**.|B
+**The correct answer is B.**|B
+The correct answer is B because A, C and D are wrong.|B
+The correct answer is B, since A and C are too small.|B
+The correct answer is B. A and C are too small, D is too big.|B
+We can rule out A and C. That leaves B and D. D is too big, so B.|B
+A, C, and D are incorrect, so the answer is B.|B
+A and C are wrong. The answer is B.|B
+Not A, not C, so B.|B
+It is B.|B
+It's (B).|B
+It must be B.|B
+It has to be B.|B
+This is B.|B
+I say B.|B
+I'd say it's B.|B
+I'm confident it's B.|B
+I am sure the answer is B.|B
+I pick B.|B
+I chose B.|B
+Going with B.|B
+Let me go with B.|B
+My final answer is B|B
+My pick: B|B
+My guess is B.|B
+B?|B
+B!|B
+"B"|B
+'B'|B
+`B`|B
+**B**.|B
+_B_|B
+(B)|B
+[B]|B
+<B>|B
+B,|B
+B;|B
+B -|B
+B\n\nA: wrong|B
+B\nBecause C is wrong.|B
+B) because A is wrong|B
+B. A is wrong.|B
+B (not A)|B
+B, not A|B
+B not A|B
+B rather than A|B
+B and not A|B
+A or B|None
+A/B|None
+A & B|None
+A, B|None
+A,B|None
+A and B|None
+AB|None
+A B|None
+The answer is A or possibly B.|None
+The answer is A, B, or C.|None
+The answer is both A and C.|None
+The answer is A/C.|None
+Probably A, maybe B.|None
+Could be A. Could be B.|None
+A? B?|None
+None|None
+N/A|None
+Unknown.|None
+I cannot answer.|None
+I don't know the answer.|None
+There is no correct answer.|None
+None of these.|None
+The options are A, B, C and D.|None
+Option A says x, option B says y.|None
+Let's consider A.|None
+Let's consider option A first.|None
+A is a vowel.|None
+An apple a day.|None
+A.|A
+A)|A
+Answer: A|A
+Answer: A.|A
+Answer: A) Paris|A
+Answer: A. Paris|A
+Answer: A - Paris|A
+Answer: A because x|A
+Answer: a|A
+The answer is A.|A
+The answer is A, because x.|A
+The answer is A, a big city.|A
+The answer is A) a big city.|A
+The answer is a big city.|None
+I|I
+Answer: I|I
+The answer is I because it fits.|I
+The answer is I think B.|B
+I guess B|B
+选项B|B
+选择B|B
+我选B|B
+我选择B。|B
+我认为是B|B
+我认为答案是B|B
+应该是B|B
+应该选B|B
+答案应该是B|B
+答案应选B|B
+答案选B|B
+正确选项是B|B
+正确选项为：B|B
+本题答案：B|B
+所以选B|B
+因此，答案为B。|B
+答案：B。解析：A错误。|B
+答案：B\n解析：A选项错误，C选项正确吗？不。|B
+B是正确答案|B
+B选项正确|B
+B项正确，A项错误|B
+A项错误，B项正确|B
+A错，B对|B
+A不对，B对。|B
+答案不是A，是B|B
+答案是A还是B？答案是B。|B
+答案是A吗？不，是B|B
+选A或B|None
+选A和C|None
+答案是AC|None
+答えはBだ。|B
+正解：B|B
+正答はBです。|B
+정답은 B다.|B
+답: B|B
+정답은 B번입니다.|B
+Richtige Antwort: B|B
+Antwort B|B
+Antwort B ist richtig.|B
+Réponse B|B
+Réponse : B|B
+La réponse est (B)|B
+C'est B.|B
+Respuesta: B|B
+La respuesta correcta es B.|B
+Opción B|B
+Es la B.|B
+Ответ B|B
+Ответ: (B)|B
+Верный ответ B.|B
+Правильный вариант: B|B
+La risposta è B.|B
+A resposta é B.|B
+{"answer": "B", "reason": "A is wrong"}|B
+{"choice": "B"}|B
+{"option": "B. Paris"}|B
+{"answer": "(B)"}|B
+{"answer": "A or B"}|None
+{"final_answer": "b"}|B
+{"thought": "answer: A", "answer": "B"}|B
+<answer>B.</answer>|B
+<answer>Option B</answer>|B
+<answer>B) Paris</answer>|B
+<answer>A</answer><answer>B</answer>|B
+<answer>A or B</answer>|None
+<think>A</think><answer>B</answer>|B
+\boxed{B}|B
+\boxed{\text{B}}|B
+\boxed{\text{(B)}}|B
+\boxed{\mathbf{B}}|B
+$\boxed{B}$.|B
+\boxed{B) 5}|B
+\boxed{A \text{ or } B}|None
+\boxed{A}, \boxed{B}|None
+\boxed{5}\n\nSo the answer is B.|B
+#### B|B
+The answer is A. But wait, C fits better. So the answer is C.|C
+The answer is A. On second thought, it's C.|C
+The answer is A. Correction: C.|C
+I initially thought A, but the answer is C.|C
+At first glance A seems right, but C is correct.|C
+A seems right, but it's actually C.|C
+A looks plausible; however, C is the best answer.|C
+Although A is tempting, C is correct.|C
+While A is true, the best answer is C.|C
+A is true but C is the answer.|C
+If the question asked for x, the answer would be A. But it asks for y, so the answer is C.|C
+The answer is C. If it asked for x, the answer would be A.|C
+The answer is C. Note that A is a common mistake.|C
+The answer is C. Option A would be correct if x.|C
+The answer is C. (A) is wrong. (B) is wrong.|C
+The answer is not (A). The answer is (C).|C
+The answer is not A or B.|None
+A is not the answer.|None
+A is incorrect.|None
+The incorrect answer is A.|None
+A is wrong; B is wrong; C is right.|C
+The correct answer isn't A, it's C.|C
 """.strip("\n").splitlines()
 """answer|letter; \\n and \\r are line ends."""
 

@@ -19,10 +19,11 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
 class MultipleChoiceLetterReward(RuleReward):
     r"""1 when the answer picks the reference's letter, else 0; an answer that picks none, or two, gets 0.
 
-    The first rule that fits reads the letter: `\boxed{B}`; the last "answer is B" (also 答案是B); the whole answer; the
-    last 选B; then, where all finds agree: "B is correct"; lines that are a letter or start with one as in "B. Paris";
-    letters in brackets. The article "A" and the pronoun "I" are words, not picks: "A cat", "The answer is a cat", "I
-    think". A thought is left out, full-width letters count.
+    The first rule that finds one reads the letter: the final statement (an `<answer>` tag, a JSON answer, a box, "the answer
+    is B" in eight languages, "I'd go with B", "so B", 选B); a last line that is a letter; the whole answer; a letter it begins
+    with ("B. Paris", "B, because"); then, where all finds agree: "B is correct"; lines that start with a letter; letters in
+    brackets. What is denied ("not A", "A is wrong"), supposed or taken back is no pick. The article "A" and the pronoun "I"
+    are words: "A cat", "The answer is a cat", "I think". A thought is left out, full-width letters count.
 
     The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in answer.label or metadata.
     Range [0, 1], higher is better; unscored without such a reference.
