@@ -103,7 +103,7 @@ def test_every_gallery_name_leads_to_a_class_of_one_of_the_kinds() -> None:
     for name in RewardRegistry.list():
         found = RewardRegistry.get(name)
         assert found.kind in ("pointwise", "listwise", "pairwise", "stepwise"), name
-        assert found.__doc__, name
+        assert found.__doc__ or not found.__module__.startswith("rm_gallery"), name
 
 
 def test_u4_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
