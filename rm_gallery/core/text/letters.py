@@ -64,7 +64,7 @@ _SURE = frozenset({"correct", "best", "answer", "only", "it"})
 _REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
 _ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
 _BEFORE_WRONG = re.compile(
-    r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|suppose|(?:you|one|some|people|many|might|may|would|could)\s+(?:\w+\s+)?(?:think|say|guess|argue))\b(?:(?!\bbut\b|\bhowever\b)[^.\n]){0,20}$|[不非若][^\s，。；]{0,3}$",
+    r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|suppose|(?:you|one|some|people|many|might|may|would|could)\s+(?:\w+\s+)?(?:think|say|guess|argue))\b(?:(?!\bbut\b|\bhowever\b)[^.\n]){0,20}$|[不非若][^\s，,。；;]{0,3}$",
     re.I,
 )
 _LINE = re.compile(r"^[ \t#>*-]*[(\[]?([A-J])(?:[)\]]|[.:、](?=\s|$)|(?=[ \t]*$))", re.MULTILINE)
