@@ -114,6 +114,15 @@ def test_d_odd_lines_are_judged_again_and_counted(tmp_path: Path, name: str, war
     assert SCORED == [], "the new record counts"
 
 
+@pytest.mark.parametrize("content", ["[1]", "{broken", '{"spent": [1]}', '{"spent": {"calls": "many"}}'])
+def test_d_an_odd_summary_is_written_anew(tmp_path: Path, content: str) -> None:
+    folder = tmp_path / "run"
+    Share().evaluate_batch(rows(), run_dir=str(folder))
+    (folder / "summary.json").write_text(content)
+    Share().evaluate_batch(rows(), run_dir=str(folder))
+    assert orjson.loads((folder / "summary.json").read_bytes())["spent"]["calls"] == 0
+
+
 class Stops(Share):
     """Ends its run with the first sample."""
 

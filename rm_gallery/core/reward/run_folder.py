@@ -150,7 +150,7 @@ class RunFolder:
             if self._unfit:
                 self._warn(self._unfit)
             spent = snapshot(control)
-            before = self._summary().get("spent", {})
+            before = self._spent_before()
             total = {key: _sum(before.get(key), value) for key, value in spent.items()}
             if kept.calls:  # a part that was killed left no summary
                 total.update(calls=kept.calls, cost=kept.cost)
@@ -161,12 +161,13 @@ class RunFolder:
         finally:
             self._store.close()
 
-    def _summary(self) -> dict[str, Any]:
+    def _spent_before(self) -> dict[str, Any]:
         try:
             known = orjson.loads((self._store.folder / SUMMARY).read_bytes())
         except (OSError, orjson.JSONDecodeError):
             return {}
-        return known if isinstance(known, dict) else {}
+        spent = known.get("spent") if isinstance(known, dict) else None
+        return spent if isinstance(spent, dict) else {}
 
     def _own(self, reward: Reward) -> dict[str, Any] | None:
         key = self._reward.key_in(reward)
