@@ -44,7 +44,7 @@ def test_without_a_key_the_variable_is_named(
 def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-        OpenaiLLM().chat("hello")
+        OpenaiLLM("m").chat("hello")
 
 
 @pytest.mark.parametrize(

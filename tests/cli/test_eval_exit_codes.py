@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> Path:
 def test_failures_beyond_the_limit(data: Path, max_failures: str, code: int) -> None:
     faults = {"server_error": 0.3, "sticky": True}
     with JudgeServer("fixed:<best>1</best>", faults=faults, in_process=True) as server:
-        llm = json.dumps({"base_url": server.base_url, "max_attempts": 1})
+        llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
         judge = ["safety_listwise_reward", str(data), "--param", f"llm={llm}", "--json"]
         done = command("eval", *judge, "--max-failures", max_failures)
     result = json.loads(done.out)

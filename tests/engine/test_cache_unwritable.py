@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls import cache as cache_module
+from rm_gallery.core.engine.calls import cache_file
 from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache
+from rm_gallery.core.engine.calls.cache_file import CacheFile
 from tests.engine.cache_files import keys, put_all, stored
 
 KEYS = keys(50)
@@ -49,7 +50,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError(reason)
 
-    monkeypatch.setattr(CallCache, "_write", fail)
+    monkeypatch.setattr(CacheFile, "write", fail)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_writes_that_begin_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_e_minor_a_lock_held_by_another_process_does_not_switch_it_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(cache_file, "BUSY_SECONDS", 0.2)
     warnings: list[str] = []
     with CallCache(tmp_path, on_warning=warnings.append) as cache:
         assert put_all(cache, {KEYS[0]: b"before"}) == [True]
@@ -123,7 +124,7 @@ def test_s_minor_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path:
             packer = zlib.compressobj(9)
             bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
         else:
-            bomb = bytes(cache_module.MAX_VALUE_BYTES + 1)
+            bomb = bytes(cache_file.MAX_VALUE_BYTES + 1)
         with closing(sqlite3.connect(cache.path)) as connection, connection:
             connection.execute(
                 "UPDATE calls SET value = ?, codec = ? WHERE key = ?", (bomb, packed, bytes.fromhex(KEYS[0]))
@@ -132,7 +133,7 @@ def test_s_minor_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path:
         assert cache.get(KEYS[0]) is None
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
         assert cache.get(KEYS[1]) == b"x"
-        assert not cache.put_sync(KEYS[2], bytes(cache_module.MAX_VALUE_BYTES + 1))
+        assert not cache.put_sync(KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))
 
 
 def test_a_disk_that_fills_up(tmp_path: Path) -> None:
@@ -171,6 +172,6 @@ def test_a_warning_turned_into_an_error_does_not_stop_the_run(tmp_path: Path, mo
         def fail(*_: object) -> None:
             raise sqlite3.OperationalError("database or disk is full")
 
-        monkeypatch.setattr(CallCache, "_write", fail)
+        monkeypatch.setattr(CacheFile, "write", fail)
         assert put_all(cache, {KEYS[0]: b"x"}) == [False]
         assert put_all(cache, {KEYS[1]: b"x"}) == [False]

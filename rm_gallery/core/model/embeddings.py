@@ -113,7 +113,7 @@ class OpenaiEmbeddings(BaseEmbeddings, OpenaiEndpoint):
 
     def __init__(self, model: str | None = None, **settings: Unpack[EmbeddingSettings]) -> None:
         """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
-        super().__init__(**given("OpenaiEmbeddings", model, dict(settings)))
+        super().__init__(**given(type(self), model, dict(settings)))
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One POST to /embeddings; anything but a JSON object with status 200 raises ProviderError."""

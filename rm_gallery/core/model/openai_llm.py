@@ -269,14 +269,16 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12] if any(texts) else ""
 
 
-def given(kind: str, model: str | None, settings: dict[str, Any]) -> dict[str, Any]:
+def given(cls: type[BaseModelCall], model: str | None, settings: dict[str, Any]) -> dict[str, Any]:
     """Constructor arguments with the model's name from the environment where none is given; ConfigError without any."""
     if "openai_api_key" in settings:
         settings["api_key"] = settings.pop("openai_api_key")
     name = model or os.environ.get(MODEL_VARIABLE)
+    if not name and settings.keys() - cls.model_fields.keys():
+        return settings  # the unknown name says more: it may be the model's
     if not name:
         raise ConfigError(
-            f"No model: give the name of a model the endpoint knows, {kind}(model=…) or --llm NAME, or set "
+            f"No model: give the name of a model the endpoint knows, {cls.__name__}(model=…) or --llm NAME, or set "
             f"{MODEL_VARIABLE}."
         )
     return {"model": name, **settings}
@@ -288,7 +290,7 @@ class OpenaiLLM(BaseLLM, OpenaiEndpoint):
 
     def __init__(self, model: str | None = None, **settings: Unpack[ChatSettings]) -> None:
         """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
-        super().__init__(**given("OpenaiLLM", model, dict(settings)))
+        super().__init__(**given(type(self), model, dict(settings)))
 
     def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
         """The request body; Qwen3's thinking switch is sent where the model name says so."""

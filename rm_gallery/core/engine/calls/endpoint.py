@@ -24,7 +24,7 @@ PAUSE_CAP = 60.0
 MAX_OUTAGE = 300.0
 _SHRINK = 0.8
 _SMALLEST_ROUND = 32
-_FIRST_PROBE, _LAST_PROBE = 0.5, 2.0
+_FIRST_PROBE, _LAST_PROBE = 0.5, 1.0
 # A probe that gets no answer must not be the only one to find out that the endpoint is back.
 _PROBE_HANGS = 10.0
 # So many different calls in a row have to fail before that is the endpoint's fault and not theirs.
@@ -90,7 +90,7 @@ class Endpoint:
 
     State: once the endpoint has served a call, a refused connection or failures of up to four different calls in a row
     without a success between make it *down* (429 alone: *limited*). Then calls wait; one probe at a time looks, every 0.5
-    to 2 s, and the first success lets all go on. `Retry-After` holds back new starts (at most 60 s, and where most calls
+    to 1 s, and the first success lets all go on. `Retry-After` holds back new starts (at most 60 s, and where most calls
     keep succeeding at most once in eight rounds). After `max_outage` seconds all who wait get EndpointDown; 0 never waits.
     Runs take turns, and calls of one run are served first come, first served. Not thread-safe: one event loop.
 
