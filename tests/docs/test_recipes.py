@@ -17,14 +17,15 @@ RECIPES = {
     "Add a reward": (
         2,
         "tests/gallery/test_registry_contract.py tests/gallery/test_cards.py",
-        "question_back or stale or h1",
+        "question_back or stale",
     ),
     "Add a judged scenario": (
         1,
         "tests/gallery/test_registry_contract.py tests/gallery/test_cards.py tests/gallery/judged/test_judged_names.py",
-        "debugging or stale or h1",
+        "debugging or stale",
     ),
     "Add a benchmark": (2, "tests/benchmarks/test_detection.py", ""),
+    "Add a provider": (2, "tests/packaging/test_layers.py", ""),
 }
 
 
@@ -54,15 +55,14 @@ def test_h1_a_recipe_is_all_that_is_needed(recipe: str, tree: Path) -> None:
     for path, text in files.items():
         (tree / path).write_text(text, encoding="utf-8")
     environment = {**child_environment(), "PYTHONPATH": str(tree)}
-    made = run_python("tools/cards.py", cwd=tree, env=environment)
-    assert made.returncode == 0, made.stderr
-    pytest_options = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    own = [path for path in files if path.startswith("tests/")]
-    runs = [(own, ""), (contracts.split(), chosen)]
-    for tests, keyword in runs:
-        if tests:
-            done = run_python(*pytest_options, *tests, *(["-k", keyword] if keyword else []), cwd=tree, env=environment)
-            assert done.returncode == 0, done.stdout[-3000:]
+    if recipe in ("Add a reward", "Add a judged scenario"):
+        made = run_python("tools/cards.py", cwd=tree, env=environment)
+        assert made.returncode == 0, made.stderr
+    tests = [path for path in files if path.startswith("tests/")] + contracts.split()
+    only = ["-k", chosen] if chosen else []
+    options = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = run_python(*options, *tests, *only, cwd=tree, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_every_recipe_with_files_is_tried() -> None:

@@ -29,6 +29,8 @@ TYPED = {
     "GroupWinRateReward(llm='openai:some-model', both_orders=False)": "",
     "GroupWinRateReward(llm=3)": 'Argument "llm"',
     "FakeLLM(repl='x')": 'Unexpected keyword argument "repl"',
+    "OpenaiLLM('m', base_url='http://127.0.0.1:1/v1', temperature=0.5)": "",
+    "OpenaiLLM(modl='m')": 'Unexpected keyword argument "modl"',
     "RunOptions(max_worker=3)": 'Unexpected keyword argument "max_worker"',
 }
 
@@ -44,7 +46,7 @@ def test_u7_the_front_door_is_complete_and_shows_nothing_else() -> None:
 
 def test_u4_types_complete_and_check(tmp_path: Path) -> None:
     head = (
-        "from typing import reveal_type\nfrom rm_gallery import DataSample, FakeLLM, RewardRegistry, RunOptions\n"
+        "from typing import reveal_type\nfrom rm_gallery import DataSample, FakeLLM, OpenaiLLM, RewardRegistry, RunOptions\n"
         "from rm_gallery.gallery.rm.general.accuracy import AccuracyReward\n"
         "from rm_gallery.gallery.rm.group.pairwise import GroupWinRateReward\n"
     )
