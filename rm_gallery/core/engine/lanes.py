@@ -435,13 +435,15 @@ class ThreadLane:
     def feed(self, units: list[Unit]) -> None:
         """Queue units, see `Lane`."""
         jobs = []
+        known: list[tuple[Work, tuple[int, Any]]] = []
         for unit in units:
             if unit.planner is not None:
                 jobs.append((unit, UNPLANNED))
             elif unit.jobs:
                 jobs += [(unit, i) for i in range(len(unit.jobs))]
             else:
-                self._deliver(self._merged([unit]))
+                self._merge(unit, known)
+        self._deliver(known)
         with self._lock:
             self._pending.extend(jobs)
             alone = bool(self._idle)
@@ -606,7 +608,7 @@ class ThreadLane:
             unit.work.end(error)
             return False
         if not jobs:
-            runner.done += self._merged([unit])
+            self._merge(unit, runner.done)
         elif len(jobs) > 1:
             with self._lock:
                 self._pending.extendleft([(unit, k) for k in range(len(jobs) - 1, 0, -1)])
@@ -639,17 +641,14 @@ class ThreadLane:
                 left = unit.remaining
             if left:
                 return
-        runner.done += self._merged([unit])
+        self._merge(unit, runner.done)
 
-    def _merged(self, units: list[Unit]) -> list[tuple[Work, tuple[int, Any]]]:
-        results = []
-        for unit in units:
-            try:
-                with self._merging:
-                    results.append((unit.work, unit.finish()))
-            except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-                unit.work.end(error)
-        return results
+    def _merge(self, unit: Unit, done: list[tuple[Work, tuple[int, Any]]]) -> None:
+        try:
+            with self._merging:
+                done.append((unit.work, unit.finish()))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+            unit.work.end(error)
 
     def _deliver(self, done: list[tuple[Work, tuple[int, Any]]]) -> None:
         """Hand results over, work by work."""

@@ -41,6 +41,8 @@ class Progress:
     def count(self, outcomes: Sequence[Outcome[object]]) -> None:
         """Count a finished sample, by the worst of its outcomes."""
         self.done += 1
+        if len(outcomes) == 1 and outcomes[0].status == "scored":
+            return
         for outcome in outcomes:
             if outcome.status != "scored":
                 break
