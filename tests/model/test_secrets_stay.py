@@ -138,3 +138,8 @@ def test_s6_an_endpoint_that_repeats_a_credential_is_not_quoted(
         text = str(error)
     assert "you sent ***" in text
     assert token not in text
+
+
+def test_a_placeholder_for_a_key_is_a_word_like_any_other() -> None:
+    with JudgeServer("fixed:the secret is kept", in_process=True) as server:
+        assert OpenaiLLM("judge-1", base_url=server.base_url, api_key="secret").chat("hi").text == "the secret is kept"

@@ -160,8 +160,8 @@ class OpenaiEndpoint(BaseModelCall):
         )
         received = reply.body
         for secret in _secrets(*self._hiding_places(key)):
-            # some endpoints repeat the key they refuse
-            if secret.encode() in received:
+            # some endpoints repeat the key they refuse; in a reply a placeholder such as "secret" is a word like any other
+            if secret.encode() in received and (reply.status != 200 or len(secret) >= 12 or not secret.isalpha()):
                 received = received.replace(secret.encode(), HIDDEN.encode())
         if reply.status != 200:
             raise provider_error(endpoint.url, reply._replace(body=received))
