@@ -20,10 +20,11 @@ from typing import Any, Generic, Literal, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
-from rm_gallery.core.engine.lanes import Cost, Lane, LoopLane, Planner, ThreadLane, Unit, Work
+from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.lanes import Lane, LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.progress import Progress
+from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import unknown_name
@@ -40,8 +41,6 @@ LIST_WINDOW = 2048
 STREAM_WINDOW = 4
 """Units of a stream that are begun and not yet handed back, per worker."""
 CHEAP_WINDOW = 256
-MAX_ALONE = 256
-"""Threads for plain functions that are called sample by sample, over the whole process."""
 
 
 @dataclass(frozen=True)
@@ -476,160 +475,6 @@ def arun(
     return _Run(
         plan, execute, merge, options, label=label, lane=lane, ordered=ordered, streaming=streaming, flush=flush
     ).aresults()
-
-
-# -- one unit by itself -------------------------------------------------------------------------------------------------
-
-
-class _Answer:
-    """The result of one unit, for a thread that waits for it or a coroutine of any event loop."""
-
-    __slots__ = ("_wake", "error", "ready", "result")
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self.ready = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def deliver(self, results: list[tuple[int, Any]]) -> None:
-        self.result = results[0][1]
-        self._settle()
-
-    def fail(self, error: BaseException) -> None:
-        self.error = self.error or error
-        self._settle()
-
-    def _settle(self) -> None:
-        if not self.ready:
-            self.ready = True
-            self._wake()
-
-    def get(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-_shared: ThreadLane | None = None
-
-
-def _alone_lane() -> ThreadLane:
-    global _shared
-    if _shared is None:
-        _shared = ThreadLane(MAX_ALONE, eager=False)
-    return _shared
-
-
-def _forget_lane() -> None:
-    global _shared
-    _shared = None
-
-
-library_loop.after_fork(_forget_lane)
-
-
-class _Alone:
-    """One unit on its way: through the lane that all plain functions called by themselves share, or a loop lane."""
-
-    def __init__(
-        self,
-        planned: Planned,
-        execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Outcome[Any]]], Any],
-        wake: Callable[[], None],
-        *,
-        max_workers: int,
-        deadline: float | None,
-        lane: LaneName,
-        cost: Cost,
-    ) -> None:
-        self.answer = _Answer(wake)
-        control = current_run.get() or RunControl(fail_fast=None)
-        self.work = Work(
-            execute,
-            merge,
-            control,
-            self.answer.deliver,
-            self.answer.fail,
-            deadline,
-            current_deadline.get(),
-            None,
-            cost,
-        )
-        data, jobs = planned
-        context = contextvars.copy_context() if lane == "threads" else None
-        self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, context)
-        self.lane: LoopLane | ThreadLane = LoopLane(self.work, max_workers) if lane == "loop" else _alone_lane()
-
-    def close(self) -> None:
-        """Give up what is not done."""
-        library_loop.no_longer_waiting(self.work)
-        if not self.answer.ready:
-            self.work.closed = True
-            if isinstance(self.lane, LoopLane):
-                self.lane.abandon()
-
-
-def run_alone(
-    planned: Planned,
-    execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
-    *,
-    max_workers: int,
-    deadline: float | None,
-    lane: LaneName,
-    cost: Cost,
-) -> T:
-    """One unit as a part of the run this is called in, or of none; for callers who come with one at a time."""
-    done = threading.Lock()
-    done.acquire()
-    alone = _Alone(
-        planned, execute, merge, done.release, max_workers=max_workers, deadline=deadline, lane=lane, cost=cost
-    )
-    try:
-        alone.lane.feed([alone.unit])
-        if isinstance(alone.lane, ThreadLane):
-            with alone.lane.blocked():
-                done.acquire()
-        else:
-            done.acquire()
-        result: T = alone.answer.get()
-        return result
-    finally:
-        alone.close()
-
-
-async def arun_alone(
-    planned: Planned,
-    execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
-    *,
-    max_workers: int,
-    deadline: float | None,
-    lane: LaneName,
-    cost: Cost,
-) -> T:
-    """Awaitable twin of `run_alone`, for any event loop."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # its loop is closed, so nobody waits
-            library_loop.post(loop, settle)
-
-    alone = _Alone(planned, execute, merge, wake, max_workers=max_workers, deadline=deadline, lane=lane, cost=cost)
-    try:
-        alone.lane.feed([alone.unit])
-        await waiter
-        result: T = alone.answer.get()
-        return result
-    finally:
-        alone.close()
 
 
 # -- many awaited calls -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
+from rm_gallery.core.engine.alone import arun_alone, run_alone
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
 from rm_gallery.core.engine.folder.ledger import Ledger
@@ -239,7 +240,7 @@ def run_one(
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    return engine.run_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    return run_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
 
 
 async def arun_one(
@@ -255,7 +256,7 @@ async def arun_one(
         return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    return await engine.arun_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    return await arun_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
 
 
 # -- samples, jobs, results ---------------------------------------------------------------------------------------------

@@ -1,0 +1,397 @@
+"""The thread lane: plain functions on daemon threads, and the watchdog that gives up what is late."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
+from rm_gallery.core.engine.lanes import LATE_SECONDS, Cost, Unit, Work, awaitable, plain_types
+from rm_gallery.core.engine.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
+
+SHARED_SECONDS = 0.001
+"""Cheap jobs that start within this time share one clock."""
+UNPLANNED = -1
+STUCK_SECONDS = 0.1
+TRIAL_THREADS = 8
+WATCH_SECONDS = 0.05
+
+
+class _Runner:
+    """What one thread is doing: the chunk it took, how far it is, and whether it was given up."""
+
+    __slots__ = ("abandoned", "at", "busy", "chunk", "done", "started")
+
+    def __init__(self) -> None:
+        self.chunk: list[tuple[Unit, int]] = []
+        self.at = 0
+        self.busy: list[int] = []
+        """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what became of the job."""
+        self.done: list[tuple[Work, tuple[int, Any]]] = []
+        self.started = 0.0
+        self.abandoned = False
+
+
+class ThreadLane:
+    """Runs jobs as plain function calls on at most `max_workers` daemon threads, in chunks sized by what a job costs.
+
+    A thread cannot be killed: a job past its deadline becomes failed(deadline), its thread is abandoned, and what that
+    thread had not yet begun is run by another. One lane may serve the units of many works.
+    """
+
+    def __init__(self, max_workers: int, *, eager: bool = True) -> None:
+        self._max_workers = max_workers
+        self._eager = eager
+        """Whether jobs of unknown cost get all threads at once, and threads leave when there is nothing more to do;
+        otherwise they wait for the next unit."""
+        self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self._idle = 0
+        self._merging = threading.Lock()
+        self._pending: deque[tuple[Unit, int]] = deque()
+        self._runners: set[_Runner] = set()
+        self._blocked = 0
+        self._context = contextvars.copy_context()
+
+    def feed(self, units: list[Unit]) -> None:
+        """Queue units, see `Lane`."""
+        jobs = []
+        known: list[tuple[Work, tuple[int, Any]]] = []
+        for unit in units:
+            if unit.planner is not None:
+                jobs.append((unit, UNPLANNED))
+            elif unit.jobs:
+                jobs += [(unit, i) for i in range(len(unit.jobs))]
+            else:
+                self._merge(unit, known)
+        self._deliver(known)
+        with self._lock:
+            self._pending.extend(jobs)
+            alone = bool(self._idle)
+            if alone:
+                self._ready.notify(len(jobs))
+                alone = len(self._pending) <= self._idle
+        if not alone:
+            self._start_runners()
+        _watchdog.guard(self)
+
+    def cancel(self, grace: float) -> None:
+        """Drop waiting jobs; wait up to `grace` seconds for those running, then leave their threads behind."""
+        with self._lock:
+            self._pending.clear()
+            running = bool(self._runners)
+        end = time.monotonic() + grace
+        while running and time.monotonic() < end:
+            time.sleep(0.01)
+            with self._lock:
+                running = bool(self._runners)
+        with self._lock:
+            for runner in self._runners:
+                runner.abandoned = True
+            self._runners.clear()
+
+    def abandon(self) -> None:
+        """Drop waiting jobs and leave the threads of those running behind."""
+        self.cancel(0.0)
+
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """Let another thread take over while one of the lane's own waits for a job of the lane inside the block."""
+        if getattr(_on_thread, "lane", None) is not self:
+            yield
+            return
+        with self._lock:
+            self._blocked += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocked -= 1
+
+    def _start_runners(self) -> None:
+        with self._lock:
+            if not self._pending:
+                return
+            cost = self._pending[0][0].work.cost
+            jobs = -(-len(self._pending) // cost.chunk())
+            wanted = min(self._threads_wanted(cost) - len(self._runners), jobs - self._idle)
+            started = [_Runner() for _ in range(wanted)]
+            self._runners.update(started)
+        for runner in started:
+            context = self._context.copy()
+            library_loop.start_thread(lambda runner=runner, context=context: context.run(self._run, runner))  # type: ignore[misc]
+
+    def _threads_wanted(self, cost: Cost) -> int:
+        """One for cheap jobs, and one more for each thread that a job holds up; else as many as are allowed."""
+        most = self._max_workers + self._blocked
+        if not cost.cheap and (self._eager or cost.seconds is not None):
+            return most
+        few = 1 if cost.cheap else TRIAL_THREADS
+        now = time.monotonic()
+        stuck = 0
+        for runner in self._runners:
+            if runner.chunk and now - runner.started > STUCK_SECONDS:
+                stuck += 1
+        return min(most, few + stuck + self._blocked)
+
+    def _run(self, runner: _Runner) -> None:
+        _on_thread.lane = self
+        try:
+            while self._take_chunk(runner):
+                if self._pending:
+                    self._start_runners()
+                if not self._run_chunk(runner):
+                    return
+        finally:
+            _on_thread.lane = None
+            with self._lock:
+                self._runners.discard(runner)
+
+    def _take_chunk(self, runner: _Runner) -> bool:
+        with self._lock:
+            while self._pending and self._pending[0][0].work.closed:
+                self._pending.popleft()
+            while not self._pending and not self._eager and not runner.abandoned:
+                self._idle += 1
+                told = self._ready.wait(library_loop.IDLE_SECONDS)
+                self._idle -= 1
+                if not told:
+                    break
+            if (
+                not self._pending
+                or runner.abandoned
+                or len(self._runners) > self._threads_wanted(cost := self._pending[0][0].work.cost)
+            ):
+                self._runners.discard(runner)
+                return False
+            pending = self._pending
+            runner.at = 0
+            runner.started = time.monotonic()
+            chunk = [pending.popleft() for _ in range(min(cost.chunk(), len(pending)))]
+            others = len(chunk)
+            for k, (unit, _) in enumerate(chunk):
+                if unit.work.cost is not cost:
+                    others = k
+                    break
+            pending.extendleft(reversed(chunk[others:]))
+            runner.chunk = chunk[:others]
+            return True
+
+    def _run_chunk(self, runner: _Runner) -> bool:
+        """Run a chunk and deliver what it finishes; False when the thread was given up meanwhile."""
+        control: RunControl | None = None
+        deadline: Deadline | None = None
+        sharing: Work | None = None
+        shared_until = 0.0
+        chunk = runner.chunk
+        cost = chunk[0][0].work.cost if chunk else Cost()
+        cheap = cost.cheap
+        began = time.perf_counter()
+        for at, (unit, i) in enumerate(chunk):
+            work = unit.work
+            if control is not work.control:
+                control = work.control
+                current_run.set(control)
+            if i == UNPLANNED:
+                i = 0
+                if not self._plan_here(runner, unit):
+                    continue
+            stopped = control.stopped if control.parent is None else control.why_stopped
+            if stopped is not None or work.closed:
+                self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped))
+                continue
+            if work is sharing and unit.deadline is None and len(unit.jobs) == 1 and time.monotonic() < shared_until:
+                unit.deadline = deadline
+            else:
+                deadline = unit.begin()
+                current_deadline.set(deadline)
+                if cheap:
+                    sharing, shared_until = work, time.monotonic() + SHARED_SECONDS
+            runner.at = at
+            runner.busy = busy = [i]
+            outcome = self._outcome(unit, unit.jobs[i], deadline)
+            try:
+                busy.pop()
+            except IndexError:  # given up
+                return False
+            self._record(runner, unit, i, outcome)
+        if chunk:
+            cost.learn((time.perf_counter() - began) / len(chunk))
+        done, runner.done, runner.chunk = runner.done, [], []
+        self._deliver(done)
+        return not runner.abandoned
+
+    def _plan_here(self, runner: _Runner, unit: Unit) -> bool:
+        """Plan a unit and leave all of its jobs but the first to whoever is free; False when there is none."""
+        try:
+            jobs = unit.plan()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+            unit.work.end(error)
+            return False
+        if not jobs:
+            self._merge(unit, runner.done)
+        elif len(jobs) > 1:
+            with self._lock:
+                self._pending.extendleft([(unit, k) for k in range(len(jobs) - 1, 0, -1)])
+            if not unit.work.cost.cheap:
+                self._start_runners()
+        return bool(jobs)
+
+    def _outcome(self, unit: Unit, job: Any, deadline: Deadline | None) -> Outcome[Any]:
+        work = unit.work
+        try:
+            if unit.context is None:
+                value = work.execute(job)
+                if type(value) not in plain_types and awaitable(value):
+                    value = _awaited(value, deadline)
+            else:
+                value = unit.context.copy().run(_in_context, work, job, deadline)
+            return Outcome("scored", value)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            try:
+                return outcome_of_error(error)
+            except ConfigError as fatal:
+                work.end(fatal)
+                return NOT_RUN
+
+    def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Outcome[Any]) -> None:
+        unit.outcomes[i] = outcome
+        if len(unit.jobs) > 1:
+            with self._lock:
+                unit.remaining -= 1
+                left = unit.remaining
+            if left:
+                return
+        self._merge(unit, runner.done)
+
+    def _merge(self, unit: Unit, done: list[tuple[Work, tuple[int, Any]]]) -> None:
+        try:
+            with self._merging:
+                done.append((unit.work, unit.finish()))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+            unit.work.end(error)
+
+    def _deliver(self, done: list[tuple[Work, tuple[int, Any]]]) -> None:
+        """Hand results over, work by work."""
+        for work, group in groupby(done, key=_work_of):
+            results = [result for _, result in group]
+            try:
+                if work.flush is not None:
+                    work.flush()
+            except BaseException as error:  # noqa: BLE001 - a full disk ends the run; whoever waits raises it
+                work.end(error)
+            else:
+                work.deliver(results)
+
+    def watch(self) -> bool:
+        """Give up jobs that are past their deadline, and start threads for what waits behind slow ones; False when idle."""
+        done: list[tuple[Work, tuple[int, Any]]] = []
+        with self._lock:
+            running = list(self._runners)
+        for runner in running:
+            busy, chunk, at = runner.busy, runner.chunk, runner.at
+            if not busy or at >= len(chunk):
+                continue
+            unit, i = chunk[at][0], busy[-1] if busy else 0
+            if unit.deadline is None or unit.deadline.left > 0:
+                continue
+            try:
+                busy.pop()
+            except IndexError:  # it ended just now
+                continue
+            runner.abandoned = True
+            with self._lock:
+                self._runners.discard(runner)
+                self._pending.extendleft(reversed(chunk[at + 1 :]))
+            self._record(runner, unit, i, unit.work.late(unit.deadline, "; its thread was left"))
+            done += runner.done
+        self._deliver(done)
+        if self._pending:
+            self._start_runners()
+        return bool(self._runners or self._pending)
+
+
+def _work_of(done: tuple[Work, tuple[int, Any]]) -> Work:
+    return done[0]
+
+
+def _in_context(work: Work, job: Any, deadline: Deadline | None) -> Any:
+    current_run.set(work.control)
+    current_deadline.set(deadline)
+    value = work.execute(job)
+    return _awaited(value, deadline) if awaitable(value) else value
+
+
+def _awaited(value: Any, deadline: Deadline | None) -> Any:
+    """The result of something awaitable that a plain function returned; it runs on the library loop as any coroutine."""
+
+    async def wait() -> Any:
+        return await value
+
+    future = library_loop.submit(wait())
+    try:
+        return future.result(None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS)
+    except concurrent.futures.TimeoutError:
+        if future.done():  # its own
+            raise
+        future.cancel()
+        raise DeadlineExceeded("No result within the deadline.") from None
+
+
+_on_thread = threading.local()
+
+
+class _Watchdog:
+    """Looks after all thread lanes that have something to do; one thread for the process, which ends when none has."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lanes: set[ThreadLane] = set()
+        self._awake = False
+
+    def guard(self, lane: ThreadLane) -> None:
+        """Watch this lane until it is idle."""
+        if self._awake and lane in self._lanes:
+            return
+        with self._lock:
+            self._lanes.add(lane)
+            if self._awake:
+                return
+            self._awake = True
+        library_loop.start_thread(self._patrol)
+
+    def _patrol(self) -> None:
+        quiet = 0
+        while True:
+            time.sleep(WATCH_SECONDS)
+            with self._lock:
+                lanes, self._lanes = self._lanes, set()
+            for lane in lanes:
+                if lane.watch():
+                    with self._lock:
+                        self._lanes.add(lane)
+            quiet = quiet + 1 if not self._lanes else 0
+            with self._lock:
+                if quiet and not self._lanes:
+                    self._awake = False
+                    return
+
+
+_watchdog = _Watchdog()
+
+
+def _reset() -> None:
+    global _watchdog
+    _watchdog = _Watchdog()
+
+
+library_loop.after_fork(_reset)
