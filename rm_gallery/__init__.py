@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rm_gallery.core.data.load.base import create_loader
     from rm_gallery.core.data.schema import DataOutput, DataSample, Step
     from rm_gallery.core.engine.calls.budget import Budget
-    from rm_gallery.core.engine.run import RunOptions
+    from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.model.message import ChatMessage, MessageRole
     from rm_gallery.core.models import FakeLLM, OpenaiLLM
     from rm_gallery.core.reward.base import (
@@ -49,7 +49,7 @@ _WHERE = {
     "RewardDimensionWithScore": "core.reward.schema",
     "RewardRegistry": "core.reward.registry",
     "RewardResult": "core.reward.schema",
-    "RunOptions": "core.engine.run",
+    "RunOptions": "core.engine.options",
     "Step": "core.data.schema",
     "Unscored": "core.utils.errors",
     "create_loader": "core.data.load.base",

@@ -11,7 +11,7 @@ import typer
 
 from rm_gallery.cli.options import make_budget, parse_params, set_log_level
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
-from rm_gallery.core.engine.run import RunOptions
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.evaluate import estimate as estimate_run

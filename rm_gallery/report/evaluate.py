@@ -12,7 +12,7 @@ from typing import Any
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.estimate import Estimate
 from rm_gallery.core.engine.context import RunControl, snapshot
-from rm_gallery.core.engine.run import RunOptions
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered

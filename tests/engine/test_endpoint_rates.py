@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rm_gallery.core.engine.calls.endpoint import RateLimit
+from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.virtual_time import now, run_virtual
 

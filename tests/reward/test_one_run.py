@@ -18,8 +18,8 @@ from rm_gallery import BasePointWiseReward, DataSample, FakeLLM
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_run
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.progress import Progress
-from rm_gallery.core.engine.run import RunOptions, agather, gather
 from rm_gallery.core.reward.base import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -53,7 +53,6 @@ BLOCKING: dict[str, Callable[[Rule], Any]] = {
     "evaluate_batch": lambda reward: reward.evaluate_batch([SAMPLE]),
     "evaluate_stream": lambda reward: reward.evaluate_stream([SAMPLE]),
     "best_of_n": lambda reward: reward.best_of_n(SAMPLE),
-    "gather": lambda reward: gather([1], lambda _: reward.async_evaluate(SAMPLE), max_workers=1),
     "chat": lambda reward: FakeLLM(reply="x").chat("hello"),
 }
 
@@ -84,7 +83,7 @@ class BlocksInHook(PointJudge):
 
 @pytest.mark.parametrize("name", BLOCKING)
 def test_d1_a_door_that_would_block_the_loop_raises_and_names_its_twin(name: str) -> None:
-    twin = {"best_of_n": "async_evaluate", "gather": "agather", "chat": "achat"}.get(name, f"async_{name}")
+    twin = {"best_of_n": "async_evaluate", "chat": "achat"}.get(name, f"async_{name}")
     with pytest.raises(ConfigError, match=f"await {twin}"):
         Blocks(door=BLOCKING[name]).evaluate(SAMPLE)
     with pytest.raises(ConfigError, match=f"await {twin}"):
@@ -109,10 +108,6 @@ async def streamed(reward: BaseReward) -> list[DataSample]:
     return [sample async for sample in reward.async_evaluate_stream([SAMPLE])]
 
 
-async def gathered(reward: BaseReward) -> list[DataSample]:
-    return [o.value for o in await agather([SAMPLE], reward.async_evaluate, max_workers=1) if o.value is not None]
-
-
 async def best(reward: BaseReward) -> list[DataSample]:
     found = (await reward.async_best_of_n(SAMPLE, 2)).output
     return [SAMPLE.model_copy(update={"output": found[::-1]})]
@@ -123,7 +118,6 @@ TWINS: dict[str, Callable[[BaseReward], Awaitable[list[DataSample]]]] = {
     "async_evaluate_batch": lambda reward: reward.async_evaluate_batch([SAMPLE]),
     "async_evaluate_stream": streamed,
     "async_best_of_n": best,
-    "agather": gathered,
 }
 
 

@@ -9,25 +9,20 @@ import asyncio
 import contextvars
 import gc
 import inspect
-import math
-import operator
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Generic, Literal, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_deadline
 from rm_gallery.core.engine.lanes import Lane, LoopLane, Planner, Unit, Work
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
-from rm_gallery.core.utils.models import unknown_name
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -41,79 +36,6 @@ LIST_WINDOW = 2048
 STREAM_WINDOW = 4
 """Units of a stream that are begun and not yet handed back, per worker."""
 CHEAP_WINDOW = 256
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run goes. Every door takes these names as keywords, too; they win over `options=`."""
-
-    max_workers: int = 8
-    """Judgements in flight at once."""
-    deadline: float | None = None
-    """Seconds one sample may take; None takes the reward's own."""
-    progress: bool | None = False
-    """True shows progress on stderr, None only on a terminal or in a notebook."""
-    cache: bool | None = None
-    """None caches replies at temperature 0, False neither reads nor writes the cache."""
-    budget: Budget | None = None
-    run_dir: str | None = None
-    """Folder that keeps every finished sample; the same run continues there."""
-    manifest: dict[str, Any] | None = None
-    """What else identifies the run (data file and its hash, protocol); compared when the run is continued."""
-    force_new: bool = False
-    """Set an existing run with another manifest aside instead of refusing."""
-    repeat: int = 0
-    """Which of several equal runs this is; judge replies are cached per number."""
-    total: int | None = None
-    """Number of samples where it is known and the iterable has no length."""
-    control: RunControl | None = None
-    """Counters and stop switch, begun anew with the run; given by a caller that wants to read them afterwards."""
-    trace: bool = False
-    """Keep prompt, reply, tokens and seconds of every judgement in the run folder."""
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for a number that is none, or below its least value."""
-        try:
-            workers = 0 if isinstance(self.max_workers, bool) else operator.index(self.max_workers)
-        except TypeError:
-            workers = 0
-        if workers < 1:
-            raise ConfigError(f"max_workers is {self.max_workers!r}; give a positive whole number.")
-        object.__setattr__(self, "max_workers", workers)
-        seconds = self.deadline
-        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-            raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
-        if self.run_dir is not None:
-            object.__setattr__(self, "run_dir", str(self.run_dir))
-        if self.trace and self.run_dir is None:
-            raise ConfigError("trace=True keeps judgements in the run folder: give run_dir=… as well.")
-
-
-OPTIONS = frozenset(field.name for field in fields(RunOptions))
-
-
-def chosen_options(
-    options: RunOptions | None, default: RunOptions, given: Mapping[str, Any], known: Iterable[str] = ()
-) -> tuple[RunOptions, dict[str, Any]]:
-    """`options`, else `default`, with the keywords of a call on top, and those of them that are `known` to the hooks.
-
-    A keyword that is None leaves the option as it is, and so does max_workers=0.
-
-    Raises:
-        ConfigError: a keyword is neither an option nor known; names the nearest ones.
-    """
-    hooks = {name: value for name, value in given.items() if name not in OPTIONS}
-    for name in hooks:
-        if name not in (known := set(known)):
-            hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
-            raise ConfigError(unknown_name("option or hook parameter", name, OPTIONS | known, hint))
-    changes = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
-    if changes.get("max_workers") == 0 and changes["max_workers"] is not False:
-        del changes["max_workers"]
-    if options is not None and not isinstance(options, RunOptions):
-        raise ConfigError(f"options is a {type(options).__name__}; it is RunOptions(…).")
-    chosen = default if options is None else options
-    return (replace(chosen, **changes) if changes else chosen), hooks
 
 
 class Mailbox:
@@ -475,41 +397,6 @@ def arun(
     return _Run(
         plan, execute, merge, options, label=label, lane=lane, ordered=ordered, streaming=streaming, flush=flush
     ).aresults()
-
-
-# -- many awaited calls -------------------------------------------------------------------------------------------------
-
-
-def gather(
-    items: Sequence[T],
-    call: Callable[[T], Awaitable[Any]],
-    *,
-    max_workers: int,
-    deadline: float | None = None,
-    control: RunControl | None = None,
-) -> list[Outcome[Any]]:
-    """Outcome of `await call(item)` for every item, in order; blocking, from any thread and under any running loop."""
-    library_loop.refuse_blocking("gather", "agather")
-    options = RunOptions(max_workers=max_workers, deadline=deadline, control=control)
-    return run_all(((None, [item]) for item in items), call, _only, options, label="gather", lane="loop")
-
-
-async def agather(
-    items: Sequence[T],
-    call: Callable[[T], Awaitable[Any]],
-    *,
-    max_workers: int,
-    deadline: float | None = None,
-    control: RunControl | None = None,
-) -> list[Outcome[Any]]:
-    """Awaitable twin of `gather`."""
-    options = RunOptions(max_workers=max_workers, deadline=deadline, control=control)
-    plan: Iterator[Planned] = ((None, [item]) for item in items)
-    return [outcome async for _, outcome in arun(plan, call, _only, options, label="gather", lane="loop")]
-
-
-def _only(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Outcome[Any]:
-    return outcomes[0]
 
 
 RELAXED_GC = (200_000, 50, 100)

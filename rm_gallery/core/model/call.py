@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.cache import canonical_key
-from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown, RateLimit
+from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, run_attempts
 from rm_gallery.core.engine.calls.single_flight import SingleFlight
 from rm_gallery.core.engine.context import Deadline, RunControl, RunStopped, current_deadline, current_run

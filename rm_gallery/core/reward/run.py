@@ -21,8 +21,9 @@ from rm_gallery.core.engine.context import RunControl, current_deadline, current
 from rm_gallery.core.engine.folder.ledger import Ledger
 from rm_gallery.core.engine.folder.trace import TraceFile
 from rm_gallery.core.engine.lanes import Cost
+from rm_gallery.core.engine.options import RunOptions as RunOptions
+from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
-from rm_gallery.core.engine.run import RunOptions as RunOptions
 from rm_gallery.core.reward.merge import issue_of, writable_copy, write
 from rm_gallery.core.reward.reward import BaseReward, current_job
 from rm_gallery.core.reward.run_folder import RunFolder
@@ -71,7 +72,7 @@ def options_of(
 ) -> tuple[RunOptions, dict[str, Any]]:
     """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that is neither."""
     default = RunOptions(max_workers=reward.max_workers, progress=progress)
-    chosen, values = engine.chosen_options(options, default, keywords, hook_parameters(type(reward)))
+    chosen, values = chosen_options(options, default, keywords, hook_parameters(type(reward)))
     return chosen, {**values, **(hooks or {})}
 
 

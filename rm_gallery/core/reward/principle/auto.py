@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.outcome import Outcome
-from rm_gallery.core.engine.run import gather
+from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.judge import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
@@ -18,7 +19,7 @@ from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
 from rm_gallery.core.text.objects import TwoValues, object_at
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.text.values import excerpt
-from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, ParseError
 from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order
@@ -134,21 +135,18 @@ class AutoPrincipleGenerator(Configured):
                 f"None of the {len(samples)} samples has a chosen and a rejected answer (answer.label['preference'])."
             )
         self.llm.check()
-        outcomes = gather(usable, self.propose, max_workers=self.max_workers, deadline=self.deadline)
+        outcomes = self._ask_all(usable, self.propose)
         proposals = [outcome.value for outcome in outcomes if outcome.value is not None]
         if not proposals:
             raise ParseError(f"None of {len(usable)} replies held a principle; the first says: {outcomes[0].message}")
         if len(proposals) < len(usable):
             logger.warning("{} of {} samples gave no principles.", len(usable) - len(proposals), len(usable))
-        merged = gather([proposals], self.merge, max_workers=1, deadline=self.deadline)[0]
-        return self._result(merged, proposals)
+        return self._result(self._ask_all([proposals], self.merge)[0], proposals)
 
-    def generate(self, sample: DataSample) -> dict[str, str]:
-        """The principles proposed for one sample; blocking twin of `propose`."""
-        outcome: Outcome[dict[str, str]] = gather([sample], self.propose, max_workers=1, deadline=self.deadline)[0]
-        if outcome.value is None:
-            raise Unscored(outcome.message, reason=outcome.reason)
-        return outcome.value
+    def _ask_all(self, items: Sequence[Any], ask: Callable[[Any], Any]) -> list[Outcome[dict[str, str]]]:
+        options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
+        plan = ((None, [item]) for item in items)
+        return run_all(plan, ask, lambda _, __, outcomes: outcomes[0], options, label="principles", lane="loop")
 
     async def propose(self, sample: DataSample) -> dict[str, str]:
         """Ask why the chosen answer of a sample was preferred."""
