@@ -95,13 +95,19 @@ class Found(NamedTuple):
 
 
 FINAL = re.compile(
-    r"(?:^|[\n.!;。！；>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
+    r"(?:^|[\n.!;,。！；，>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
     r"(?:(?:final|overall|total|corrected|revised|updated|definitive|最终|最后|总体|综合|总|更正后?的?|修正后?的?)的?[ _]*"
     r"(?:verdict|answer|score|decision|judge?ment|choice|rating|result|conclusion|pick|结论|判断|评分|得分|分数?|答案|选择|决定|结果)?"
     r"|verdict|correction|conclusion|if i must(?: choose)?|if forced(?: to choose)?|更正|修正|结论|如果必须选择?|非要选的话)"
     r"[ \t*_]*(?:is|是|为)?[ \t*_]*[:：]?[ \t*_]*\n?[ \t*_]*$",
     re.I,
 )
+_GOES_ON = re.compile(
+    r"[.,]?\d+(?:\.\d+)?|%|½|[-–—~～]\d+(?![a-z\d])|[ \t][-–—][ \t]?\d+(?=[ \t]*(?:$|\n))"
+    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|to|至|到|或|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?",
+    re.I,
+)
+"""After a closing tag, on its line, this belongs to the number in it."""
 _QUOTING = re.compile(
     r"(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b"
     r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by)|begin\w* with|"
@@ -274,6 +280,8 @@ class Scan:
         if value.startswith("{"):
             whole = object_at(value, 0)
             value = whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
+        elif not self.form.fields[name].prose and (more := _GOES_ON.match(self.text, close.end)):
+            value += more[0]
         if not self._quoted(token.start, close.end):
             before = self.text[max(0, token.start - 120) : token.start]
             marked = token.sure or FINAL.search(before) is not None

@@ -26,15 +26,44 @@ _SPEAKS_OF_TEXT = re.compile(
     re.I,
 )
 _RETRACTED = re.compile(
-    r"(?:\b(?:wait|actually|on second thoughts?|correction|scratch that|i mean|rather|my mistake|sorry|no,)"
-    r"|更正|等等|等一下|不对|应该是|改为|其实|抱歉)[^\n]{0,120}",
+    r"(?:\b(?:wait|actually|on (?:second thoughts?|reflection)|correction|edit(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
+    r"sorry|apologi[sz]e|(?:take|took) (?:that|it) back|chang\w* my mind|i (?:was|am) wrong|(?:ignore|disregard) the above|hmm|oops|no,|"
+    r"korrektur|moment|eigentlich|pardon|en fait|je me trompe|correcci[oó]n|en realidad|perd[oó]n|mejor dicho|точнее|исправл\w*)"
+    r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|写错|看错|弄错|其实|抱歉)[^\n]{0,120}",
     re.I,
 )
 _NAMED_INSTEAD = re.compile(
-    r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry)"
-    r"|回答|答案|分数|应该是|改为|是|不对|等等|更正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
-    r"(?:(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(one|two|three|four|[一二三四])(?![a-z]))"
+    r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry|"
+    r"meant?|that|back|edit|correction|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ)"
+    r"|回答|答案|分数|应该是|应为|应当是|改为|改选|选择?|是|不对|等等|更正|修正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
+    r"(?:(\d{1,4}(?:\.\d{1,4})?)(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(?<!best )(?<!better )(one|two|three|four|[一二三四])(?![a-z]))"
     r"|\bthe\s+(first|second|third|fourth)\s+(?:answer|response|option|candidate|one)",
+    re.I,
+)
+_STATED_AGAIN = re.compile(
+    r"(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick|score|rating|decision))"
+    r"|\bthe (?:best|better|winning|correct|right) (?:one|choice|pick|candidate|response|option|answer(?=\W+(?:is|should be)\W+answer)))"
+    r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)",
+    re.I,
+)
+"""A number the judge calls its own or the best after its verdict."""
+_REVISES = re.compile(
+    r"[\W_]*(?:wait|hmm+|hold on|actually|on (?:second thoughts?|reflection)|(?:looking|reading|checking|thinking) (?:again|closer|it over)|"
+    r"(?:after|upon|having) (?:re|check|compar|look|consider|reflect|a closer|closer|second|further|weigh)\w*|i (?:mis|was wrong|made|got|must|have to|"
+    r"need to|re-?\w+|should|take|apolog)|let me|re-?(?:read|check|consider|visit|evaluat)\w*|correction|corrected|edit\b|sorry|apologies|oops|"
+    r"my mistake|no\b|scratch|revis\w*|moment\b|nein\b|korrektur|non\b|pardon|erreur|espera|correcci|perd[oó]n|等|不对|抱歉|更正|修正|重新|再|经过|"
+    r"仔细|我(?:看错|弄错|写错|改))",
+    re.I,
+)
+"""How a judge begins that goes back on what it has just said; a text it quotes is led to by something else."""
+_LABELLED = re.compile(r"(?:^|[\n.;。；|])[ \t*_#>|\d.)\-]*([^\n.;:：。；|<>]{2,60})(?:[:：|]|\s[-–—])[ \t*_|]*$")
+_OF_THE_WHOLE = re.compile(
+    r"\b(?:score|rating|verdict|best|better|answer|final|overall|total|my|result|decision)\b"
+    r"|评分|得分|总|最佳|最好|最终|结论|回答|我的|结果",
+    re.I,
+)
+_PROVISIONAL = re.compile(
+    r"\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw|base)\b|初|最早|暂定|起先|原始",
     re.I,
 )
 _PRESENTS = re.compile(
@@ -201,26 +230,49 @@ def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
         return values[0]
     if len(real) == 1 and problem is not None:
         raise problem
-    marked = final.marked and not any(one.marked for one in real[:-1])
-    if marked and not isinstance(values[-1], ParseError):
-        between = text[real[-2].end : final.start]
-        between = between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
-        if len(between) <= 300 and not _SPEAKS_OF_TEXT.search(between) and len(text[final.end :].strip()) <= 120:
-            _not_retracted(text, name, values[-1], final.end)
-            return values[-1]
+    if not isinstance(values[-1], ParseError) and _is_revised(text, real):
+        _not_retracted(text, name, values[-1], final.end)
+        return values[-1]
     stated = ", ".join(excerpt(str(one.value)[:80], 20) for one in real[:4])
     raise ParseError(f"<{name}> is stated {len(real)} times, and not alike: {stated}.")
 
 
+def _is_revised(text: str, stated: list[Found]) -> bool:
+    """Whether the last of several verdicts is called final by the judge itself, and not by a text it shows.
+
+    It follows the one before directly, begins by taking that back ("Wait, …"), or the ones before are called something else
+    ("First impression:", "Accuracy:"). A sentence between them that does neither may lead to a quotation.
+    """
+    final, before = stated[-1], stated[:-1]
+    if not final.marked or any(one.marked for one in before) or len(text[final.end :].strip()) > 120:
+        return False
+    between = text[before[-1].end : final.start]
+    between = between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
+    if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
+        return False
+    return (
+        not re.search(r"\w", between) or bool(_REVISES.match(between)) or all(_of_a_part(text, one) for one in before)
+    )
+
+
+def _of_a_part(text: str, one: Found) -> bool:
+    """Whether the words before a verdict call it provisional, or name what it is about other than the whole."""
+    label = _LABELLED.search(text[max(0, one.start - 120) : one.start])
+    return label is not None and bool(_PROVISIONAL.search(label[1]) or not _OF_THE_WHOLE.search(label[1]))
+
+
 def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
-    """Raise ParseError where the judge goes on to name another number after "wait" or "correction"."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    """Raise ParseError where the judge goes on to name another number after "wait", or calls another one its own."""
+    structured = isinstance(value, dict | list) or isinstance(value, str) and value[:1] in ("{", "[")
+    if isinstance(value, bool) or not (structured or isinstance(value, int | float)):
         return
     after = text[end : end + 2000]
-    for retraction in _RETRACTED.finditer(after):
-        numbers = [number_named("".join(parts)) for parts in _NAMED_INSTEAD.findall(retraction[0])]
-        if numbers and numbers[-1] != value and not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
-            raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
+    for retraction in (*_RETRACTED.finditer(after), *_STATED_AGAIN.finditer(after)):
+        named = [number_named("".join(found.groups(""))) for found in _NAMED_INSTEAD.finditer(retraction[0])]
+        named += [number_named(digits) for digits in retraction.groups()]
+        if named and named[-1] != value:
+            if not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
+                raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
 
 
 def _nothing_left_over(scan: Scan) -> None:
