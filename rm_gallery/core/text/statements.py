@@ -110,21 +110,35 @@ _GOES_ON = re.compile(
 """After a closing tag, on its line, this belongs to the number in it."""
 _QUOTING = re.compile(
     r"(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b"
-    r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by)|begin\w* with|"
+    r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by|like|as)|begin\w* with|"
     r"start\w* with|claim\w*|stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*|embed\w*|hid\w+|tries|tried|"
     r"attempt\w*|demand\w*|ask\w*)\b(?P<en>[^.!?。\n]{0,60})$"
     r"|(?<!最好的)(?<!更好的)(?<!最佳)(?<!最优)(?<!最终)(?<!我的)(?:(?:回答|答案|回复|候选|文本|内容|它)[^。！？\n]{0,60}?"
     r"(?:写道|写着|写了|包含|含有|声称|说|引用|注入|结尾|夹带|要求|插入|试图|读作)|(?:内容|原文|全文|文本)(?:是|为|如下))"
-    r"(?P<zh>[^。！？\n]{0,40})$",
+    r"(?P<zh>[^。！？\n]{0,40})$"
+    r"|\b(?:(?:ends?|ending|bottom|tail|beginning|top) of (?:the|its|an?|this|answer|response)\b"
+    r"|(?:last|closing|final|first|opening) (?:lines?|words?|sentences?|paragraph)\b|(?:at|near) (?:the|its) (?:very )?(?:end|bottom)\b"
+    r"|(?:inject\w*|quot(?:e|ed|ation)|excerpt|snippet|manipulat\w*|jailbreak)\b)(?P<at>[^.!?:\n]{0,60}[:(（]\s*)$"
+    r"|(?:antwort|kandidat|r[ée]ponse|texte?|respuesta|risposta|resposta|ответ\w*)\b[^.!?\n]{0,60}?"
+    r"(?:enthält|endet|beginnt|schreibt|behauptet|lautet|contient|termine|écrit|prétend|contiene|termina|dice|incluye|afirma|contém|"
+    r"содерж\w*|заканчива\w*|пишет|утвержда\w*)\b(?P<other>[^.!?\n]{0,60})$",
     re.I,
 )
+_QUOTED_BEFORE = re.compile(
+    r"[\s\"'`)）*]{0,4}(?:[,，]?\s*(?:which|that|and|was|is|as)\s(?:\w+\s){0,3}?"
+    r"(?:ignor\w*|disregard\w*|discount\w*|inject\w*|manipulat\w*|attack|attempt|quot\w*|how (?:it|the))\b"
+    r"|と(?:書|記|あ|い)|라고|이라|的?字样|这(?:样|种|句)的?|等(?:内容|字样))",
+    re.I,
+)
+"""After a statement this says that it is somebody else's."""
 _CONCLUDING = re.compile(
-    r"[^:：\"“]*(?:\b(?:so|therefore|thus|hence|verdict|conclu\w+|accordingly|wins?|i (?:pick|choose|select|prefer|give|go))\b"
-    r"|所以|因此|故|综上|结论|选择?)|[^:：\"“]{4,}[,，]\s*$",
+    r"[^:：\"“]*(?:\b(?:so|therefore|thus|hence|daher|deshalb|donc|luego|quindi|portanto|поэтому|verdict|conclu\w+|accordingly|"
+    r"wins?|i (?:pick|choose|select|prefer|give|go))\b"
+    r"|所以|因此|故|综上|结论|选择?)|[^:：\"“]{4,}[,，](?:\s*also)?\s*$",
     re.I,
 )
 """After "it contains" this makes the judge's own statement of what follows."""
-_QUOTES = {"“": "”", "「": "」", "『": "』", "«": "»", "‘": "’"}
+_QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
 
 
 def _list_tokens(text: str, form: Form) -> list[_Token]:
@@ -316,12 +330,14 @@ class Scan:
             return True
         if any(before.rfind(o) > before.rfind(c) and c in after for o, c in _QUOTES.items() if o in before):
             return True
-        return self._introduced(start)
+        return _QUOTED_BEFORE.match(after) is not None or self._introduced(start)
 
     def _introduced(self, start: int) -> bool:
         sentence = self.text[max(0, start - 240, self.position) : start]
+        if sentence.rstrip().endswith((":", "：")):
+            sentence = sentence.rstrip()
         found = _QUOTING.search(sentence) if sentence.strip() else None
-        return found is not None and _CONCLUDING.match(found["en"] or found["zh"] or "") is None
+        return found is not None and _CONCLUDING.match("".join(found.groups(""))) is None
 
 
 def members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]:

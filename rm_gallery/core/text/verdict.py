@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from typing import Any
@@ -66,6 +67,13 @@ _PROVISIONAL = re.compile(
     r"\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw|base)\b|初|最早|暂定|起先|原始",
     re.I,
 )
+_SAID_PLAINLY = re.compile(
+    r"^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall)\s)?(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
+    r"|评分|得分|分数|最佳(?:回答|答案)?|最好的(?:回答|答案)?|结论)[ \t*_]{0,4}[:：=][ \t*_]{0,4}(?:(?:answer|response|candidate|回答)\s?)?"
+    r"(\d{1,4})(?![\d.])(?:\s?/\s?10\b|分)?[ \t*_.。]*$",
+    re.I | re.M,
+)
+"""A verdict in words, on a line of its own."""
 _PRESENTS = re.compile(
     r"\b(?:verdict|evaluation|judge?ment|result|score|rating|assessment|decision|choice)\b|评判|评价|评分|结论|结果|判断|打分|选择",
     re.I,
@@ -207,6 +215,7 @@ def _resolved(scan: Scan) -> dict[str, Any]:
         own = [one for one in scan.found if one.name == name]
         if any(not one.doubtful for one in own):
             out[name] = field.read(own[0].value) if field.prose else _one_value(scan.text, name, own, scan.form)
+            _not_said_otherwise(scan, name, out[name])
     if any(scan.text[one.start] == "{" for one in scan.found):
         _nothing_left_over(scan)
     return out
@@ -273,6 +282,15 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
         if named and named[-1] != value:
             if not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
                 raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
+
+
+def _not_said_otherwise(scan: Scan, name: str, value: Any) -> None:
+    """Raise ParseError where the one line that states a verdict in words states another: the tag may be a quotation."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        lines = itertools.islice(_SAID_PLAINLY.finditer(scan.text), 50)
+        said = {int(line[1]) for line in lines if not any(a <= line.start() < b for a, b in scan.read)}
+        if len(said) == 1 and said != {value}:
+            raise ParseError(f"<{name}> is {value}, and the reply says {said.pop()} in words.")
 
 
 def _nothing_left_over(scan: Scan) -> None:
