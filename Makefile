@@ -1,6 +1,8 @@
 # Each target works alone on a machine with Python 3.10 or newer and PyPI.
 PYTHON ?= python3
 VENV ?= .venv
+# of pytest; two workers suit the smallest machine
+ARGS ?= -n 2
 BIN := $(VENV)/bin
 # what an environment was made for: another pyproject or another Python makes it anew
 KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
