@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 from loguru import logger
 
-from rm_gallery.core.engine.calls.budget import Budget, PriceTable
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.prices import PriceTable
 from rm_gallery.core.utils.errors import ConfigError
 
 

@@ -85,7 +85,7 @@ def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
         assert from_parquet(to_parquet(dataset, Path(folder, "a.parquet"))) == dataset
         lines = from_jsonl(to_jsonl(dataset, Path(folder, "a.jsonl")), name=dataset.name)
         assert lines.datasamples == dataset.datasamples
-        assert BaseDataSet.from_dict(dataset.to_dict()) == dataset
+        assert BaseDataSet.model_validate(dataset.model_dump(mode="json")) == dataset
 
 
 @pytest.mark.parametrize(

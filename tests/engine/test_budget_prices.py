@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Price, PriceTable, Usage
+from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.utils.errors import ConfigError
 
 FILE = """\

@@ -58,7 +58,6 @@ def test_retry_after_holds_back_new_starts() -> None:
         bound = limiter(100, start=100)
         await burst(bound, 10, retry_after=3.0)
         start = now()
-        assert bound.paused_for == pytest.approx(3.0)
         times = []
 
         async def call() -> None:
@@ -67,7 +66,7 @@ def test_retry_after_holds_back_new_starts() -> None:
 
         await asyncio.gather(*(call() for _ in range(20)))
         assert times == [pytest.approx(3.0)] * 20
-        assert bound.paused_for == 0.0
+        assert bound.state == "open"
 
     run_virtual(main())
 

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls import cache as call_cache
-from rm_gallery.core.model import transport
 from rm_gallery.core.reward.reward import BaseReward
-from tests.faults.material import make_judge, make_samples, scores_of
+from tests.faults.material import make_judge, make_samples, open_connections, scores_of
 
 N = 24
 WORKERS = 6
@@ -222,7 +221,7 @@ WAYS: dict[str, Callable[[], list[str]]] = {
 def main() -> None:
     """Judge in the way that the command line names."""
     found = Counter(WAYS[sys.argv[1]]())
-    line = {"results": list(found), "times": sum(found.values()), "connections": transport.open_connections()}
+    line = {"results": list(found), "times": sum(found.values()), "connections": open_connections()}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

@@ -14,6 +14,7 @@ import orjson
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.model import call, transport
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -34,6 +35,25 @@ SHARES = {
 
 REWARD = "safety_listwise_reward"
 ANSWERS = 4
+
+
+def open_connections() -> int:
+    """Connections held by all sessions of this process, idle ones included."""
+    total = 0
+    for session in list(transport._sessions.values()):
+        connector = session.connector
+        if connector is not None:
+            idle = [protocol for kept in list(getattr(connector, "_conns", {}).values()) for protocol, *_ in list(kept)]
+            taken = list(getattr(connector, "_acquired", ()))
+            # one that is being made is held by a placeholder that has nothing to ask
+            asked = [getattr(protocol, "is_connected", None) for protocol in (*idle, *taken)]
+            total += sum(bool(ask()) for ask in asked if ask is not None)
+    return total
+
+
+def calls_in_flight() -> int:
+    """Calls of this process that hold a slot of an endpoint."""
+    return sum(endpoint.in_flight for endpoint in list(call._shared.endpoints.values()))
 
 
 def quick_retries(attempts: int = 6) -> RetryPolicy:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget, PriceTable
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.prices import PriceTable
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.faults.material import REWARD, eval_arguments, make_judge, make_samples, records, run, truth, write_data

@@ -11,8 +11,7 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunStopped
-from rm_gallery.core.model import call, transport
-from tests.faults.material import make_judge, make_samples, run, scores_of, truth
+from tests.faults.material import calls_in_flight, make_judge, make_samples, open_connections, run, scores_of, truth
 from tests.faults.rewards import Awaited, Plain
 from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import make_sample, scores
@@ -44,9 +43,9 @@ def test_twenty_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) ->
         "the idle threads of one run, and the one that looks after deadlines"
     )
     assert descriptors() <= open_files + 1
-    assert transport.open_connections() <= WORKERS
+    assert open_connections() <= WORKERS
     assert server.stats()["connections_opened"] <= WORKERS, "connections stay warm from run to run"
-    assert call.limits_in_flight() == 0
+    assert calls_in_flight() == 0
 
 
 @pytest.mark.parametrize("share", ["drop_before_reply", "drop_mid_body", "hang", "rate_limit"])
@@ -55,7 +54,7 @@ def test_failed_calls_leave_no_slot_and_no_connection_behind(server: JudgeServer
     server.set(faults=faults)
     judge = make_judge(server.base_url, timeout=0.2, max_attempts=2)
     run(judge, make_samples(40), max_workers=WORKERS, cache=False)
-    assert call.limits_in_flight() == 0
+    assert calls_in_flight() == 0
     stats = server.wait_until(lambda stats: stats["in_flight"] == 0)
     assert stats["connections_open"] <= WORKERS
     server.set(faults=Faults())
@@ -98,7 +97,7 @@ def test_a_stream_left_early_cuts_what_it_began(server: JudgeServer) -> None:
     asked = stats["requests"]
     time.sleep(0.1)
     assert server.stats()["requests"] == asked
-    assert call.limits_in_flight() == 0
+    assert calls_in_flight() == 0
 
 
 def test_a_source_that_breaks_ends_the_run_with_its_error(server: JudgeServer) -> None:

@@ -13,7 +13,6 @@ from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.gallery.rm.math.reward import MathVerifyReward
 from rm_gallery.gallery.rm.rule import RuleReward
 
 FORMS = """
@@ -208,9 +207,7 @@ def test_every_rule_reward_with_a_reference_is_here() -> None:
     wanted = {
         name
         for name, found in classes.items()
-        if issubclass(found, (RuleReward, MathVerifyReward))
-        and "reference" in found.needs
-        and not found.needs & NOT_ANSWERS
+        if issubclass(found, RuleReward) and "reference" in found.needs and not found.needs & NOT_ANSWERS
     }
     assert wanted - set(CASES) == set()
 
@@ -224,6 +221,18 @@ def test_a_reference_equals_itself_and_nothing_else(name: str) -> None:
     other = _scores(name, [(_own(name, case.other), case) for case in cases])
     limit = 0.3 if name in SIMILARITIES else 0.0
     assert [case for case, score in zip(cases, other, strict=True) if score is not None and score > limit] == []
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"tool_call_match"}))
+def test_one_of_several_references_is_enough(name: str) -> None:
+    cases = list(CASES[name]())[:10]
+    alone = [(_own(name, case.reference), case) for case in cases]
+    beside = [
+        (text, case._replace(metadata={**case.metadata, "reference": [case.other, case.reference]}))
+        for text, case in alone
+    ]
+    found = zip(cases, _scores(name, alone), _scores(name, beside), strict=True)
+    assert [case for case, one, two in found if one is not None and (two is None or two < one)] == []
 
 
 def _state(form: str, text: str) -> str:

@@ -212,16 +212,3 @@ class BaseDataSet(BaseModel):
 
     def __iter__(self) -> Iterator[DataSample]:  # type: ignore[override]  # a data set iterates over samples, not fields
         return iter(self.datasamples)
-
-    def get_data_samples(self) -> list[DataSample]:
-        """The samples, in order."""
-        return self.datasamples
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dict; `from_dict` gives back an equal data set."""
-        return self.model_dump(mode="json")
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> BaseDataSet:
-        """Rebuild a data set from `to_dict`."""
-        return cls.model_validate(data)

@@ -43,7 +43,6 @@ class RunControl:
     in_flight: int = 0
     started: float = field(default_factory=time.monotonic)
     stopped: str | None = None
-    stop_error: BaseException | None = None
     halted: bool = False
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
@@ -59,7 +58,7 @@ class RunControl:
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
         self.calls = self.cached = self.retries = self.in_flight = 0
-        self.stopped = self.stop_error = None
+        self.stopped = None
         self.halted = False
         self.parent = None
         if outer is not None and outer is not self:
@@ -73,14 +72,14 @@ class RunControl:
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
 
-    def stop(self, reason: str, error: BaseException | None = None, *, halt: bool = False) -> None:
+    def stop(self, reason: str, *, halt: bool = False) -> None:
         """Begin no further sample; the first reason given is the one reported."""
         with self._lock:
             self.halted = self.halted or halt
             if self.stopped is None:
-                self.stopped, self.stop_error = reason, error
+                self.stopped = reason
         if halt and self.parent is not None:  # what cannot go on here cannot go on around it
-            self.parent.stop(reason, error, halt=True)
+            self.parent.stop(reason, halt=True)
 
     @property
     def why_stopped(self) -> str | None:

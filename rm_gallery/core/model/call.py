@@ -138,7 +138,7 @@ class _Call:
         except EndpointDown as error:
             if run is None:
                 raise
-            run.stop(str(error), error, halt=True)
+            run.stop(str(error), halt=True)
             raise RunStopped(f"Not judged: the run stopped ({run.stopped}).") from error
         except ProviderError as error:
             if error.filtered:
@@ -211,7 +211,7 @@ class _Call:
                 with _paused(self.deadline):
                     claim = await run.budget.reserve(self.llm.model, self.expected, self.most)
         except BudgetExceeded as error:
-            run.stop(str(error), error)
+            run.stop(str(error))
             raise
         return claim
 
@@ -240,7 +240,7 @@ class _Call:
     def _failed(self, error: ProviderError) -> None:
         run = self.run
         if run is not None and run.fail_fast is not None and run.fail_fast.failure(error):
-            run.stop(run.fail_fast.message or str(error), error, halt=True)
+            run.stop(run.fail_fast.message or str(error), halt=True)
 
 
 def _endpoint(key: str, llm: BaseModelCall, run: RunControl | None) -> Endpoint:
@@ -301,11 +301,6 @@ def _refused_field(error: ProviderError, payload: dict[str, Any]) -> str | None:
 def _without(payload: dict[str, Any], refused: dict[str, str | None]) -> dict[str, Any]:
     renamed = {refused[name]: payload[name] for name in refused if refused[name] and name in payload}
     return {**{k: v for k, v in payload.items() if k not in refused}, **{k: v for k, v in renamed.items() if k}}
-
-
-def limits_in_flight() -> int:
-    """Calls of this process that are in flight now."""
-    return sum(endpoint.in_flight for endpoint in list(_shared.endpoints.values()))
 
 
 def _forget() -> None:

@@ -175,26 +175,6 @@ async def close_sessions() -> None:
         await session.close()
 
 
-def open_connections() -> int:
-    """Connections currently held by all sessions, idle ones included."""
-    total = 0
-    for session in list(_sessions.values()):
-        connector = session.connector
-        if connector is not None:
-            idle = [protocol for kept in list(getattr(connector, "_conns", {}).values()) for protocol, *_ in list(kept)]
-            taken = list(getattr(connector, "_acquired", ()))
-            total += sum(_is_connected(protocol) for protocol in (*idle, *taken))
-    return total
-
-
-def _is_connected(protocol: object) -> bool:
-    """Whether a pooled connection is there: one the other side closed is noticed only when it is looked for, and one that
-    is being made is held by a placeholder that has nothing to ask.
-    """
-    ask = getattr(protocol, "is_connected", None)
-    return bool(ask()) if ask is not None else False
-
-
 def _forget() -> None:
     # closing inherited sockets in a child would tear down the parent's TLS streams: keep the objects, never use them
     _inherited.append(dict(_sessions))

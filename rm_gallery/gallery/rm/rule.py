@@ -69,17 +69,6 @@ def shown(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
 
 
-def required_reference(sample: DataSample, reward: str) -> str:
-    """The sample's reference answer as text; raises Unscored("no_reference") when there is none."""
-    reference = sample.reference()
-    if reference is None or (isinstance(reference, str) and not reference.strip()):
-        raise Unscored(
-            f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or 'ground_truth'.",
-            reason="no_reference",
-        )
-    return reference if isinstance(reference, str) else str(reference)
-
-
 def _tokenizer_checked(value: Any) -> Any:
     if value is None or value in get_args(TokenizerName) or (not isinstance(value, str) and _is_hook(value)):
         return value

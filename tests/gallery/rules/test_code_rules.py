@@ -7,9 +7,9 @@ import warnings
 import pytest
 
 from rm_gallery.gallery.rm.code.patch import PatchSimilarityReward, patch_similarity
-from rm_gallery.gallery.rm.code.style import CodeStyleReward, code_style
+from rm_gallery.gallery.rm.code.style import CodeStyleReward
 from rm_gallery.gallery.rm.code.syntax import SyntaxCheckReward, python_blocks
-from tests.gallery.rules.support import score_of, unscored
+from tests.gallery.rules.support import result_of, sample_of, score_of, unscored
 
 
 def block(code: str, language: str = "python") -> str:
@@ -65,11 +65,11 @@ def test_no_code(text: str) -> None:
         pytest.param("if a:\n    b()\nelif c:\n    d()\nelse:\n    e()", 1.0, 1.0, id="elif"),
         pytest.param("try:\n\ta()\nexcept E:\n\tb()", 1.0, 1.0, id="tabs_throughout"),
         pytest.param("变量 = 1", 1.0, 1.0, id="chinese"),
-        ("", 1.0, 1.0),
     ],
 )
 def test_style(code: str, indentation: float, naming: float) -> None:
-    assert code_style(code) == pytest.approx((indentation, naming))
+    found = result_of(CodeStyleReward(), sample_of(block(code))).extra_data
+    assert found == pytest.approx({"indentation": indentation, "naming": naming})
 
 
 def test_style_score_is_the_mean() -> None:

@@ -6,15 +6,11 @@ import asyncio
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from rm_gallery.core.engine.calls.estimate import Estimate, Interval, probe_indices
-from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
+from rm_gallery.core.engine.calls.prices import PriceTable, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
-
-__all__ = ["Budget", "Estimate", "Interval", "Price", "PriceTable", "Reservation", "Usage", "probe_indices"]
 
 # From so many settled calls on the dearest of them, and a quarter more, bounds the next call better than the caller can.
 _TRUST_SEEN_FROM = 10
@@ -109,21 +105,6 @@ class Budget:
         """A copy of what has been used so far."""
         with self._lock:
             return self._spent.copy()
-
-    def check_models(self, models: Iterable[str]) -> None:
-        """Refuse at the start of a run what could not be stopped later.
-
-        Raises:
-            ConfigError: `max_cost` is set and a model has no price.
-        """
-        if self.max_cost is None or self.prices is None:
-            return
-        missing = sorted({model for model in models if self.prices.find(model) is None})
-        if missing:
-            raise ConfigError(
-                f"max_cost is set, but {self.prices.source} has no price for: {', '.join(missing)}. Add a line per model "
-                "(input and output per million tokens; 0 for one that is free)."
-            )
 
     def attach(self, ledger: SpendLedger) -> None:
         """Count what earlier parts of the run spent, and keep in `ledger` what this one does."""
@@ -268,11 +249,6 @@ class Budget:
                 decided.append((future, claim))
             self._waiting.popleft()
         return decided
-
-    def note(self, usage: Usage) -> None:
-        """Count something that needed no reservation, such as a reply from the cache."""
-        with self._lock:
-            self._spent.add(usage)
 
 
 def _hand_over(future: asyncio.Future[Reservation], outcome: Reservation | Exception) -> None:

@@ -83,7 +83,6 @@ class Endpoint:
             )
         self.name = name
         self.max_outage = max_outage
-        self.cuts = 0
         self.answered = False
         """Whether it ever gave an answer of any kind."""
         self.served = False
@@ -148,11 +147,6 @@ class Endpoint:
     def waiting(self) -> int:
         """Callers waiting for a slot."""
         return len(self._queue)
-
-    @property
-    def paused_for(self) -> float:
-        """Seconds until new calls may start again after a Retry-After; 0 when not paused."""
-        return max(0.0, self._paused_until - self._clock()) if self._paused_until else 0.0
 
     @contextmanager
     def lease(self, ceiling: int) -> Iterator[Endpoint]:
@@ -333,7 +327,6 @@ class Endpoint:
         self._limit = min(self._limit, max(self._minimum, int(self._limit * _SHRINK)))
         self._step = 1
         self._stale, self._round, self._refused = self.in_flight, 0, 0
-        self.cuts += 1
 
     def _count(self, refused: bool) -> None:
         size = max(self._limit, _SMALLEST_ROUND)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,8 +76,3 @@ def _total(values: Sequence[float], rest: int) -> Interval:
 
     half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) * math.sqrt(rest + rest * rest / len(values))
     return Interval(total, max(0.0, total - half), total + half)
-
-
-def probe_indices(n_total: int, n_probe: int = 10, seed: int = 0) -> list[int]:
-    """Which samples to probe: the same ones for the same seed, in ascending order."""
-    return sorted(random.Random(seed).sample(range(n_total), min(n_probe, n_total)))

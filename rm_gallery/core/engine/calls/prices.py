@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,8 +20,8 @@ class Usage:
     """What one or many calls used.
 
     `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`, `reasoning_tokens` part of
-    `output_tokens`. `calls` were paid for, `cached_calls` were answered from the call cache and count no tokens. `cost`
-    is None where nothing is known about it, which one call without a price makes true of the whole sum.
+    `output_tokens`. `calls` were paid for. `cost` is None where nothing is known about it, which one call without a price
+    makes true of the whole sum.
     """
 
     input_tokens: int = 0
@@ -29,7 +29,6 @@ class Usage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     calls: int = 0
-    cached_calls: int = 0
     cost: float | None = None
 
     @property
@@ -56,19 +55,10 @@ class Usage:
         self.cached_tokens += other.cached_tokens
         self.reasoning_tokens += other.reasoning_tokens
         self.calls += other.calls
-        self.cached_calls += other.cached_calls
 
     def copy(self) -> Usage:
         """An independent copy."""
         return replace(self)
-
-    @classmethod
-    def sum(cls, usages: Iterable[Usage]) -> Usage:
-        """All usages counted together."""
-        total = cls()
-        for usage in usages:
-            total.add(usage)
-        return total
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ class SingleFlight(Generic[T]):
 
     def __init__(self) -> None:
         self._flights: dict[str, _Flight[T]] = {}
-        self.shared = 0
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -43,8 +42,6 @@ class SingleFlight(Generic[T]):
         flight = self._flights.get(key)
         if flight is None or flight.task.get_loop() is not loop:
             flight = self._start(key, loop.create_task(factory()))
-        else:
-            self.shared += 1
         waiter: asyncio.Future[T] = loop.create_future()
         flight.waiters.append(waiter)
         try:

@@ -86,12 +86,6 @@ class ToolCallMatchReward(RuleReward):
         return wanted
 
 
-def match_count(given: list[ToolCall], wanted: list[Wanted], *, ordered: bool = False, tolerant: bool = True) -> int:
-    """How many of the calls fit a wanted one, each used once."""
-    table = [[fits(call, want, tolerant, {}) for want in wanted] for call in given]
-    return _in_order(table) if ordered else _in_any_order(table)
-
-
 def _in_order(table: list[list[bool]]) -> int:
     """Length of the longest common subsequence."""
     best = [0] * (len(table[0]) + 1 if table else 1)

@@ -68,16 +68,6 @@ class CodeStyleReward(RuleReward):
         return one_score(self.name, (indentation + naming) / 2, reason, {"indentation": indentation, "naming": naming})
 
 
-def code_style(code: str) -> tuple[float, float] | None:
-    """Shares of consistent indentation and of PEP 8 names; None when the code does not compile."""
-    tree = parse(code)
-    if isinstance(tree, str):
-        return None
-    style = Style(Counter(), [], [])
-    _look(code, tree, style)
-    return _shares(style)
-
-
 def _shares(style: Style) -> tuple[float, float]:
     indents, names = style.indents.total(), len(style.good) + len(style.bad)
     indentation = style.indents.most_common(1)[0][1] / indents if indents else 1.0

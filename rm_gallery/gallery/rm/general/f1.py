@@ -66,11 +66,6 @@ class F1ScoreReward(RuleReward):
         return one_score(self.name, best.f1, None, {"precision": best.precision, "recall": best.recall})
 
 
-def token_f1(answer: list[str], reference: list[str]) -> Overlap:
-    """Precision, recall and F1 of two token lists as multisets; all 0 when either is empty."""
-    return _overlap(answer, len(reference), Counter(reference))
-
-
 @lru_cache(maxsize=4096)
 def _counted(name: str, reference: str) -> tuple[int, dict[str, int]]:
     tokens = tokenizer(name)(reference)

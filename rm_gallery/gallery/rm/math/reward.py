@@ -8,23 +8,22 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.workers.pool import get_pool
-from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import required_reference
+from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
 
 
 @RewardRegistry.register("math_verify_reward")
-class MathVerifyReward(BasePointWiseReward):
+class MathVerifyReward(RuleReward):
     """1 when the answer's final result equals the reference's mathematically, else 0.
 
     Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and the last number are found; equality is
     Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
-    explodes costs its `timeout` and is failed(deadline). A reference that cannot be parsed is unscored, an answer that holds
-    no result is 0. Range {0, 1}, higher is better.
+    explodes costs its `timeout` and is failed(deadline). Of several references it is enough to equal one. A reference that
+    cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher is better.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
@@ -48,10 +47,14 @@ class MathVerifyReward(BasePointWiseReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare the one output with its reference."""
-        answer, gold = sample.output[0].answer.text, required_reference(sample, self.name)
-        verdict = fast_verdict(answer, gold) if self.in_process else None
-        if verdict is None:
-            verdict = await get_pool().asubmit(verify_answer, answer, gold, deadline=self.timeout)
+        verdict = None
+        for gold in references_of(sample, self.name):
+            found = await self._verdict(sample.output[0].answer.text, gold)
+            if verdict is None or verdict.status == "no_gold" or found.status == "correct":
+                verdict = found
+            if verdict.status == "correct":
+                break
+        assert verdict is not None
         if verdict.status == "no_gold":
             raise Unscored(f"The reference holds no mathematical result: {verdict.gold[:80]!r}.", reason="no_gold")
         reasons = {
@@ -59,6 +62,10 @@ class MathVerifyReward(BasePointWiseReward):
             "wrong": f"{verdict.answer} does not equal {verdict.gold}.",
             "no_answer": f"The answer holds no result; the reference is {verdict.gold}.",
         }
-        score = float(verdict.status == "correct")
-        detail = RewardDimensionWithScore(name=self.name, score=score, reason=reasons[verdict.status])
-        return RewardResult(name=self.name, details=[detail])
+        return one_score(self.name, float(verdict.status == "correct"), reasons[verdict.status])
+
+    async def _verdict(self, answer: str, gold: str) -> MathVerdict:
+        verdict = fast_verdict(answer, gold) if self.in_process else None
+        if verdict is None:
+            verdict = await get_pool().asubmit(verify_answer, answer, gold, deadline=self.timeout)
+        return verdict
