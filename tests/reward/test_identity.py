@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import shutil
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -363,6 +364,74 @@ def test_i1_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool, named: b
     for change in changed:
         with pytest.raises(ConfigError, match=r"reward\.code\.[\w.]+: "):
             made(kept, named=named, **change).evaluate_batch([sample], run_dir=folder)
+
+
+MINE = """
+class Mine(BasePointWiseReward):
+    def _evaluate(self, sample, **kwargs):
+        number = {uses}
+        return scored(self.name, float(number))
+"""
+# what the reward uses, and how it is written elsewhere before and after
+ELSEWHERE = {
+    "a function": ("helper()", "def helper(): return 1", "def helper(): return 2"),
+    "a function of a function": ("helper()", "def helper(): return more()\ndef more(): return 1", "def more(): return 2"),
+    "functions that call each other": ("odd(1)", "def odd(n): return n and even(n - 1)\ndef even(n): return 1 - odd(n) if n else 1",
+                                       "def even(n): return 2"),
+    "a class": ("Helper.number", "class Helper:\n    number = 1", "class Helper:\n    number = 2"),
+    "a list": ("LIMITS[0]", "LIMITS = [1]", "LIMITS = [2]"),
+    "a dict": ("LIMITS['a']", "LIMITS = {'a': 1}", "LIMITS = {'a': 2}"),
+    "an attribute of the class": ("self.limit", "limit = None\n", "Mine.limit = 2"),
+    "a reward": ("inner.held", "inner = Holds(held=1)", "inner = Holds(held=2)"),
+}  # fmt: skip
+
+
+def in_cells(*cells: str) -> dict[str, Any]:
+    """The names after these cells of a notebook ran."""
+    scope: dict[str, Any] = {
+        "BasePointWiseReward": BasePointWiseReward, "scored": scored, "Holds": Holds, "__name__": "__main__",
+    }  # fmt: skip
+    for cell in cells:
+        name = f"<cell {zlib.crc32(cell.encode())}>"
+        linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+        exec(compile(cell, name, "exec"), scope)
+    return scope
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_f1_code_of_other_cells_is_part_of_the_run(name: str) -> None:
+    uses, before, after = ELSEWHERE[name]
+    mine = MINE.format(uses=uses)
+    first = in_cells(before, mine)["Mine"]()
+    assert in_cells(before, mine, "number = 5\nother = [1]")["Mine"]().settings_hash == first.settings_hash
+    assert in_cells(before, mine, after)["Mine"]().settings_hash != first.settings_hash
+    if before.startswith("def"):  # once more in a later cell
+        together = before + mine
+        assert in_cells(together)["Mine"]().settings_hash != in_cells(together, after)["Mine"]().settings_hash
+
+
+def test_f1_code_of_other_files_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    hashes = []
+    for number in (1, 1, 2):
+        (tmp_path / "my_helpers.py").write_text(f"LIMIT = {number}\ndef helper(): return LIMIT\n" + "#" * number)
+        for way in ("import my_helpers", "from my_helpers import helper"):
+            monkeypatch.delitem(sys.modules, "my_helpers", raising=False)
+            linecache.clearcache()
+            uses = "my_helpers.helper()" if way.startswith("import") else "helper()"
+            hashes.append(in_cells(way, MINE.format(uses=uses))["Mine"]().settings_hash)
+    assert hashes[:2] == hashes[2:4]
+    assert not set(hashes[:2]) & set(hashes[4:])
+
+
+def test_f1_what_code_changes_itself_is_no_part_of_it() -> None:
+    mine = MINE.format(uses="memo.setdefault(sample.unique_id, 1)")
+    scope = in_cells("memo = {}", mine)
+    before = scope["Mine"]()
+    hashed = before.settings_hash
+    before.evaluate(make_sample("abc"))
+    assert scope["memo"]
+    assert scope["Mine"]().settings_hash == hashed
 
 
 def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:

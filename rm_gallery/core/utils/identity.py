@@ -15,6 +15,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -185,11 +186,14 @@ def is_users(module: str | None) -> bool:
     return file is not None and not file.startswith(sysconfig.get_path("stdlib"))
 
 
-def class_code(cls: type) -> dict[str, str]:
+def class_code(cls: type, seen: set[int] | None = None) -> dict[str, str]:
     """What the user's own classes among the bases of `cls` say: a short hash per member, and per function, class and
-    constant of their files that they use. Empty for classes of this library.
+    constant that they use, of their files and of other files and notebook cells. Empty for classes of this library.
+
+    `seen` are functions and classes told already.
     """
     found: dict[str, str] = {}
+    seen = {id(cls)} if seen is None else seen
     for base in cls.__mro__:
         if is_users(base.__module__) or _is_nowhere(base):
             piece, file = _class_piece(base)
@@ -198,20 +202,23 @@ def class_code(cls: type) -> dict[str, str]:
             else:
                 found.update({f"{base.__name__}.{name}": text for name, text in piece.members.items()})
                 found.update(piece.used)
-                found.update(_values(piece, vars(sys.modules.get(base.__module__, builtins))))
+                found.update(_values(piece, file, _scope(base), seen))
+                fixed = {k: v for k, v in vars(base).items() if not k.startswith("_") and k != "name" and _is_fixed(v)}
+                found[f"{base.__name__}.(constants)"] = digest(fixed)[:8]
                 found.update(_put_in(base, piece, file))
             found.update({f"{base.__name__}.{name}": value for name, value in _bound(base)})
     return found
 
 
-def function_code(function: types.FunctionType) -> dict[str, str]:
-    """What a function says and what it uses of its file, as `class_code`."""
+def function_code(function: types.FunctionType, seen: set[int] | None = None) -> dict[str, str]:
+    """What a function says and what it uses, as `class_code`."""
     code = function.__code__
+    seen = {id(function)} if seen is None else seen
     tree = _tree(_lines(code.co_filename))
     piece = _piece(tree, function.__name__, code.co_firstlineno, False) if tree is not None else None
     if piece is None:
         return {function.__name__: _compiled(code)}
-    return {**piece.members, **piece.used, **_values(piece, function.__globals__)}
+    return {**piece.members, **piece.used, **_values(piece, code.co_filename, function.__globals__, seen)}
 
 
 def _is_nowhere(cls: type) -> bool:
@@ -227,7 +234,7 @@ class _Piece(NamedTuple):
     used: dict[str, str]
     """What it uses of its file, and what that uses in turn."""
     others: tuple[str, ...]
-    """Names it uses that its file does not define."""
+    """Names it uses that its file does not define, also dotted ones."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -338,21 +345,103 @@ def _used(node: ast.AST, tree: ast.Module) -> tuple[dict[str, str], tuple[str, .
     todo = [node]
     while todo:
         piece = todo.pop()
-        parts = list(ast.walk(piece))
-        changed.update(name for part in parts if isinstance(part, ast.Global) for name in part.names)
-        for name in sorted({part.id for part in parts if isinstance(part, ast.Name)} - found.keys()):
+        changed.update(_changed(piece))
+        for name in sorted(set(_global_names(piece)) - found.keys()):
             statements = [statement for statement in written.get(name, ()) if statement is not node]
             if statements:
                 found[name] = _short("\n".join(ast.unparse(statement) for statement in statements))
                 todo += statements
-            elif name not in written:
+            elif name.partition(".")[0] not in written:
                 others.add(name)
-    return found, tuple(sorted(others - changed))
+    return found, tuple(sorted(name for name in others if name.partition(".")[0] not in changed))
 
 
-def _values(piece: _Piece, scope: Mapping[str, Any]) -> dict[str, str]:
-    """Values that a piece of code finds in its module without being written in its file (from another notebook cell)."""
-    return {name: digest(scope[name])[:8] for name in piece.others if name in scope and _is_fixed(scope[name])}
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_MUTATORS = frozenset({"append", "add", "update", "extend", "setdefault", "pop", "popitem", "clear", "insert", "remove", "discard"})  # fmt: skip
+
+
+def _global_names(node: ast.AST, local: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Names, and dotted names, that a piece of code reads and does not bind itself."""
+    if isinstance(node, _SCOPES):
+        parts = list(ast.walk(node))
+        bound = {part.arg for part in parts if isinstance(part, ast.arg)}
+        bound |= {part.id for part in parts if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+        local = (local | bound) - {name for part in parts if isinstance(part, ast.Global) for name in part.names}
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+        dotted = ""
+        base: ast.expr = node
+        while isinstance(base, ast.Attribute):
+            dotted, base = f".{base.attr}{dotted}", base.value
+        if isinstance(base, ast.Name) and base.id not in local:
+            yield base.id + dotted
+    for child in ast.iter_child_nodes(node):
+        yield from _global_names(child, local)
+
+
+def _changed(node: ast.AST) -> Iterator[str]:
+    """Names whose value a piece of code changes: a memo or a counter is no part of what the code says."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Global):
+            yield from part.names
+        elif (
+            isinstance(part, ast.Subscript) and not isinstance(part.ctx, ast.Load) and isinstance(part.value, ast.Name)
+        ):
+            yield part.value.id
+        elif isinstance(part, ast.Attribute) and part.attr in _MUTATORS and isinstance(part.value, ast.Name):
+            yield part.value.id
+
+
+def _scope(cls: type) -> Mapping[str, Any]:
+    """Where the functions of a class look for names."""
+    for _, function in _functions(cls):
+        if function.__module__ == cls.__module__:
+            return function.__globals__
+    return vars(sys.modules.get(cls.__module__, builtins))
+
+
+def _values(piece: _Piece, file: str, scope: Mapping[str, Any], seen: set[int]) -> dict[str, str]:
+    """What a piece of code finds without its being written in its file: in another notebook cell or another module."""
+    found = {}
+    again = [
+        name for name in piece.used if getattr(getattr(scope.get(name), "__code__", None), "co_filename", file) != file
+    ]
+    for name in (*piece.others, *again):
+        first, *path = name.split(".")
+        value = scope.get(first)
+        while path and isinstance(value, types.ModuleType) and _is_own(value.__name__):
+            value = vars(value).get(path.pop(0))
+        if not path and value is not None:
+            text = _reached(value, seen)
+            if text is not None:
+                found[name] = text
+    return found
+
+
+def _reached(value: Any, seen: set[int]) -> str | None:
+    """A hash of a value, function or class that code uses; None for one that is no part of what the user wrote."""
+    code = value
+    with suppress(Exception):  # an object may have any attribute one asks for
+        code = inspect.unwrap(value) if callable(value) else value
+    if isinstance(code, (types.FunctionType, type)):
+        if id(code) in seen or not _is_own(code.__module__):
+            return None
+        seen.add(id(code))
+        return digest(class_code(code, seen) if isinstance(code, type) else function_code(code, seen))[:8]
+    described = isinstance(value, BaseModel) and callable(getattr(value, "describe", None))  # a reward, a model
+    if not (described or _is_fixed(value) or isinstance(value, (list, dict, set))):
+        return None
+    try:
+        return digest(value)[:8]
+    except ConfigError:
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_own(module: str | None) -> bool:
+    """Whether a module is the user's own, and not an installed package."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    installed = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    return is_users(module) and (module == "__main__" or not installed)
 
 
 def _is_fixed(value: Any) -> bool:
