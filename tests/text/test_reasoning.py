@@ -88,7 +88,7 @@ def test_r2_reasoning_that_never_ends_leaves_no_final_text(text: str) -> None:
     ],
 )
 def test_r3_a_mention_is_no_reasoning(text: str) -> None:
-    assert split_reasoning(text) == (text, "", True, True)
+    assert split_reasoning(text) == (text, "", True, True, True)
 
 
 def test_a_quoted_closing_tag_does_not_hide_what_came_before() -> None:

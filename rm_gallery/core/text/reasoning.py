@@ -50,6 +50,8 @@ class Reasoned(NamedTuple):
     """False when a thought was begun and never ended: the text was cut off."""
     opened: bool = True
     """False when the thought's opening tag is not in the text: a chat template had written it."""
+    sure: bool = True
+    """False when the end of the thought may be one that the thought quotes: another one follows, or nothing opened it."""
 
 
 class _Mark(NamedTuple):
@@ -76,11 +78,12 @@ def split_reasoning(text: str, later: bool = True) -> Reasoned:
     if bare:
         before, found, final = text.partition("assistantfinal")
         if found:
-            return Reasoned(final, before[bare.end() :].strip(), True)
+            return Reasoned(final, before[bare.end() :].strip(), True, sure="assistantfinal" not in final)
     header = _CHINESE_HEADER.match(text)
     ends = _CHINESE_FINAL.search(text, header.end()) if header else None
     if header and ends:
-        return Reasoned(text[ends.end() :], text[header.end() : ends.start()].strip(), True)
+        sure = _CHINESE_FINAL.search(text, ends.end()) is None
+        return Reasoned(text[ends.end() :], text[header.end() : ends.start()].strip(), True, sure=sure)
     return _blocks(text, later) if _MARK.search(text) else Reasoned(text, "", True)
 
 
@@ -89,9 +92,8 @@ def _harmony(text: str, start: int) -> Reasoned:
     if found is None:
         return Reasoned("", _HARMONY_MARK.sub("\n", text).strip(), False)
     # what follows stays whole: were it cut at a later marker, a quoted marker could choose what is read
-    return Reasoned(
-        _HARMONY_MARK.sub("\n", text[found.end() :]), _HARMONY_MARK.sub("\n", text[: found.start()]).strip(), True
-    )
+    final, reasoning = (_HARMONY_MARK.sub("\n", part) for part in (text[found.end() :], text[: found.start()]))
+    return Reasoned(final, reasoning.strip(), True, sure=_HARMONY_FINAL.search(text, found.end()) is None)
 
 
 def _marks(text: str) -> list[_Mark]:
@@ -147,7 +149,8 @@ def _blocks(text: str, later: bool) -> Reasoned:
             thoughts.append(text[: marks[lone].start].strip())
             position, index, opened = marks[lone].end, lone + 1, False
     if not later:
-        return Reasoned(text[position:], "\n".join(thoughts), True, opened)
+        sure = not thoughts or (opened and all(mark.opens for mark in marks[index:]))
+        return Reasoned(text[position:], "\n".join(thoughts), True, opened, sure)
     return _without_later(text, position, index, marks, closes, thoughts)._replace(opened=opened)
 
 

@@ -159,9 +159,11 @@ def _list_tokens(text: str, form: Form) -> list[_Token]:
 class Scan:
     """Every statement of a field outside of reasons, comments, fences and quotations, in order; one pass."""
 
-    def __init__(self, text: str, form: Form) -> None:
+    def __init__(self, text: str, form: Form, whole: bool = True) -> None:
+        """`whole` tells that the text is surely all the judge stated, so that what begins it is its own."""
         self.text = text
         self.form = form
+        self.whole = whole
         self.names = form.names
         self.prose = form.prose
         self.tokens = _list_tokens(text, form)
@@ -176,6 +178,8 @@ class Scan:
         self.counted = 0
         self.odd = False
         self.doubtful = False
+        self.doubted: list[tuple[int, int]] = []
+        """Parts that would have been left out, had not a verdict that may be quoted stood before them."""
         self.objects = 0
         if text.startswith("{") and (not self.tokens or object_at(text, 0) is None):
             raise ParseError("The reply begins like JSON and is none.")
@@ -184,6 +188,8 @@ class Scan:
     def _walk(self) -> None:
         for i, token in enumerate(self.tokens):
             if token.start < self.position:
+                continue
+            if self.doubted and self._among_doubted(i):
                 continue
             if token.name == "<!--":
                 end = self.text.find("-->", token.end) if not self.doubtful else -1
@@ -209,6 +215,36 @@ class Scan:
         self.position = self.counted = end
         self.odd = False
 
+    def _pass_over(self, start: int, end: int) -> None:
+        """Leave out a reason or fences, unless a verdict stands before them that may itself be quoted: it may have begun
+        them to hide the real one, and then what they hold is enough to contradict it.
+        """
+        if any(one.name.lower() not in self.prose and not self._began_with(one) for one in self.found):
+            self.doubted.append((start, end))
+        else:
+            self._skip(start, end)
+
+    def _among_doubted(self, i: int) -> bool:
+        """Take a verdict that stands in the last doubted part; False behind it."""
+        token, end = self.tokens[i], self.doubted[-1][1]
+        if token.start >= end:
+            if self.position < end:
+                self.position = self.counted = end
+                self.odd = False
+            return False
+        if token.name == "{":
+            self._object(token.start)
+        elif token.opens and token.name in self.names and token.name not in self.prose:
+            self._element(i)
+        return True
+
+    def _in_doubt(self, start: int) -> bool:
+        return self.doubtful or bool(self.doubted) and start < self.doubted[-1][1]
+
+    def _began_with(self, one: Found) -> bool:
+        """Whether a statement is what the judge's reply begins with; an object may be broken by what it quotes."""
+        return self.whole and self.text[one.start] == "<" and not self.text[: one.start].strip()
+
     def _fence(self, i: int) -> None:
         """From the first fence to the last one nothing is read; a quoted text may hold any number of fences."""
         token = self.tokens[i]
@@ -222,7 +258,7 @@ class Scan:
             self._skip(token.start, close.end() if close else self.position)
             return
         if last.start > token.start:
-            self._skip(token.start, last.end)
+            self._pass_over(token.start, last.end)
         elif token.start:
             self.doubtful = True
 
@@ -235,10 +271,10 @@ class Scan:
             return False
         values, end = whole
         stated = members(values, self.form)
-        if stated and not self._quoted(start, end):
+        if stated and (self._in_doubt(start) or not self._quoted(start, end)):
             for name, value in stated.items():
                 if value is not None or not self.form.fields[name].prose:
-                    self.found.append(Found(name, value, start, end, False, self.doubtful))
+                    self.found.append(Found(name, value, start, end, False, self._in_doubt(start)))
         self._skip(start, end)
         return bool(stated)
 
@@ -259,7 +295,7 @@ class Scan:
             body, end = self._unclosed(i)
         if token.name in self.names:
             self.found.append(Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful))
-        self._skip(token.start, end)
+        self._pass_over(token.start, end)
 
     def _unclosed(self, i: int) -> tuple[str, int]:
         """A reason that is never closed runs to the end, or to the one verdict that ends the reply on a line of its own."""
@@ -296,10 +332,10 @@ class Scan:
             value = whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
         elif not self.form.fields[name].prose and (more := _GOES_ON.match(self.text, close.end)):
             value += more[0]
-        if not self._quoted(token.start, close.end):
+        if self._in_doubt(token.start) or not self._quoted(token.start, close.end):
             before = self.text[max(0, token.start - 120) : token.start]
             marked = token.sure or FINAL.search(before) is not None
-            self.found.append(Found(name, value, token.start, close.end, marked, self.doubtful))
+            self.found.append(Found(name, value, token.start, close.end, marked, self._in_doubt(token.start)))
         self._skip_quotes_to(close.end)
         self.position = close.end
 
@@ -319,12 +355,14 @@ class Scan:
         self._skip_quotes_to(start)
         before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
         line = before.rpartition("\n")[2]
-        if line.lstrip().startswith(">"):
+        line_start = text.rfind("\n", 0, start) + 1
+        if text[line_start : line_start + 8].lstrip().startswith(">"):
             return True
         near, next_to = before.rstrip(" \t")[-1:], after.lstrip(" \t")[:1]
         if near and next_to and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to):
             return True
-        if self.odd and '"' in after:
+        # a quotation mark of a thought that was cut short may still be open, and then the judge's own words look quoted
+        if self.odd and '"' in after and (self.whole or not self.found):
             return True
         if line.count("`") % 2 and "`" in after.partition("\n")[0]:
             return True

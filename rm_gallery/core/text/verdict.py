@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from rm_gallery.core.text.objects import TwoValues, object_at
-from rm_gallery.core.text.reasoning import INVISIBLE, split_reasoning
+from rm_gallery.core.text.reasoning import INVISIBLE, Reasoned, split_reasoning
 from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
 from rm_gallery.core.text.values import excerpt, number_named
 from rm_gallery.core.utils.errors import ParseError
@@ -18,6 +18,8 @@ LONGEST = 300_000
 """Characters of a reply, at most: far above what any judge writes, reasoning included."""
 LONGEST_STATEMENT = 60_000
 """Characters of what a judge says after its reasoning, at most; low enough to read in milliseconds."""
+_EARLY = 80
+"""Within so many characters a reply begins with its verdict."""
 _PLACEHOLDER = re.compile(
     r"\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数|整数)\s*[\])}>]?)\s*", re.I
 )
@@ -117,9 +119,8 @@ def _read(text: str, form: Form) -> dict[str, Any]:
         if not reasoned.closed:
             raise ParseError(CUT_OFF)
         if reasoned.opened:
-            body = _unwrapped(reasoned.final)
-        else:
-            return _after_lone(body, reasoned.final, form)
+            return _stated(_unwrapped(reasoned.final), form, reasoned.sure)
+        return _after_lone(body, reasoned, form)
     return _stated(body, form)
 
 
@@ -128,11 +129,11 @@ def _short_enough(body: str) -> None:
         raise ParseError(f"The statement has {len(body):,} characters; at most {LONGEST_STATEMENT:,} are read.")
 
 
-def _stated(body: str, form: Form) -> dict[str, Any]:
+def _stated(body: str, form: Form, whole: bool = True) -> dict[str, Any]:
     _short_enough(body)
-    scan = Scan(body, form)
+    scan = Scan(body, form, whole)
     if _silent(scan) and ("&lt;" in body or "\\<" in body):
-        scan = Scan(html.unescape(body).replace("\\<", "<").replace("\\>", ">"), form)
+        scan = Scan(html.unescape(body).replace("\\<", "<").replace("\\>", ">"), form, whole)
     if _silent(scan) and (inside := _presented(scan)) is not None:
         return {**_resolved(scan), **_resolved(Scan(inside, form))}
     return _resolved(scan)
@@ -156,17 +157,21 @@ def _presented(scan: Scan) -> str | None:
     return scan.text[fences[0].end : fences[1].start].partition("\n")[2]
 
 
-def _after_lone(body: str, final: str, form: Form) -> dict[str, Any]:
+def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
     """What is stated after a closing tag that nothing opened; the tag may also be quoted, and then the whole counts."""
+    final = reasoned.final
     _short_enough(final)
     whole, place = Scan(body, form), len(body) - len(final)
-    inside = next((part for part in whole.read if part[0] < place <= part[1]), None)
+    inside = next((part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None)
     if inside is not None and body[inside[0]] == "{":
         return _resolved(whole)
-    stated = _stated(_unwrapped(final), form)
-    if inside is not None and _differ(_resolved(whole), stated, form):
+    stated = _stated(_unwrapped(final), form, reasoned.sure)
+    # thoughts do not begin with a verdict; a reply that does may quote such a tag
+    first = next((one.start for one in whole.found if not form.fields[one.name].prose), _EARLY)
+    early = first < _EARLY and (_PRESENTS.search(body, 0, first) or not body[:first].strip())
+    if (early or inside is not None) and _differ(_resolved(whole), stated, form):
         raise ParseError(
-            "A closing tag of reasoning stands inside a reason, and it is unclear where the verdict begins."
+            "A closing tag of reasoning stands after a verdict or inside a reason, and it is unclear where the verdict begins."
         )
     return stated
 
@@ -253,8 +258,14 @@ def _is_revised(text: str, stated: list[Found]) -> bool:
     ("First impression:", "Accuracy:"). A sentence between them that does neither may lead to a quotation.
     """
     final, before = stated[-1], stated[:-1]
-    if not final.marked or any(one.marked for one in before) or len(text[final.end :].strip()) > 120:
+    if not final.marked or len(text[final.end :].strip()) > 120:
         return False
+    # an object that ends early was broken by what it quotes, and then nothing behind it is final
+    if any(one.marked or text[one.start] == "{" for one in before):
+        return False
+    for one, after in zip(before, before[1:], strict=False):
+        if _SPEAKS_OF_TEXT.search(text, one.end, after.start) and not _of_a_part(text, after):
+            return False
     between = text[before[-1].end : final.start]
     between = between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
     if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
