@@ -88,11 +88,13 @@ def evaluate(
 
 
 def _conclude(report: Report, max_failures: int) -> int:
-    """Say on stderr why samples have no score; the exit code."""
+    """Say on stderr why samples have no score, each reason once; the exit code."""
+    stopped = report.stopped or ""
     for key, found in report.reasons.items():
-        sys.stderr.write(f"{found['n']} samples {key}: {one_line(found['example'])}\n")
-    if report.stopped:
-        sys.stderr.write(f"rm-gallery: {one_line(report.stopped)}\n")
+        if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
+            sys.stderr.write(f"{found['n']} samples {key}: {one_line(found['example'])}\n")
+    if stopped:
+        sys.stderr.write(f"rm-gallery: {one_line(stopped)}\n")
     if report.n and not report.n_scored:
         sys.stderr.write("rm-gallery: no sample could be scored, so there is no score.\n")
         return 1

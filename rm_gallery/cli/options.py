@@ -46,4 +46,8 @@ def set_log_level(level: str) -> None:
     if level not in LEVELS:
         raise ConfigError(f"--log-level is {level!r}; levels are {', '.join(LEVELS)}.")
     logger.remove()
-    logger.add(sys.stderr, level=LEVELS[level], format="{time:HH:mm:ss} {level: <7} {message}", diagnose=False)
+    line = "{time:HH:mm:ss} {level: <7} {message}"
+    # how a run ended is said by the command itself, once
+    logger.add(
+        sys.stderr, level=LEVELS[level], format=line, diagnose=False, filter=lambda r: "account" not in r["extra"]
+    )

@@ -20,7 +20,7 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
 from rm_gallery.report.task import Task, build_reward, judge_of, open_data
 
 PROBE = 10
@@ -149,7 +149,7 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int) -> Report:
         for name, baseline in beside.items():
             baseline.add(_by_length(sample, 1 if name == "longest" else -1))
         for issue in {issue.reason: issue for issue in one.issues}.values():
-            known = reasons.setdefault(f"{issue.status}: {issue.reason}", {"n": 0, "example": issue.message})
+            known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
             known["n"] += 1
     report = task.benchmark.named(counting.report())
     if unfit := report.extra.get("n_unfit_labels"):

@@ -144,7 +144,7 @@ def test_the_same_figure_in_python_and_on_the_command_line(
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("broken", "samples failed: transient: {url} answered 500"),
+        ("broken", "{url} answered 500"),
         ("wrong key", "answered 401: Incorrect API key provided. (check the API key)"),
         ("unreachable", "Cannot connect to {url}"),
     ],

@@ -32,6 +32,16 @@ def test_failures_beyond_the_limit(data: Path, max_failures: str, code: int) -> 
     assert f"{result['n_failed']} samples failed: transient: {server.base_url} answered 500" in done.err
 
 
+def test_why_a_run_stopped_is_said_once_and_what_was_not_begun_is_not_called_failed(data: Path) -> None:
+    llm = json.dumps({"model": "judge-1", "base_url": "http://127.0.0.1:1/v1", "max_attempts": 1})
+    done = command("eval", "safety_listwise_reward", str(data), "--param", f"llm={llm}", "--max-workers", "4", "--json")
+    result = json.loads(done.out)
+    assert done.code == 1 and result["n_stopped"] > 0
+    assert done.err.count("Cannot connect to") == 1, done.err
+    assert "samples failed" not in done.err
+    assert result["reasons"]["stopped: stopped"]["n"] == result["n_stopped"]
+
+
 USAGE = [
     ([], "Missing argument"),
     (["length_baseline"], "Missing argument"),

@@ -58,10 +58,11 @@ class Progress:
             self._causes[worst.reason] += 1
             self._messages.setdefault(worst.reason, worst.message)
 
-    def most_common(self) -> str:
-        """The most common reason of failure, with its first message."""
+    def most_common(self, said: str) -> str:
+        """The most common reason of failure, with its first message; nothing where `said` holds it already."""
         reason, count = self._causes.most_common(1)[0]
-        return f"({count}) {reason}: {self._messages[reason]}"
+        message = self._messages[reason]
+        return "" if message and message in said else f" Most often ({count}) {reason}: {message}"
 
     def tick(self) -> None:
         """Refresh what is shown when it is time to."""

@@ -319,9 +319,10 @@ class _Run(Generic[R]):
         if self.control.parent is not None or not (progress.failed or progress.stopped):
             return
         why = f" {self.control.stopped}" if self.control.stopped else ""
-        common = f" Most often {progress.most_common()}" if progress.failed else ""
+        common = progress.most_common(why) if progress.failed else ""
         counts = f"{progress.failed} failed, {progress.stopped} not begun"
-        logger.warning("{}: of {} samples {}.{}{}", progress.label, progress.done, counts, why, common)
+        said = logger.bind(account=True)  # a door that says it itself can leave this line out
+        said.warning("{}: of {} samples {}.{}{}", progress.label, progress.done, counts, why, common)
 
 
 def begin(control: RunControl, options: RunOptions) -> None:
