@@ -12,7 +12,7 @@ DEEPEST = 20
 
 _SPACE = re.compile(r"(?:[ \t\r\n\u00a0]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.S)
 _STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|“([^“”]*)”", re.S)
-_KEY = re.compile(_STRING.pattern + r"|([A-Za-z_]\w{0,40})(?=\s*[:：])", re.S)
+_KEY = re.compile(_STRING.pattern + r"|([A-Za-z_]\w{0,40}|\d{1,4})(?=\s*[:：])", re.S)
 _SCALAR = re.compile(r"[^\s,:\[\]{}\"'“”，：]{1,40}")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.S)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import NamedTuple
 
 INVISIBLE = str.maketrans("", "", "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")
 
-_NAMES = "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|思考|思考过程|推理|推理过程|反思"
+_NAMES = "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
+_NAMES += (
+    "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
+)
 # every alternative starts with its own uncased character: the scan then skips ordinary text at full speed
 _MARK = re.compile(
     rf"<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
@@ -37,6 +41,10 @@ _CHINESE_FINAL = re.compile(
     r"\n[ \t]{0,8}(?:(?:#{1,4} ?|\*\*)?(?:最终(?:回答|答案|结论|判断|评分)|正式回答|回答|答案|结论)(?:\*\*)? ?"
     r"(?:[：:](?:\*\*)?|(?=\n))|【(?:最终)?(?:回答|答案|结论)】)"
 )
+
+
+MOST_MARKS = 20_000
+"""Tags of reasoning looked at in one text, at most; only a text made to be slow holds more."""
 
 
 class Reasoned(NamedTuple):
@@ -98,7 +106,7 @@ def _harmony(text: str, start: int) -> Reasoned:
 
 def _marks(text: str) -> list[_Mark]:
     marks = []
-    for found in _MARK.finditer(text):
+    for found in islice(_MARK.finditer(text), MOST_MARKS):
         kind = found.lastgroup or ""
         group = found.group
         if kind in ("tag", "wide"):
@@ -130,6 +138,7 @@ def _blocks(text: str, later: bool) -> Reasoned:
     begin = _LEADING.match(text)
     position = begin.end() if begin else 0
     thoughts: list[str] = []
+    draft = ""
     index, opened = 0, True
     # the model's own thoughts stand at the start; short elements between two of them are drafts
     while index < len(marks) and marks[index].opens:
@@ -139,8 +148,11 @@ def _blocks(text: str, later: bool) -> Reasoned:
         close = closes[index]
         if close is None:
             return Reasoned("", "\n".join([*thoughts, text[marks[index].end :].strip()]), False)
+        draft = text[position:start].strip() or draft if thoughts else draft
         thoughts.append(text[marks[index].end : marks[close].start].strip())
         position, index = marks[close].end, close + 1
+    if draft and not text[position:].strip():
+        return Reasoned(draft, "\n".join(thoughts), True)
     if not thoughts:
         lone = _lone_close(text, marks)
         if lone is None:

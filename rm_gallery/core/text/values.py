@@ -27,21 +27,27 @@ _CDATA = re.compile(r"<!\[CDATA\[(.{0,200}?)\]\]>", re.S)
 _BOXED = re.compile(r"\\boxed\s*\{([^{}]{1,80})\}|\\text(?:bf)?\s*\{([^{}]{1,80})\}")
 _NOUN = (
     "answer|response|option|candidate|assistant|output|choice|model|score|rating|verdict|winner|number|no\\.|nr\\.|n[º°]|"
-    "réponse|respuesta|opción|antwort|risposta|resposta|ответ|вариант|답변|응답|応答|解答|回答|回复|答案|选项|候选|助手|模型|评分|得分|分数|打分"
+    "completion|reply|no(?=\\d)|réponse|respuesta|opción|antwort|antwoord|odpowiedź|svar|risposta|resposta|ответ|вариант|답변|응답|応答|解答|"
+    "回答|回复|答案|选项|候选|助手|模型|评分|得分|总分|总评|分数|打分|编号|序号"
 )
 _IS = r"(?:\s*(?:is|are|ist|est|es|是|为))?"
 _PREFIX = re.compile(
-    rf"(?:(?:i|we)\s+(?:choose|pick|select|prefer)\s+|我?选择?(?!项))?(?:(?:the|la|le|die|der)\s+)?(?:(?:best|better|final|overall|total|winning|最好|最佳|更好|最终|综合|总)的?{_IS}\s*)?"
-    rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
+    rf"(?:(?:definitely|clearly|certainly)\s+)?(?:(?:i|we)(?:'d|\s+would)?\s+(?:choose|pick|select|prefer|(?:give|rate|score)(?:\s+(?:it|this))?)\s+"
+    rf"|我?选择?(?!项))?(?:an?\s+(?:solid\s+|strong\s+)?(?=\d))?(?:(?:the|la|le|die|der)\s+)?(?:(?:best|better|final|overall|total|winning|最好|最佳|更好|最终|综合|总(?![分评]))的?{_IS}\s*)?"
+    rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s)|(?<=[a-z])-(?=\d))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
     re.I,
 )
-_UNIT = rf"(?:points?|pts?\.?|stars?|marks?|分|[个号点]?(?:{_NOUN})|[个号点])"
+_UNIT = rf"(?:one|points?|pts?\.?|stars?|marks?|分|[个号点]?(?:{_NOUN})|[个号点])"
 _COUNTED = re.compile(rf"^(?:st|nd|rd|th)?(?![a-z])(?:\s*{_UNIT}(?![a-z]))?", re.I)
 _WINS = (
-    r"(?:\s*(?:is|was|是)\s*(?:the\s+|clearly\s+|slightly\s+|much\s+)?(?:better|best|winner|stronger|更好|最好|最佳|更优)(?![a-z])"
+    r"(?:\s*(?:is|was|是)\s*(?:the\s+|clearly\s+|slightly\s+|much\s+){0,2}(?:better|best|winner|stronger|strongest|superior|更好|最好|最佳|更优)"
+    r"(?:\s(?:answer|response|one|option|choice|overall)|的)?(?![a-z])"
     r"|\s*(?:wins?(?![a-z])|更好|最好|最佳|更优|胜出|胜))?"
 )
-_TAIL = re.compile(_WINS + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。!]|\s[-–—])\s*[^0-9]{0,160})?\s*")
+_TAIL = re.compile(
+    _WINS
+    + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。!]|\s[-–—]|\s(?:because|since|overall|in total)\b)\s*[^0-9]{0,160})?\s*"
+)
 _HEDGE = re.compile(
     rf"\b(?:or|and|not|tie|tied|equal|both|maybe|either|to|versus|vs|{'|'.join(_WORDS[2:])})\b|[或和与至到不非平]", re.I
 )
@@ -140,6 +146,8 @@ def _stated(answer: str, high: float | None) -> float | None:
     found = _VALUE.match(text)
     if found is None:
         return None
+    if found["name"] == "两" and not text.startswith("分", found.end()):
+        return None  # "两个" is both of them
     number = number_named(found["digits"] or found["name"])
     rest = _COUNTED.sub("", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST])
     scale = _OUT_OF.match(rest)

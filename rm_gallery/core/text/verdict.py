@@ -181,19 +181,22 @@ def _differ(whole: dict[str, Any], stated: dict[str, Any], form: Form) -> bool:
 
 
 def _unwrapped(text: str) -> str:
-    """The text without invisible characters, full-width brackets and one fence around all of it."""
+    """The text without invisible characters, full-width brackets, and one fence or pair of quotation marks around all of it."""
     if not text.isascii():
         text = text.translate(INVISIBLE)
         if "＜" in text:
             text = text.replace("＜", "<").replace("＞", ">").replace("</ ", "</").replace("<／", "</")
     text = text.strip()
-    if text.startswith("```"):
+    mark = text[:3]
+    if mark in ("```", "~~~"):
         _, line, inside = text.partition("\n")
-        body, fence, after = inside.rpartition("\n```")
-        if line and fence and (not after.strip("`") or "```" not in body or body.lstrip().startswith("{")):
-            return f"{body.strip()}{after.lstrip('`')}".strip()
-        if not line and len(text) > 6 and text.endswith("```"):
+        body, fence, after = inside.rpartition(f"\n{mark}")
+        if line and fence and (not after.strip(mark[0]) or mark not in body or body.lstrip().startswith("{")):
+            return f"{body.strip()}{after.lstrip(mark[0])}".strip()
+        if not line and len(text) > 6 and text.endswith(mark):
             return re.sub(r"^(?:json|xml)\s*", "", text[3:-3].strip())
+    elif (text[:2], text[-2:]) in (("`{", "}`"), ("'{", "}'"), ("“<", ">”")) and text[-1] not in text[1:-1]:
+        return text[1:-1].strip()
     return text
 
 

@@ -46,6 +46,7 @@ def test_where_there_is_nothing_to_compare(answers: tuple[str, ...], code: str) 
         ('<think>{"scores": {"1": 0}}</think><scores>\n{"2": 0, "1": 1}\n</scores>', {1: 1.0, 2: 0.0}),
         ('<scores>```json\n{"answer_1": "80%", "Answer 2": "0.25"}\n```</scores>', {1: 0.8, 2: 0.25}),
         ('<scores>[{"answer": 2, "score": 0.1}, {"answer": 1, "score": 0.2}]</scores>', {1: 0.2, 2: 0.1}),
+        ("<scores>{'1': 0.1, 2: 0.2,}</scores>", {1: 0.1, 2: 0.2}),
         ("<scores>[0.1, 0.2]</scores>", {1: 0.1, 2: 0.2}),
         ('{"reason": "so", "scores": {"1": 0.1, "2": 0.2}}', {1: 0.1, 2: 0.2}),
         ('```json\n{"scores": [{"id": "1", "score": 0}, {"id": "2", "score": 1}]}\n```', {1: 0.0, 2: 1.0}),
@@ -58,6 +59,7 @@ def test_forms_that_are_read(reply: str, found: dict[int, float]) -> None:
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
+        ('<scores>{"1": 0.1, "2": 0.2}</scores>\n\nWait, answer 2 should be 0.8.', "takes it back"),
         ("Both are good.", "no complete <scores>"),
         ("<scores>high</scores>", "JSON"),
         ("<scores>7</scores>", "JSON"),

@@ -15,6 +15,7 @@ from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate, render
+from rm_gallery.core.text.objects import object_at
 from rm_gallery.core.text.values import read_integer, read_number
 from rm_gallery.core.utils.errors import ParseError, Unscored
 
@@ -40,6 +41,10 @@ TEXTS: dict[str, dict[str, Any]] = {
         ],
     },
 }
+
+
+LONGEST = 10_000
+"""Characters of scores that are no strict JSON, at most."""
 
 
 class GroupTemplate(RubricTemplate):
@@ -161,7 +166,10 @@ def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
             # pairs, because a dict would drop a number that is given twice
             value = json.loads(text, object_pairs_hook=_Pairs)
         except (ValueError, RecursionError) as error:
-            raise ParseError("expected a JSON object of numbers and scores") from error
+            loose = object_at(text, 0) if text.startswith("{") and len(text) < LONGEST else None
+            if loose is None or text[loose[1] :].strip():
+                raise ParseError("expected a JSON object of numbers and scores") from error
+            value = loose[0]
     if isinstance(value, _Pairs | dict):
         return list(value.items()) if isinstance(value, dict) else value
     if not isinstance(value, list):
