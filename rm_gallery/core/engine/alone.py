@@ -7,7 +7,7 @@ import contextvars
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
@@ -15,6 +15,9 @@ from rm_gallery.core.engine.lanes import Cost, LoopLane, Unit, Work
 from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.run import LaneName, Planned
 from rm_gallery.core.engine.thread_lane import ThreadLane
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 MAX_ALONE = 256
@@ -69,6 +72,16 @@ def _forget_lane() -> None:
 library_loop.after_fork(_forget_lane)
 
 
+class Alone(TypedDict):
+    """How one unit by itself is run."""
+
+    max_workers: int
+    deadline: float | None
+    lane: LaneName
+    cost: Cost
+    """Of what its jobs took so far; callers keep one per kind of job."""
+
+
 class _Alone:
     """One unit on its way: through the lane that all plain functions called by themselves share, or a loop lane."""
 
@@ -115,18 +128,12 @@ def run_alone(
     planned: Planned,
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
-    *,
-    max_workers: int,
-    deadline: float | None,
-    lane: LaneName,
-    cost: Cost,
+    **how: Unpack[Alone],
 ) -> T:
     """One unit as a part of the run this is called in, or of none; for callers who come with one at a time."""
     done = threading.Lock()
     done.acquire()
-    alone = _Alone(
-        planned, execute, merge, done.release, max_workers=max_workers, deadline=deadline, lane=lane, cost=cost
-    )
+    alone = _Alone(planned, execute, merge, done.release, **how)
     try:
         alone.lane.feed([alone.unit])
         if isinstance(alone.lane, ThreadLane):
@@ -144,11 +151,7 @@ async def arun_alone(
     planned: Planned,
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
-    *,
-    max_workers: int,
-    deadline: float | None,
-    lane: LaneName,
-    cost: Cost,
+    **how: Unpack[Alone],
 ) -> T:
     """Awaitable twin of `run_alone`, for any event loop."""
     loop = asyncio.get_running_loop()
@@ -162,7 +165,7 @@ async def arun_alone(
         with suppress(RuntimeError):  # its loop is closed, so nobody waits
             library_loop.post(loop, settle)
 
-    alone = _Alone(planned, execute, merge, wake, max_workers=max_workers, deadline=deadline, lane=lane, cost=cost)
+    alone = _Alone(planned, execute, merge, wake, **how)
     try:
         alone.lane.feed([alone.unit])
         await waiter

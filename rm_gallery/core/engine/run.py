@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline
@@ -23,6 +23,9 @@ from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.utils.log import logger
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -101,6 +104,21 @@ class Mailbox:
         return []
 
 
+class How(TypedDict, total=False):
+    """How a run is driven."""
+
+    label: str
+    """What progress and messages call it."""
+    lane: LaneName | None
+    """"loop" for a function that is not seen to be a coroutine function, "threads" for none."""
+    ordered: bool
+    """Whether results come in the order of the plan (the default), or as they finish."""
+    streaming: bool
+    """Feed as the plan goes on, a few units ahead of the consumer, from a thread of its own; otherwise many at a time."""
+    flush: Callable[[], None] | None
+    """Called before results are handed on, to make durable what `merge` noted down."""
+
+
 class _Run(Generic[R]):
     """One run while it goes: draws from the plan, feeds the lane, counts, and hands results on."""
 
@@ -111,11 +129,11 @@ class _Run(Generic[R]):
         merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
         options: RunOptions,
         *,
-        label: str,
-        lane: LaneName | None,
-        ordered: bool,
-        streaming: bool,
-        flush: Callable[[], None] | None,
+        label: str = "run",
+        lane: LaneName | None = None,
+        ordered: bool = True,
+        streaming: bool = False,
+        flush: Callable[[], None] | None = None,
     ) -> None:
         self.options = options
         self.control = control = options.control or RunControl()
@@ -335,12 +353,7 @@ def run(
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,
-    *,
-    label: str = "run",
-    lane: LaneName | None = None,
-    ordered: bool = True,
-    streaming: bool = False,
-    flush: Callable[[], None] | None = None,
+    **how: Unpack[How],
 ) -> Iterator[tuple[int, R]]:
     """Execute the jobs of every planned unit and yield (index, merged result); blocking.
 
@@ -349,20 +362,12 @@ def run(
         execute: job to value; coroutine functions run on the library loop, others on threads. What can be awaited is.
         merge: (data, jobs, outcomes) to a unit's result; an exception from it ends the run.
         options: how the run goes.
-        label: what progress and messages call it.
-        lane: "loop" for a function that is not seen to be a coroutine function, "threads" for none.
-        ordered: whether results come in the order of the plan, or as they finish.
-        streaming: feed as the plan goes on, a few units ahead of the consumer, from a thread of its own; otherwise
-            many at a time from this one.
-        flush: called before results are handed on, to make durable what `merge` noted down.
 
     Raises:
         ConfigError: called on the library loop's thread, which it would block; or raised by a job.
     """
     library_loop.refuse_blocking("run", "arun")
-    return _Run(
-        plan, execute, merge, options, label=label, lane=lane, ordered=ordered, streaming=streaming, flush=flush
-    ).results()
+    return _Run(plan, execute, merge, options, **how).results()
 
 
 def run_all(
@@ -370,16 +375,11 @@ def run_all(
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,
-    *,
-    label: str = "run",
-    lane: LaneName | None = None,
-    flush: Callable[[], None] | None = None,
+    **how: Unpack[How],
 ) -> list[R]:
     """`run` to its end: all results in the order of the plan."""
     library_loop.refuse_blocking("run_all", "arun")
-    return _Run(
-        plan, execute, merge, options, label=label, lane=lane, ordered=False, streaming=False, flush=flush
-    ).all()
+    return _Run(plan, execute, merge, options, **how).all()
 
 
 def arun(
@@ -387,17 +387,10 @@ def arun(
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,
-    *,
-    label: str = "run",
-    lane: LaneName | None = None,
-    ordered: bool = True,
-    streaming: bool = False,
-    flush: Callable[[], None] | None = None,
+    **how: Unpack[How],
 ) -> AsyncIterator[tuple[int, R]]:
     """Awaitable twin of `run`, for any event loop."""
-    return _Run(
-        plan, execute, merge, options, label=label, lane=lane, ordered=ordered, streaming=streaming, flush=flush
-    ).aresults()
+    return _Run(plan, execute, merge, options, **how).aresults()
 
 
 RELAXED_GC = (200_000, 50, 100)

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from operator import length_hint
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.alone import arun_alone, run_alone
+from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
 from rm_gallery.core.engine.folder.ledger import Ledger
@@ -189,13 +189,6 @@ class _Batch:
 # -- one sample ---------------------------------------------------------------------------------------------------------
 
 
-class _AloneParts(TypedDict):
-    max_workers: int
-    deadline: float | None
-    lane: engine.LaneName
-    cost: Cost
-
-
 def _alone(
     reward: BaseReward,
     sample: DataSample | dict[str, Any],
@@ -213,7 +206,7 @@ def _alone(
     return sample, None if chosen == own else chosen, values
 
 
-def _alone_parts(reward: BaseReward) -> _AloneParts:
+def _alone_parts(reward: BaseReward) -> Alone:
     kind = type(reward)
     cost = _costs.get(kind)
     if cost is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import AfterValidator, PlainSerializer
 
@@ -16,7 +16,12 @@ from rm_gallery.core.utils.models import build
 
 
 class RuleReward(BasePointWiseReward):
-    """Base of the pointwise rewards that follow a rule: text, references and metadata decide, no judge."""
+    """Base of the pointwise rewards that follow a rule: text, references and metadata decide, no judge.
+
+    Scores lie in [0, 1] unless a reward says otherwise.
+    """
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
 
 def answer_text(sample: DataSample) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Hashable, Sequence
 from itertools import groupby
 from operator import eq
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -32,8 +32,6 @@ class LoopDetectionReward(RuleReward):
     steps and its answer. Range [0, 1], higher is better: 1 is free of loops; an output without text and calls is
     unscored (`empty`).
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "loop_detection"
     min_repeats: int = Field(default=3, ge=2)

@@ -33,7 +33,6 @@ class ToolCallMatchReward(RuleReward):
     Calling Leaderboard (Patil et al. 2025, https://gorilla.cs.berkeley.edu/leaderboard.html).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "tool_call_match"

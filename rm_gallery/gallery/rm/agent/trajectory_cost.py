@@ -28,7 +28,6 @@ class TrajectoryCostReward(RuleReward):
     is better; unscored without a budget (`no_budget`) or when what it limits was not recorded (`no_record`).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"budget"})
 
     name: str = "trajectory_cost"

@@ -49,7 +49,6 @@ class CodeExecutionReward(RuleReward):
     service. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS (2105.09938).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
 
     name: str = "code_execution"

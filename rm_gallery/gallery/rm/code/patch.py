@@ -32,7 +32,6 @@ class PatchSimilarityReward(RuleReward):
     difflib's matching blocks, whose size it bounds from above and which takes minutes on long texts.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "code_patch_similarity"

@@ -44,7 +44,6 @@ class SqlResultEqualityReward(RuleReward):
     BIRD (arXiv 2305.03111), duplicates counted.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
 
     name: str = "sql_result_equality"

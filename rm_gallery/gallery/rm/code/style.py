@@ -36,7 +36,6 @@ class CodeStyleReward(RuleReward):
     or when none compiles (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     cpu_bound: ClassVar[bool] = True
 
     name: str = "code_style"

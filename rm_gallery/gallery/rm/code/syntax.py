@@ -23,7 +23,6 @@ class SyntaxCheckReward(RuleReward):
     The syntax is that of the running interpreter. Range [0, 1], higher is better; unscored (`no_code`) without a block.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     cpu_bound: ClassVar[bool] = True
 
     name: str = "code_syntax_check"

@@ -33,7 +33,6 @@ class JsonSchemaReward(RuleReward):
     broken one in the sample (`invalid_schema`). `extra_data` lists the first problems with their paths.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"schema"})
     cpu_bound: ClassVar[bool] = True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -25,8 +25,6 @@ class ReasoningFormatReward(RuleReward):
     already end in the opening think tag. Range [0, 1], higher is better. Source: the format reward of DeepSeek-R1
     (arXiv 2501.12948, section 2.2.2).
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "reasoning_format"
     think_token: TagName = "think"

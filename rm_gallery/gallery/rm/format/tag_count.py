@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -25,8 +25,6 @@ class XmlTagCountReward(RuleReward):
     where the very first and last need none outside. Order is not looked at; see reasoning_format. Range [0, 1], higher
     is better.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "xml_tag_count"
     tags: tuple[TagName, ...] = Field(default=("think", "answer"), min_length=1)

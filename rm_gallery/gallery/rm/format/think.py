@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
@@ -24,8 +24,6 @@ class ThinkFormatReward(RuleReward):
     second `</think>` and no answer. `prefilled` is for prompts that already end in `<think>`. Range [0, 1], higher is
     better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "think_format"
     strict: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
@@ -23,8 +23,6 @@ class ReasoningToolCallFormatReward(RuleReward):
     but white space stands outside. `prefilled` is for prompts that already end in `<think>`. Range [0, 1], higher is
     better.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "reasoning_tool_call_format"
     allow_empty: bool = False

@@ -19,7 +19,6 @@ class AccuracyReward(RuleReward):
     `ignore_case`. With several references it is enough to equal one.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "accuracy"

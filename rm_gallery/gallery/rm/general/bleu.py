@@ -26,7 +26,6 @@ class BleuReward(RuleReward):
     (arXiv 1804.08771).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
 
     name: str = "bleu"

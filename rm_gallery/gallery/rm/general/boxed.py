@@ -29,7 +29,6 @@ class BoxedAnswerReward(RuleReward):
     end. A reference may be boxed itself. Range [0, 1], higher is better; without a box 0; unscored without a reference.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "boxed_answer"

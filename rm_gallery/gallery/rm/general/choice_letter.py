@@ -29,7 +29,6 @@ class MultipleChoiceLetterReward(RuleReward):
     Range [0, 1], higher is better; unscored without such a reference.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "multiple_choice_letter"

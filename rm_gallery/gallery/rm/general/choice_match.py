@@ -43,7 +43,6 @@ class ChoiceMatchReward(RuleReward):
     without choices (`no_choices`) or without a reference among them.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "choices"})
 
     name: str = "choice_match"

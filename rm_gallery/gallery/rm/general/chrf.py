@@ -24,7 +24,6 @@ class ChrfReward(RuleReward):
     sacrebleu computes.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
 
     name: str = "chrf"

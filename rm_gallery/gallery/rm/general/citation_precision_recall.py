@@ -104,7 +104,6 @@ class CitationPrecisionRecallReward(RuleReward):
     that is no list of numbers (`bad_label`), or for an answer without sentences (`empty`).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"sources"})
 
     name: str = "citation_precision_recall"

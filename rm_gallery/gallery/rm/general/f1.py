@@ -32,7 +32,6 @@ class F1ScoreReward(RuleReward):
     (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its script with `tokenizer="squad"`.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "f1_score"

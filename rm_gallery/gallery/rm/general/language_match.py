@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, field_validator
 
@@ -35,8 +35,6 @@ class LanguageMatchReward(RuleReward):
     in). Range [0, 1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language is
     unknown (`no_language`).
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "language_match"
     language: str | None = None

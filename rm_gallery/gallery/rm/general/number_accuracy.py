@@ -35,7 +35,6 @@ class NumberAccuracyReward(RuleReward):
     counts; unscored when the reference is missing or holds no number.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "number_accuracy"

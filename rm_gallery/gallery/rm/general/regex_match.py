@@ -27,7 +27,6 @@ class RegexMatchReward(RuleReward):
     (`no_pattern`) or with a broken one in the sample (`invalid_pattern`).
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"pattern"})
     cpu_bound: ClassVar[bool] = True
 

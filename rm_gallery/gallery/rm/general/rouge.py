@@ -45,7 +45,6 @@ class RougeReward(RuleReward):
     nothing, words of every script count, and each Chinese or Japanese character is a word.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "rouge"

@@ -45,7 +45,6 @@ class ToleranceNumberMatchReward(RuleReward):
     when the reference is missing or holds no number.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "tolerance_number_match"

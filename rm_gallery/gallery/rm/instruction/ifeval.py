@@ -88,7 +88,6 @@ class IfevalReward(RuleReward):
     character of an unspaced script is a word.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"instructions"})
 
     name: str = "ifeval"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
@@ -18,6 +18,8 @@ class LengthBaselineReward(RuleReward):
     Range [0, infinity) or (-infinity, 0], higher is better. Not a measure of quality: a benchmark score means as much as it
     differs from this one.
     """
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
 
     name: str = "length_baseline"
     shortest: bool = False

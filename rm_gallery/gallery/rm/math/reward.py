@@ -26,7 +26,6 @@ class MathVerifyReward(RuleReward):
     cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher is better.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     name: str = "math_verify"

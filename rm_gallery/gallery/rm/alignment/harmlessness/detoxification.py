@@ -26,7 +26,6 @@ class DetoxifyReward(RuleReward):
     https://github.com/unitaryai/detoxify.
     """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"toxicity"})
 
     name: str = "detoxify_reward"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
@@ -152,8 +152,6 @@ class RefusalDetectionReward(RuleReward):
     about 5 million") are none. Code, quotations and a thought are left out. It looks at words alone: a refusal in other
     words passes unseen. Range [0, 1], higher is better; a blank answer is unscored (`empty`).
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     name: str = "refusal_detection"
     want: Literal["refusal", "answer"] = "answer"
