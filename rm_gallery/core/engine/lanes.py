@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, RunStopped, current_deadline, current_run
@@ -94,8 +94,20 @@ class Work:
         return outcome_of_error(DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}."))
 
 
-Planner = Callable[[Any], tuple[Any, list[Any]]]
-"""Makes a unit's data and jobs out of what is known of it."""
+@dataclass(frozen=True)
+class Planner:
+    """What is done with a unit where its jobs run."""
+
+    plan: Callable[[Any], tuple[Any, list[Any]]]
+    """Makes its data and jobs out of what is known of it."""
+    whole: Callable[[Any], Any] | None = None
+    """Makes the result of a unit of one plain job in one go, or a `Raw` where there is more to it."""
+
+
+class Raw(NamedTuple):
+    """What the job of a unit gave that `Planner.whole` leaves to `merge`."""
+
+    value: Any
 
 
 class Unit:
@@ -137,7 +149,7 @@ class Unit:
         """The unit's jobs, planned now if they are not yet."""
         if self.planner is not None:
             planner, self.planner = self.planner, None
-            self._set(*planner(self.data))
+            self._set(*planner.plan(self.data))
         return self.jobs
 
     def begin(self) -> Deadline | None:

@@ -39,8 +39,7 @@ class Progress:
         self.done = self.unscored = self.failed = self.stopped = self.reused = 0
 
     def count(self, outcomes: Sequence[Outcome[object]]) -> None:
-        """Count a finished sample, by the worst of its outcomes."""
-        self.done += 1
+        """Count a merged sample that was not scored, by the worst of its outcomes."""
         if len(outcomes) == 1 and outcomes[0].status == "scored":
             return
         for outcome in outcomes:

@@ -7,14 +7,14 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
-from rm_gallery.core.engine.lanes import LATE_SECONDS, Cost, Unit, Work, awaitable, plain_types
+from rm_gallery.core.engine.lanes import LATE_SECONDS, Cost, Raw, Unit, Work, awaitable, plain_types
 from rm_gallery.core.engine.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
@@ -201,15 +201,19 @@ class ThreadLane:
             if control is not work.control:
                 control = work.control
                 current_run.set(control)
+            stopped = control.stopped if control.parent is None else control.why_stopped
+            whole = None
             if i == UNPLANNED:
                 i = 0
-                if not self._plan_here(runner, unit):
+                if stopped is None and unit.planner is not None:
+                    whole = unit.planner.whole
+                if whole is None and not self._plan_here(runner, unit):
                     continue
-            stopped = control.stopped if control.parent is None else control.why_stopped
             if stopped is not None or work.closed:
                 self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped))
                 continue
-            if work is sharing and unit.deadline is None and len(unit.jobs) == 1 and time.monotonic() < shared_until:
+            alone = whole is not None or len(unit.jobs) == 1
+            if work is sharing and alone and unit.deadline is None and time.monotonic() < shared_until:
                 unit.deadline = deadline
             else:
                 deadline = unit.begin()
@@ -218,12 +222,15 @@ class ThreadLane:
                     sharing, shared_until = work, time.monotonic() + SHARED_SECONDS
             runner.at = at
             runner.busy = busy = [i]
-            outcome = self._outcome(unit, unit.jobs[i], deadline)
+            found = self._outcome(unit, i, deadline) if whole is None else self._whole(unit, whole, deadline)
             try:
                 busy.pop()
             except IndexError:  # given up
                 return False
-            self._record(runner, unit, i, outcome)
+            if type(found) is Outcome:
+                self._record(runner, unit, i, found)
+            else:
+                runner.done.append((work, (unit.index, found)))
         if chunk:
             cost.learn((time.perf_counter() - began) / len(chunk))
         done, runner.done, runner.chunk = runner.done, [], []
@@ -246,8 +253,8 @@ class ThreadLane:
                 self._start_runners()
         return bool(jobs)
 
-    def _outcome(self, unit: Unit, job: Any, deadline: Deadline | None) -> Outcome[Any]:
-        work = unit.work
+    def _outcome(self, unit: Unit, i: int, deadline: Deadline | None) -> Outcome[Any]:
+        work, job = unit.work, unit.jobs[i]
         try:
             if unit.context is None:
                 value = work.execute(job)
@@ -257,13 +264,22 @@ class ThreadLane:
                 value = unit.context.copy().run(_in_context, work, job, deadline)
             return Outcome("scored", value)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            try:
-                return outcome_of_error(error)
-            except ConfigError as fatal:
-                work.end(fatal)
-                return NOT_RUN
+            return _raised(work, error)
+
+    def _whole(self, unit: Unit, whole: Callable[[Any], Any], deadline: Deadline | None) -> Any:
+        """The result of a unit, or the outcome of its job where that is still to be merged."""
+        try:
+            found = whole(unit.data)
+            if type(found) is not Raw:
+                return found
+            value = found.value
+            return Outcome("scored", _awaited(value, deadline) if awaitable(value) else value)
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
+            return _raised(unit.work, error)
 
     def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Outcome[Any]) -> None:
+        if unit.planner is not None and not self._plan_here(runner, unit):
+            return
         unit.outcomes[i] = outcome
         if len(unit.jobs) > 1:
             with self._lock:
@@ -318,6 +334,14 @@ class ThreadLane:
         if self._pending:
             self._start_runners()
         return bool(self._runners or self._pending)
+
+
+def _raised(work: Work, error: BaseException) -> Outcome[Any]:
+    try:
+        return outcome_of_error(error)
+    except ConfigError as fatal:
+        work.end(fatal)
+        return NOT_RUN
 
 
 def _work_of(done: tuple[Work, tuple[int, Any]]) -> Work:

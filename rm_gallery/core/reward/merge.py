@@ -14,6 +14,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.outcome import Outcome
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
@@ -62,6 +63,38 @@ def write(
     step.__dict__["reward"] = build(
         Reward, {"score": score, "details": kept, "issues": issues, "extra_data": extra_data, "sources": sources}
     )
+
+
+def write_plain(reward: BaseReward, step: Step, result: object) -> bool:
+    """`write` the one score in range of a result to an answer nobody has written to; False, and nothing done, otherwise.
+
+    That is what nearly every rule comes to, and going through all that may be is most of its cost.
+    """
+    if type(result) is not RewardResult or len(result.details) != 1:
+        return False
+    detail, before = result.details[0], step.reward
+    if before.sources or before.details or before.issues or before.extra_data:
+        return False
+    name = reward.name
+    if type(detail) is not RewardDimensionWithScore or (detail.source is not None and detail.source != name):
+        return False
+    score = detail.score
+    low, high = reward.score_range
+    if not (-math.inf if low is None else low) <= score <= (math.inf if high is None else high) or math.isinf(score):
+        return False
+    detail.__dict__["source"] = name
+    extra = result.extra_data
+    step.__dict__["reward"] = build(
+        Reward,
+        {
+            "score": score,
+            "details": [detail],
+            "issues": [],
+            "extra_data": {name: extra} if extra else {},
+            "sources": {name: reward.settings_hash},
+        },
+    )
+    return True
 
 
 def no_reward() -> dict[str, Any]:

@@ -20,11 +20,12 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
 from rm_gallery.core.engine.folder.ledger import Ledger
 from rm_gallery.core.engine.folder.trace import TraceFile
-from rm_gallery.core.engine.lanes import Cost
+from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
-from rm_gallery.core.reward.merge import issue_of, writable_copy, write
+from rm_gallery.core.reward.kinds import BasePointWiseReward
+from rm_gallery.core.reward.merge import issue_of, writable_copy, write, write_plain
 from rm_gallery.core.reward.reward import BaseReward, current_job
 from rm_gallery.core.reward.run_folder import RunFolder
 from rm_gallery.core.reward.schema import RewardResult
@@ -164,7 +165,7 @@ class _Batch:
         self.flush = None if folder is None else self._flush
         keep = None if folder is None else folder.append
         self.parts = (
-            planned(reward, self._samples, folder),
+            planned(reward, self._samples, folder, self._hooks),
             executor(reward, self._hooks, options.deadline),
             merger(reward, keep),
             # the pool of worker processes has a clock of its own, see `executor`
@@ -215,7 +216,7 @@ def _alone_parts(reward: BaseReward) -> Alone:
     return {"max_workers": reward.max_workers, "deadline": deadline, "lane": lane_of(reward), "cost": cost}
 
 
-def _planned_alone(reward: BaseReward, sample: DataSample) -> engine.Planned:
+def _planned_here(reward: BaseReward, sample: DataSample) -> tuple[DataSample, list[Any]]:
     copied = writable_copy(sample)
     return copied, _jobs(reward, copied)
 
@@ -234,7 +235,7 @@ def run_one(
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    return run_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    return run_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
 
 
 async def arun_one(
@@ -250,7 +251,7 @@ async def arun_one(
         return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    return await arun_alone(_planned_alone(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    return await arun_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
 
 
 # -- samples, jobs, results ---------------------------------------------------------------------------------------------
@@ -299,16 +300,18 @@ def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
     return "loop" if reward.cpu_bound or reward.is_async() else "threads"
 
 
-def planned(reward: BaseReward, samples: Samples, folder: RunFolder | None) -> Iterator[engine.Planned]:
+def planned(
+    reward: BaseReward, samples: Samples, folder: RunFolder | None, hooks: dict[str, Any]
+) -> Iterator[engine.Planned]:
     """A copy of every sample that results can be written to, and its jobs; made where they run if the order is free."""
     if folder is None and lane_of(reward) == "threads":
-
-        def plan_here(sample: DataSample) -> tuple[DataSample, list[Any]]:
-            sample = writable_copy(sample)
-            return sample, _jobs(reward, sample)
-
+        planner = Planner(lambda sample: _planned_here(reward, sample))
+        kind = type(reward)
+        simple = not reward.judged and (kind.plan, kind.merge) == (BasePointWiseReward.plan, BasePointWiseReward.merge)
+        at_once = Planner(planner.plan, whole(reward, hooks)) if simple else planner
         for index, raw in enumerate(samples):
-            yield raw if isinstance(raw, DataSample) else as_sample(raw, index), plan_here
+            sample = raw if isinstance(raw, DataSample) else as_sample(raw, index)
+            yield sample, at_once if len(sample.output) == 1 else planner
         return
     for index, raw in enumerate(samples):
         sample = writable_copy(raw if isinstance(raw, DataSample) else as_sample(raw, index))
@@ -316,6 +319,18 @@ def planned(reward: BaseReward, samples: Samples, folder: RunFolder | None) -> I
             yield _Known(sample), None
         else:
             yield sample, _jobs(reward, sample)
+
+
+def whole(reward: BaseReward, hooks: dict[str, Any]) -> Callable[[DataSample], Any]:
+    """What scores a sample with one answer by a rule: plan, execute and merge of the plain case in one function."""
+    evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+
+    def whole(raw: DataSample) -> Any:
+        sample = writable_copy(raw)
+        result = evaluate(sample, **hooks)
+        return sample if write_plain(reward, sample.output[0].answer, result) else Raw(result)
+
+    return whole
 
 
 def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
