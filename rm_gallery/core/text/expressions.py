@@ -65,6 +65,22 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
 }
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8}
 
+_PARTS = {
+    "half": 2,
+    "third": 3,
+    "quarter": 4,
+    "fourth": 4,
+    "fifth": 5,
+    "sixth": 6,
+    "seventh": 7,
+    "eighth": 8,
+    "ninth": 9,
+    "tenth": 10,
+}
+_SPELT_PART = re.compile(
+    r"(?:(one|two|three|four|five|six|seven|eight|nine|ten|a|an)[\s-])?(hal(?:f|ves)|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?)"
+)
+
 _NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _PLAIN = re.compile(rf"-?{_NUMBER}|-?\d+/\d+")
 _NUMBERS = re.compile(r"\d+(?:[.,/]\d+)*")
@@ -72,8 +88,12 @@ _COMMA_LANGUAGE = re.compile(
     r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b",
     re.IGNORECASE,
 )
-_DECIMAL_COMMA = re.compile(r"(-?(?:\d+|\d{1,3}(?:[. ]\d{3})+)),(\d{1,2}|\d{4,})(?![\d,])")
+_DECIMAL_COMMA = re.compile(r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])")
 _LABEL = re.compile(r"\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?", re.IGNORECASE)
+_OPTION = re.compile(
+    r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
+)
+_MINUS = re.compile(r"^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
@@ -93,13 +113,19 @@ _LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-я
 _SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
+_UNSAID = re.compile(
+    r"\b(?:don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|that|it)\b[^.,;\n]{0,60}"
+    r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}",
+    re.IGNORECASE,
+)
 _NOT_THIS = re.compile(
-    r"(?:,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
+    r"^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}",
     re.IGNORECASE,
 )
 _IS_WRONG = re.compile(
-    r"-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}",
+    r"-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
+    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)",
     re.IGNORECASE,
 )
 _NOT_A_NUMBER = re.compile(r"(?:\bnot|n['’]t)\s+(?:\w+\s+){0,2}?\$?-?\d", re.IGNORECASE)
@@ -107,22 +133,45 @@ _STEP = re.compile(
     r"^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)",
     re.IGNORECASE | re.MULTILINE,
 )
+_NOT_GIVEN = re.compile(
+    r"(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b",
+    re.IGNORECASE,
+)
+_BOUND = re.compile(
+    r"(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)", re.IGNORECASE
+)
+_QUESTION = re.compile(
+    r"^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?",
+    re.IGNORECASE | re.MULTILINE,
+)
 _NO_VALUE = re.compile(
-    r"(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b", re.IGNORECASE
+    r"(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b"
+    r"|(?:größer|kleiner|mehr|weniger)\s+als\b|(?:plus|moins)\s+(?:de|grand|petit)\b|(?:mayor|menor|más|menos)\s+(?:que|de)\b|大于|小于|超过|多于|少于|より(?:大|小)",
+    re.IGNORECASE,
+)
+_BEGINS_WITH_VALUE = re.compile(r"[\s*_`\"'“(\[{]*(?:[-±$€£¥√π\\]|\.?\d|[A-Za-z]{0,3}\s?=)")
+_CLAUSES = re.compile(
+    r"[.!?;]\s|,\s+(?:so|hence|thus|therefore|then|but|and|which\s+(?:gives|leaves|makes|is))\b|:\s", re.IGNORECASE
 )
 _HOLDS_VALUE = re.compile(r"[\d\\√π]|^\S+$")
+_IS_THE_ANSWER = re.compile(
+    r"(-?\$?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:[./]\d+)?%?)\s+(?:is|was|must\s+be)\s+(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+)*(?:answer|result|solution)\b",
+    re.IGNORECASE,
+)
+_CHAIN = re.compile(r"(?:[\d\s+*/×÷().,=$%-]+|[^=<>≤≥≠∈\d+*/^\\$-]{1,30})=\s*(-?\$?[\d.,]*\d%?)\s?°?\.?")
 _LEAD_IN = re.compile(
-    r"(?:(?:so|thus|therefore|hence|then|and|finally|ergo)\b,?|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*",
+    r"[\s,;]*(?:(?:so|thus|therefore|hence|then|and|finally|ergo|sondern|mais|sino|а|но)\b,?|(?:no|yes)[.,!]|而是|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*",
     re.I,
 )
 _SAYS = re.compile(
-    r".*\b(?:is|are|was|were|be|equals|becomes)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)",
+    r".*\b(?:is|are|was|were|be|equals|becomes|(?:it|that|this)['’]s)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)",
     re.IGNORECASE,
 )
 _VALUE = rf"[-±]?\$?(?:{_NUMBER}|\d+/\d+)%?"
 _SEVERAL = re.compile(
-    rf"(?:either\s+|both\s+)?({_VALUE}(?:\s*,\s*{_VALUE})*)\s*,?\s*(?:and|or|und|oder|et|ou|y|o|и|или|和|或|と|または|과|또는)\s*({_VALUE})"
-    r"(?![\w/^*]|\s*[-+*/=])(?:\s+[A-Za-z]|$|[.,;])",
+    rf"(?:either\s+|both\s+)?({_VALUE}(?:\s*,\s*{_VALUE})*)\s*,?\s*"
+    rf"(?:and|or|und|oder|et|ou|y|o|и|или|和|或者?|と|か|または|もしくは|あるいは|과|또는|혹은|이나)\s*({_VALUE})"
+    rf"(?![A-Za-z0-9_/^*]|\s*[-+*/=])(?:\s+[A-Za-z]|$|[.,;{CJK}])",
     re.IGNORECASE,
 )
 
@@ -155,11 +204,13 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
     reading = read_statements(text)
     tail = without_asides(reading.rest)
     for statement in reading.statements:
+        if _BOUND.match(statement.text.strip()):
+            return None
         if statement.kind in ("box", "hashes", "line"):
             return _marked(statement.text, statement.kind == "box" or factorial)
         if statement.kind in ("tag", "json"):
             return _unmarked(statement.text, factorial or statement.kind == "json")
-        if _NO_VALUE.match(statement.text):
+        if _NO_VALUE.match(statement.text) or _NOT_GIVEN.match(statement.text):
             return None
         segment = _cut(statement.text)
         found = _marked(_DECIMAL_COMMA.sub(_with_point, segment) if comma else segment, factorial)
@@ -176,7 +227,7 @@ def without_asides(text: str) -> str:
     """The end of a text to look for a value in, cut between words: half of a number is another number."""
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
-    tail = _STEP.sub(" ", tail)
+    tail = _UNSAID.sub(" ", _QUESTION.sub(" ", _STEP.sub(" ", tail)))
     kept = _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", tail))
     if re.search(r"\d", kept) or not re.search(r"\d", tail):
         return (kept if re.search(r"\d", kept) else tail).strip()
@@ -190,9 +241,13 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
         if len(line) <= _SHORT:
             if _NO_VALUE.search(line) and not FORMULA.search(line):
                 return None
+            if named := _IS_THE_ANSWER.search(line) or _CHAIN.fullmatch(line):
+                return _marked(named[1], factorial)
             lead = _LEAD_IN.match(line)
             says = _SAYS.match(line)
             line = line[says.end() if says else lead.end() if lead else 0 :]
+            if not _BEGINS_WITH_VALUE.match(line) and len(_NUMBERS.findall(line)) > 1 and _CLAUSES.search(line):
+                return FinalAnswer(_spaced(line), "text", "")
             value = _cut(line)
             line = value if _HOLDS_VALUE.search(value) else line
         found = _marked(line, factorial)
@@ -249,7 +304,8 @@ def _shape(text: str) -> Shape:
 
 
 def _tidy(segment: str, factorial: bool) -> str:
-    text = _BOLD.sub("", segment).strip().strip("`\"'“”*_").rstrip(" .,;:?").strip()
+    text = _BOLD.sub("", segment).strip().rstrip(".,;:? ").strip("`\"'“”*_").rstrip(" .,;:?").strip()
+    text = _MINUS.sub("-", _OPTION.sub("", text))
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
     if _PLAIN.fullmatch(text):
@@ -260,6 +316,7 @@ def _tidy(segment: str, factorial: bool) -> str:
     elif text.count("$") == 1 or not FORMULA.search(text):
         text = text.replace(r"\$", "$")
         text = re.sub(r"[$€£¥₹]\s*(?=-?[\d.])", "", text)
+        text = re.sub(r"(?<=\d)\s*[€£¥₹]$", "", text)
     if (words := _TEXT_COMMAND.fullmatch(text)) is not None:
         text = words.group(1).strip()
     if not text.isascii():
@@ -309,15 +366,39 @@ def _plain_numbers(text: str) -> str:
     if r"\overline" in text:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
     text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
+    text = re.sub(r"^(\d{1,6})\s+dozen\b", lambda found: str(12 * int(found[1])), text, flags=re.IGNORECASE)
     if (scaled := _SCALED.match(text)) is not None:
         power = _SCALES[(scaled[2] or scaled[3]).lower()]
         text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
-    if text.isascii() and text.lower() in _NUMBER_WORDS:
-        text = str(_NUMBER_WORDS[text.lower()])
+    if text[:1].isalpha() and text.isascii():
+        text = _in_digits(text.lower()) or text
     if (money := re.match(r"(\d+)\s+dollars?\s+and\s+(\d{1,2})\s+cents?\b", text)) is not None:
         text = f"{money[1]}.{money[2]:0>2}"
     unit = _UNIT.fullmatch(text)
     return unit.group(1) if unit and not unit.group().rstrip(".").endswith(("am", "pm", "a.m", "p.m")) else text
+
+
+def _in_digits(words: str) -> str | None:
+    """A number in words: "two hundred and five", "half", "three quarters"; None for anything else."""
+    if words in _NUMBER_WORDS:
+        return str(_NUMBER_WORDS[words])
+    if part := _SPELT_PART.fullmatch(words):
+        above = _NUMBER_WORDS.get(part[1] or "one", 1)
+        return f"{above}/{_PARTS[part[2].removesuffix('s').replace('halve', 'half')]}"
+    total = part_value = 0
+    tokens = [token for token in re.split(r"[\s-]+", words) if token != "and"]
+    for place, token in enumerate(tokens):
+        if token in _NUMBER_WORDS:
+            part_value += _NUMBER_WORDS[token]
+        elif token == "hundred" and (place or len(tokens) == 1) and part_value < 100:
+            part_value = max(1, part_value) * 100
+        elif token in _SCALES and (part_value or len(tokens) == 1):
+            total, part_value = total + max(1, part_value) * 10 ** _SCALES[token], 0
+        elif not (token == "a" and place == 0 and len(tokens) > 1):
+            return None
+        else:
+            part_value = 1
+    return str(total + part_value) if any(token in _SCALES for token in tokens) else None
 
 
 def _plain_latex(text: str) -> str:

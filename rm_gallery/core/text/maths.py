@@ -22,6 +22,7 @@ Status = Literal["correct", "wrong", "no_gold", "no_answer"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
 _TIME = re.compile(r"(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
+_BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
 _FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")
 _INTEGER = re.compile(r"-?\d+")
@@ -30,6 +31,8 @@ _FRACTION = re.compile(r"-?\d{1,6}/\d{1,6}")
 _PLAIN_LOG = re.compile(r"\\log(?![A-Za-z]|\s*_)")
 _EXACT_DIGITS = 15
 _DECIMALS = 6
+_LARGE = 1e15
+"""Above this a decimal number holds no more digits than its mantissa does."""
 _SMALL = Decimal("1e-4")
 """Below this numbers are compared relative to the reference, to this share of it."""
 
@@ -109,6 +112,10 @@ def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str
             if said
             else found.text == reference.text
         )
+        return MathVerdict("correct" if same else "wrong", found.text, reference.text)
+    based = [_BASED.fullmatch(value.text) for value in (found, reference)]
+    if based[0] and based[1]:
+        same = len({(number[1].lower().lstrip("0"), number[2]) for number in based if number}) == 1
         return MathVerdict("correct" if same else "wrong", found.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
         return MathVerdict("correct" if letter in reference.text else "wrong", letter, reference.text)
@@ -235,6 +242,11 @@ def _equal_otherwise(
         getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"
     ):
         return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
+    large = [_numbers_in(values[0]) for values in (gold, answer)]
+    if all(len(numbers) == 1 and abs(numbers[0]) > _LARGE for numbers in large) and any(
+        "Float" in {type(part).__name__ for part in values[0].atoms()} for values in (gold, answer)
+    ):
+        return abs(large[0][0] - large[1][0]) <= abs(large[0][0]) * 1e-12
     texts = (reference.text, found.text)
     shares = [_PERCENT.fullmatch(text.replace(",", "")) for text in texts]
     if (shares[0] is None) != (shares[1] is None):

@@ -154,7 +154,7 @@ The answer should be 18.|18|1
 The answer must be 18.|18|1
 Answer: eighteen|18|1
 Answer: twenty-five|25|1
-The answer is two hundred|200|0
+The answer is two hundred|200|1
 The answer is 3 million.|3000000|1
 The answer is 3 million.|3|0
 The answer is 18%.|0.18|1
@@ -443,6 +443,47 @@ $5.00|5|1
 5,000|5|0
 5.000|5|1
 5.000|5000|0
+The answer might be 7. Or maybe 18.|7|0
+The answer is unknown. There are 7 unknowns.|7|0
+The answer can't be 18.|18|0
+The answer is definitely not 18.|18|0
+The answer is nowhere near 18.|18|0
+It is unlikely that the answer is 18.|18|0
+I don't believe it's 18.|18|0
+Is the answer 18?|18|0
+18? No. 24.|24|1
+The answer is 18 — 7 less than 25.|25|0
+18 is the final answer, which is 7 less than 25.|7|0
+The answer is negative 5.|5|0
+The answer is negative 5.|-5|1
+<answer>not 18</answer>|18|0
+#### not 18|18|0
+\boxed{101_2}|101_3|0
+My friend says the answer is 42, but I get 24.|24|1
+She had 42, gave 18, so 24 remain.|24|1
+We check 42: fails. We check 24: works.|42|0
+24 (= 42 - 18)|24|1
+3 + 4 = 7, 7 + 11 = 18|18|1
+It's 18.|18|1
+The answer is `18`.|18|1
+The answer is (B) 42.|42|1
+The answer is one third.|1/3|1
+The answer is 3 dozen.|3|0
+Many students answer 7, however the right answer is 18.|18|1
+La respuesta correcta es 18, no 7.|18|1
+La bonne réponse n'est pas 24, c'est 42.|42|1
+La réponse ne peut pas être 42.|42|0
+No creo que la respuesta sea 42.|42|0
+Ich glaube nicht, dass die Antwort 42 ist.|42|0
+Die Antwort ist 1.250,50 €.|1250.5|1
+Ответ не 18.|18|0
+Не 24, а 42.|42|1
+答案可能是7，也可能是18。|18|0
+答案不可能是42。|42|0
+答えは18ではありません。|18|0
+答えは7か18です。|7|0
+24ではなく42です。|24|0
+24가 아니라 42입니다.|42|1
 """.strip("\n").splitlines()
 """answer|reference|score; \\n and \\r are line ends."""
 

@@ -530,6 +530,46 @@ A is incorrect.|None
 The incorrect answer is A.|None
 A is wrong; B is wrong; C is right.|C
 The correct answer isn't A, it's C.|C
+The answer could be A. It could also be B.|None
+I don't think it's B.|None
+I would not choose B.|None
+Don't choose B.|None
+Is the answer B?|None
+It is unlikely that the answer is B.|None
+B is the worst answer.|None
+B is the best wrong answer.|None
+B is correct only if the sign is flipped, which it is not.|None
+The answer is anything but B.|None
+{"answer": ["A", "B"]}|None
+(A) Paris (B) London|None
+A: maybe. C: maybe.|None
+A as well as C.|None
+A is wrong because it is too small. B is correct.|B
+A. Incorrect. B. Incorrect. C. Correct. D. Incorrect.|C
+A ✗\nB ✗\nC ✓|C
+A. Hmm, actually C.|C
+Not A. Not C. B.|B
+Selected option: B|B
+Definitely B.|B
+B (Paris)|B
+Only option C is consistent with the data.|C
+La respuesta no es B.|None
+La respuesta no es A, sino B.|B
+B ist nicht richtig.|None
+Ответ C неверный.|None
+不选B|None
+答案不是B|None
+正确答案是B，不是A。|B
+选A还是选C？|None
+我不认为是C|None
+【答案】B|B
+答えはBではありません。|None
+答えはAかBです。|None
+答えはAではなくBです。|B
+よって、Bが正解です。|B
+정답은 A가 아니라 B입니다.|B
+답은 A 또는 B입니다.|None
+B가 정답입니다.|B
 """.strip("\n").splitlines()
 """answer|letter; \\n and \\r are line ends."""
 
