@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,8 +99,12 @@ def open_data(
     elif isinstance(data, Mapping):
         data = [data]
     elif not isinstance(data, (str, os.PathLike)) and not hasattr(data, "iloc"):
+        if not isinstance(data, Iterable):
+            raise DataError(f"data is {data!r:.80}; give a path or several, a pandas frame, rows or samples.")
         data = list(data)
-    if isinstance(data, list) and data and isinstance(data[0], DataSample):
+    if isinstance(data, list) and not data:
+        raise DataError("data is empty: no rows found; give data with at least one row.")
+    if isinstance(data, list) and isinstance(data[0], DataSample):
         samples = _samples(data, limit, seed)
         return Data(_of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples)
     known = None if benchmark is None else _named(benchmark)
@@ -144,9 +148,12 @@ def build_reward(
             raise ConfigError(f"{reward.name} is built already; give params, llm and base_url where it is made.")
         return reward
     params = dict(params or {})
-    reward_class = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    name = reward if isinstance(reward, str) else reward.__name__
-    fields = getattr(reward_class, "func", reward_class).model_fields
+    reward_class: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    if not (isinstance(reward_class, type) and issubclass(reward_class, BaseReward)):
+        kind = "a class derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)"
+        raise ConfigError(f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}.")
+    name = reward if isinstance(reward, str) else reward_class.__name__
+    fields = reward_class.model_fields
     given = llm is not None or bool(base_url)
     if "llm" not in fields:
         if given:

@@ -71,6 +71,22 @@ def test_i5_none_is_an_error_with_the_columns_found(row: Row) -> None:
     assert f"my.parquet: no benchmark format fits the columns {sorted(row)}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("columns", "step"),
+    [
+        (["prompt", "chossen", "rejected"], "Rename 'chossen' to 'chosen'."),
+        (["Prompt", "Chosen", "Rejected"], "Rename 'Chosen' to 'chosen', 'Rejected' to 'rejected'."),
+        (["prompt;chosen;rejected"], "stand behind ';': save the file with commas"),
+        (["prompt", "answer", "reference"], "reward.evaluate_batch(create_loader("),
+        (["prompt", "model_a", "model_b"], "--format or benchmark=, one of 'hh_rlhf'"),
+    ],
+)
+def test_the_next_step_fits_the_columns_that_were_found(columns: list[str], step: str) -> None:
+    with pytest.raises(DataError) as caught:
+        detect_benchmark(dict.fromkeys(columns, "a"), "my.csv")
+    assert step in str(caught.value)
+
+
 def test_i5_two_that_fit_are_an_error_with_both_names() -> None:
     row = {**EXCERPTS["judgebench"][0], **EXCERPTS["rmbbenchmark_pairwise"][0]}
     with pytest.raises(DataError, match=r"fits judgebench and rmbbenchmark_pairwise; say which it is with --format"):

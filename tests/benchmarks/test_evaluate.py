@@ -234,3 +234,23 @@ def test_a_benchmark_of_ones_own_is_one_class(monkeypatch: pytest.MonkeyPatch) -
         type("Other", (Mine,), {"name": "mine_only", "__doc__": "x"})
     with pytest.raises(DataError, match="mine_only and hh_rlhf|hh_rlhf and mine_only"):
         evaluate("length_baseline", [{"ask": "q", "good": "a", "bad": "b", **EXCERPTS["hh_rlhf"][0]}])
+
+
+PAIR = {"prompt": "q", "chosen": "a", "rejected": "b"}
+
+
+@pytest.mark.parametrize(
+    ("reward", "data", "message"),
+    [
+        ("length_baseline", [], "no rows found"),
+        ("length_baseline", iter(()), "no rows found"),
+        ("length_baseline", 3, "data is 3; give a path"),
+        ("length_baseline", None, "data is None; give a path"),
+        (len, [PAIR], "reward is <built-in function len>; give a registered name"),
+        ([PAIR], "accuracy", "reward is .*; give a registered name"),
+        (int, [PAIR], "reward is <class 'int'>; give a registered name"),
+    ],
+)
+def test_arguments_that_are_no_reward_or_no_data_are_said(reward: Any, data: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate(reward, data)

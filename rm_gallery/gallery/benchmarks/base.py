@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import DataConverter
+from rm_gallery.core.data.load.converters import RESPONSE_COLUMNS, RESPONSES_COLUMNS, DataConverter
 from rm_gallery.core.data.load.fields import RowRef, json_cell
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Scorer
@@ -162,8 +162,23 @@ def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bo
         return own[0]
     if own:
         raise DataError(f"{what} fits {' and '.join(names)}; say which it is with --format or benchmark=.")
-    known = ", ".join(f"'{name}'" for name in benchmarks())
     raise DataError(
         f"{what}: no benchmark format fits the columns {sorted(row)}; preferences need a prompt, chosen and rejected. "
-        f"Say which it is with --format, one of {known}."
+        f"{_way_out(list(row))}"
     )
+
+
+def _way_out(columns: list[str]) -> str:
+    """The next step for columns that no benchmark has: what they look like decides."""
+    if len(columns) == 1 and (separator := next((c for c in ";\t|" if c in columns[0]), None)):
+        return f"The columns stand behind {separator!r}: save the file with commas, or as .tsv with tabs."
+    misspelt = [
+        (near[0], want) for want in ("chosen", "rejected") if want not in columns and (near := nearest(want, columns))
+    ]
+    if misspelt:
+        return "Rename " + ", ".join(f"'{found}' to '{want}'" for found, want in misspelt) + "."
+    if any(name in columns for name in (*RESPONSE_COLUMNS, *RESPONSES_COLUMNS)):
+        loaded = 'create_loader(name="mine", data_source="*", config={"path": …}).run().datasamples'
+        return f"Answers without preferences have no benchmark: score them in Python, reward.evaluate_batch({loaded})."
+    known = ", ".join(f"'{name}'" for name in benchmarks())
+    return f"Say which it is with --format or benchmark=, one of {known}."
