@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.folder.store import redact
+from rm_gallery.core.engine.folder.manifest import redact
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.engine.folder.manifest import redact
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.outcome import outcome_of_error, scored
-from rm_gallery.core.model.base import BaseLLM, Messages
+from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
@@ -130,7 +130,7 @@ class BaseLLMReward(BaseReward):
         prompt = self._formatted(await parameters if awaitable(parameters) else parameters)
         if self.llm is None or self.template is None:
             raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
-        messages = as_list(prompt)
+        messages = list(as_messages(prompt))
         for attempt in range(self.repair_attempts + 1):
             begun = time.monotonic()
             reply: ChatResponse | None = None
@@ -210,11 +210,6 @@ def _unreadable(error: Exception, template: type[BasePromptTemplate], text: str)
         return error
     problem = f"The reply does not fit {template.__name__} ({type(error).__name__}: {error})."
     return ParseError(problem, reply_excerpt=excerpt(text))
-
-
-def as_list(prompt: Messages) -> list[ChatMessage | dict[str, Any]]:
-    """A prompt as a list of messages."""
-    return [ChatMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
 
 
 def usable_text(reply: ChatResponse) -> str:

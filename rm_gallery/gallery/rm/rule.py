@@ -9,10 +9,20 @@ from pydantic import AfterValidator, PlainSerializer
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.example import sample_of
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.text.tokens import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
+
+SUMMARY = sample_of(
+    "Sum up the report in one sentence.",
+    "The bridge is closed for repairs in May.",
+    "In May the town will repair its old bridge.",
+    "It rained all week.",
+    reference="The old bridge is closed for repairs in May.",
+)
+"""The example of rewards that compare an answer's text with a reference's."""
 
 
 class RuleReward(BasePointWiseReward):

@@ -14,11 +14,9 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.engine.folder.files import FileLock, from_line, mend_tail, read_lines, to_line
-from rm_gallery.core.engine.folder.manifest import describe, differences, plain, redact
+from rm_gallery.core.engine.folder.manifest import describe, differences, plain
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import write_whole
-
-__all__ = ["RunStore", "redact"]
 
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"

@@ -23,6 +23,12 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
 _BESIDE = ("prompt", "entry_point", "setup")
 _SHOWN = 5
+_DOUBLE = sample_of(
+    "Write a Python function double(x) that doubles a number.",
+    "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+    "~~~python\ndef double(x):\n    return x * x\n~~~",
+    tests=["assert double(2) == 4", "assert double(3) == 6", "assert double(-1) == -2"],
+)
 
 
 class SandboxFailed(RMGalleryError):
@@ -66,12 +72,7 @@ class CodeExecutionReward(RuleReward):
     """Whether an answer gets 1 for passing every test and 0 otherwise."""
 
     example = Example(
-        sample_of(
-            "Write a Python function double(x) that doubles a number.",
-            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
-            "~~~python\ndef double(x):\n    return x * x\n~~~",
-            tests=["assert double(2) == 4", "assert double(3) == 6", "assert double(-1) == -2"],
-        ),
+        _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
         recorded=(
             "1.0 3 of 3 tests passed.",
@@ -129,12 +130,7 @@ class CodeUnitTestsReward(CodeExecutionReward):
     name: str = "code_unit_tests"
     all_or_nothing: bool = True
     example = Example(
-        sample_of(
-            "Write a Python function double(x) that doubles a number.",
-            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
-            "~~~python\ndef double(x):\n    return x * x\n~~~",
-            tests=["assert double(2) == 4", "assert double(3) == 6", "assert double(-1) == -2"],
-        ),
+        _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
         recorded=(
             "1.0 3 of 3 tests passed.",

@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.tokens import is_unspaced
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, one_score, references_of
 
 Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
 
@@ -34,13 +34,7 @@ class BleuReward(RuleReward):
     """Whether case is ignored."""
 
     example = Example(
-        sample_of(
-            "Sum up the report in one sentence.",
-            "The bridge is closed for repairs in May.",
-            "In May the town will repair its old bridge.",
-            "It rained all week.",
-            reference="The old bridge is closed for repairs in May.",
-        ),
+        SUMMARY,
         environment="the extra `text`",
         recorded=("0.7956", "0.0998", "0.0393"),
     )

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.gallery.rm.general.bleu import sacrebleu_metrics
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, one_score, references_of
 
 
 @RewardRegistry.register("chrf")
@@ -36,13 +36,7 @@ class ChrfReward(RuleReward):
     """Whether case is ignored."""
 
     example = Example(
-        sample_of(
-            "Sum up the report in one sentence.",
-            "The bridge is closed for repairs in May.",
-            "In May the town will repair its old bridge.",
-            "It rained all week.",
-            reference="The old bridge is closed for repairs in May.",
-        ),
+        SUMMARY,
         environment="the extra `text`",
         recorded=("0.8642", "0.3858", "0.0786"),
     )

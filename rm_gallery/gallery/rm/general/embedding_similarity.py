@@ -12,12 +12,12 @@ from pydantic import SerializeAsAny, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.providers import resolve_embeddings
-from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, one_score, references_of
 
 
 @RewardRegistry.register("embedding_similarity")
@@ -39,13 +39,7 @@ class EmbeddingSimilarityReward(RuleReward):
     """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
 
     example = Example(
-        sample_of(
-            "Sum up the report in one sentence.",
-            "The bridge is closed for repairs in May.",
-            "In May the town will repair its old bridge.",
-            "It rained all week.",
-            reference="The old bridge is closed for repairs in May.",
-        ),
+        SUMMARY,
         params={"embeddings": "fake:"},
         note="`fake:` makes vectors of hashed words, without a network and without meaning; a real one is a model's name.",
     )

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.tokens import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, one_score, references_of
 
 
 class Overlap(NamedTuple):
@@ -37,15 +37,7 @@ class F1ScoreReward(RuleReward):
     name: str = "f1_score"
     tokenizer: TokenizerName = "words"
 
-    example = Example(
-        sample_of(
-            "Sum up the report in one sentence.",
-            "The bridge is closed for repairs in May.",
-            "In May the town will repair its old bridge.",
-            "It rained all week.",
-            reference="The old bridge is closed for repairs in May.",
-        )
-    )
+    example = Example(SUMMARY)
 
     def check(self) -> None:
         """Raise MissingExtra when the tokenizer's package is absent."""

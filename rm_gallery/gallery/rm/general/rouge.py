@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.tokens import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, one_score, references_of
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Measure = Literal["fmeasure", "precision", "recall"]
@@ -52,15 +52,7 @@ class RougeReward(RuleReward):
     measure: Measure = "fmeasure"
     """Which of F, P and R is the score."""
 
-    example = Example(
-        sample_of(
-            "Sum up the report in one sentence.",
-            "The bridge is closed for repairs in May.",
-            "In May the town will repair its old bridge.",
-            "It rained all week.",
-            reference="The old bridge is closed for repairs in May.",
-        )
-    )
+    example = Example(SUMMARY)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Compare with each reference and keep the best."""
