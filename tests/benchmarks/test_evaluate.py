@@ -22,7 +22,7 @@ from rm_gallery.gallery.benchmarks import base
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES, Report
 from rm_gallery.report.evaluate import estimate, evaluate, report_on
-from tests.benchmarks.excerpts import EXCERPTS, LONG, LONGEST, SHORT, Row, rewardbench2
+from tests.benchmarks.excerpts import EXCERPTS, LONG, LONGEST, SHORT, Row, rewardbench, rewardbench2
 from tests.data.loading import write
 from tests.support.samples import make_sample
 
@@ -37,6 +37,7 @@ def test_t3_the_longest_answer_on_an_excerpt_of_every_benchmark(name: str) -> No
     assert report.baselines["longest"] == pytest.approx(score, abs=1e-9), (
         "the length baseline stands beside every score"
     )
+    assert report.baselines["shortest"] == evaluate("length_baseline", EXCERPTS[name], params={"shortest": True}).score
     assert (report.n_scored, report.calls, report.judge) == (report.n, 0, None)
     assert report.ci95 is not None and report.ci95.low <= score <= report.ci95.high
 
@@ -97,6 +98,38 @@ def test_report_on_samples_judged_before() -> None:
     samples = create_loader("x", data_source="rewardbench2", config={"data": EXCERPTS["rewardbench2"]}).run()
     report = report_on(reward, reward.evaluate_batch(list(samples)))
     assert (report.benchmark, report.score) == ("rewardbench2", evaluate(reward, samples).score)
+
+
+def test_i1_another_rule_or_another_part_of_the_data_is_another_run(tmp_path: Path) -> None:
+    path, folder = write(tmp_path / "a.jsonl", EXCERPTS["rewardbench"]), tmp_path / "run"
+    arguments: dict[str, Any] = {"limit": 3, "seed": 1, "run_dir": str(folder)}
+    score = evaluate("length_baseline", path, **arguments).score
+    for other in ({"benchmark": "preferences"}, {"seed": 2}, {"limit": 2}):
+        with pytest.raises(ConfigError, match="holds a different run"):
+            evaluate("length_baseline", path, **{**arguments, **other})
+    assert evaluate("length_baseline", path, **arguments).score == score
+
+
+def test_a_limit_draws_by_the_seed_from_samples_as_from_a_file(tmp_path: Path) -> None:
+    rows = [rewardbench(n, "hep-cpp", LONG, LONG[:n]) for n in range(1, 30)]
+    samples = list(create_loader("x", data_source="rewardbench", config={"data": rows}).run())
+    path = write(tmp_path / "a.jsonl", rows)
+
+    def judged_ids(data: Any, seed: int) -> list[str]:
+        folder = tmp_path / f"{type(data).__name__}{seed}"
+        evaluate("length_baseline", data, limit=5, seed=seed, run_dir=str(folder))
+        return sorted(json.loads(line)["id"] for line in (folder / "results.jsonl").read_text().splitlines())
+
+    drawn = [judged_ids(samples, seed) for seed in (0, 1, 2)]
+    assert drawn == [judged_ids(path, seed) for seed in (0, 1, 2)]
+    assert len({tuple(ids) for ids in drawn}) == 3 and all(len(ids) == 5 for ids in drawn)
+
+
+def test_an_estimate_keeps_no_run(tmp_path: Path) -> None:
+    options = {"run_dir": str(tmp_path / "run"), "trace": True}
+    found = estimate("length_baseline", [*EXCERPTS["rewardbench"]] * 5, **options)
+    assert found.samples == 10
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

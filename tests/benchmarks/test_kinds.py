@@ -197,3 +197,16 @@ def test_a_reward_that_is_better_when_lower_is_turned() -> None:
     report = evaluate(Less(), EXCERPTS["preferences"])
     assert report.score == 0.5
     assert evaluate(Less(), EXCERPTS["preferences"][:1]).score == 0.0
+
+
+class PairRule(Ranked, BasePairWiseReward):
+    """Compares two answers without a model."""
+
+    judged: ClassVar[bool] = False
+    judge: Any = lengths
+
+
+def test_a_rule_that_compares_says_the_same_in_both_orders() -> None:
+    report = evaluate(PairRule(), EXCERPTS["judgebench"])
+    assert (report.rule, report.score) == ("two_game_sign", LONGEST["judgebench"][1])
+    assert report.n_scored == report.n

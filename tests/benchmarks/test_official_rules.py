@@ -136,6 +136,13 @@ def test_t1_a_tied_row_with_a_single_right_answer_makes_no_pair() -> None:
     assert (alone.score, alone.extra["ref_accuracy"], alone.extra["n_pairs"]) == (None, 1.0, 0)
 
 
+def test_rows_of_one_id_are_pooled() -> None:
+    """Right answers 6, 5, 9, 8 and wrong ones 4, 1: a gap of 1, and a spread of 4 among the right ones."""
+    figure = composite([*ties(0, [5, 1, 0], [6, 5, 4]), ties(0, [5, 1, 0], [9, 8, 1])[1]])
+    assert (figure.n, figure.extra["n_tied"], figure.extra["n_pairs"]) == (3, 1, 1)
+    assert figure.score == pytest.approx(0.60 + 0.01 * math.tanh(-0.75), abs=1e-12)
+
+
 def test_a_missing_score_takes_the_row_out_and_its_partner_stays() -> None:
     figure = composite([*ties(0, [5, 1, 0], [5, None, 1]), *ties(1, [5, 1, 0], [6, 5, 1])])
     assert (figure.n, figure.n_scored, figure.n_unscored) == (4, 3, 1)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.model import call
-from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ProviderError
 from tests.reward.rewards import PointJudge
@@ -130,17 +129,28 @@ def test_t1_another_endpoint_is_another_question(server: JudgeServer) -> None:
         assert OpenaiLLM("judge-1", base_url=other.base_url).chat("hi").text == "<score>5</score>"
 
 
-def test_t1_tokens_per_minute_are_taken_and_settled(server: JudgeServer) -> None:
-    """A question of 6,000 characters reserves 1,500 tokens; what the reply reports replaces them."""
-    llm = model(server, tokens_per_minute=60_000, cache=False)
+class _Counted(FakeLLM):
+    """Reports these tokens of input, whatever it was asked."""
+
+    prompt_tokens: int
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        usage = {"prompt_tokens": self.prompt_tokens, "completion_tokens": 1}
+        return {**await super().attempt(payload, timeout), "usage": usage}
+
+
+def _seconds_of_two(llm: FakeLLM, question: str) -> float:
     began = time.monotonic()
     for number in range(2):
-        llm.chat(f"{number} " + "word " * 1200)
-    # a second's worth is 1,000: the first goes at once into debt, the others wait for it to be paid back
-    assert time.monotonic() - began > 0.3
-    (rate,) = call._shared.rates.values()
-    assert rate._tokens is not None
-    used = server.stats()["usage"]
-    assert used["prompt_tokens"] > 1000
-    spent = 1000 + (time.monotonic() - began) * 1000 - rate._tokens.level
-    assert spent == pytest.approx(used["prompt_tokens"] + used["completion_tokens"], rel=0.2)
+        llm.chat(f"{number} {question}")
+    return time.monotonic() - began
+
+
+def test_t1_tokens_per_minute_are_taken_and_settled() -> None:
+    """A call reserves what its question seems to hold, and what the reply reports replaces that."""
+    long = "word " * 1200  # 1,500 tokens; a second's worth is given out at once
+    assert _seconds_of_two(FakeLLM(reply="x", tokens_per_minute=60_000), long) > 0.4, "the reservation holds"
+    told_less = _Counted(model="less", reply="x", prompt_tokens=2, tokens_per_minute=6_000)
+    assert _seconds_of_two(told_less, long) < 8, "what was not used is given back: 14 s otherwise"
+    told_more = _Counted(model="more", reply="x", prompt_tokens=1_500, tokens_per_minute=60_000)
+    assert _seconds_of_two(told_more, "hi") > 0.4, "what was used beyond the reservation is owed"

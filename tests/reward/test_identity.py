@@ -19,6 +19,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward, BaseReward
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
 from rm_gallery.core.utils.errors import ConfigError
@@ -138,7 +139,9 @@ SAMPLE = {
     "step": _set("samples[0].output[0].steps[0].content", "eins"),
     "step label": _set("samples[0].output[0].steps[1].label", {"source": "c"}),
     "tool calls": _set("samples[0].output[0].answer.tool_calls", [{"id": "c", "function": {"name": "f"}}]),
+    "tool call id": _set("samples[0].output[0].answer.tool_call_id", "c"),
     "reasoning": _set("samples[0].output[0].answer.reasoning_content", "hm"),
+    "context": _set("samples[0].input[1].additional_kwargs", {"context": "a table"}),
     "name": _set("samples[0].input[1].name", "Eve"),
     "task category": _set("samples[0].task_category", "code"),
     "source": _set("samples[0].source", "other"),
@@ -223,6 +226,21 @@ def test_i1_a_folder_elsewhere_is_the_same_run(first: tuple[Path, list[list[floa
         shutil.copytree(folder, target)
     assert Case().run(target) == before
     assert CALLS == []
+
+
+def test_i1_the_words_of_the_librarys_prompt_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashes() -> list[str]:
+        prompts_hash.cache_clear()
+        names = ("base_helpfulness_pointwise", "base_helpfulness_listwise")
+        return [RewardRegistry.create(name, llm="fake:x").settings_hash for name in names]
+
+    before, read = hashes(), Path.read_text
+    with monkeypatch.context() as patched:
+        other = {"pointwise.en.jinja2": "And be kind."}
+        patched.setattr(Path, "read_text", lambda file, **how: read(file, **how) + other.get(file.name, ""))
+        now = hashes()
+    assert (now[0] != before[0], now[1] == before[1]) == (True, True)
+    assert hashes() == before
 
 
 class Holds(Rule):

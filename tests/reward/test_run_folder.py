@@ -123,6 +123,17 @@ def test_d_an_odd_summary_is_written_anew(tmp_path: Path, content: str) -> None:
     assert orjson.loads((folder / "summary.json").read_bytes())["spent"]["calls"] == 0
 
 
+def test_the_parts_of_a_run_are_summed(tmp_path: Path) -> None:
+    """What a part took from the cache counts with the parts before it, beside what the last one took."""
+    judge, folder = PointJudge(llm=FakeLLM(reply=longest, cache=True)), tmp_path / "run"
+    judge.evaluate_batch(rows())
+    for number, last in ((1, 1), (3, 2)):
+        judge.evaluate_batch(rows()[:number], run_dir=str(folder))
+        summary = orjson.loads((folder / "summary.json").read_bytes())
+        assert (summary["spent"]["cached"], summary["last"]["cached"]) == (2 * number, 2 * last)
+        assert (summary["samples"]["scored"], summary["samples"]["reused"]) == (last, number - last)
+
+
 class Stops(Share):
     """Ends its run with the first sample."""
 
