@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, outcomes_of, run, truth
 from tests.faults.rewards import Awaited, InWorker, Plain
@@ -100,6 +102,60 @@ def test_who_shares_a_call_does_not_share_its_deadline(server: JudgeServer) -> N
         return [outcomes_of([done]) for done in both]
 
     assert asyncio.run(main()) == [{("failed", "deadline"): 1}, {("scored", ""): 1}]
+
+
+def test_f3_who_joins_a_call_keeps_its_own_deadline(server: JudgeServer) -> None:
+    server.set(latency=2.0)
+    patient, sample = make_judge(server.base_url), make_samples(1)[0]
+    hasty = patient.model_copy(update={"deadline": 0.4})
+
+    async def main() -> tuple[list[object], float]:
+        first = asyncio.ensure_future(patient.async_evaluate(sample))
+        await asyncio.sleep(0.2)
+        began = time.perf_counter()
+        second = await hasty.async_evaluate(sample)
+        seconds = time.perf_counter() - began
+        return [outcomes_of([await first]), outcomes_of([second])], seconds
+
+    found, seconds = asyncio.run(main())
+    assert found == [{("scored", ""): 1}, {("failed", "deadline"): 1}]
+    assert seconds < 0.4 + LATE
+    assert server.stats()["requests"] == 1
+
+
+def test_f3_who_joins_a_call_waits_for_its_turn_with_it(server: JudgeServer) -> None:
+    judge = make_judge(server.base_url, requests_per_minute=40)
+    busy, sample = make_samples(2)
+
+    async def main() -> list[object]:
+        await judge.async_evaluate(busy)  # the next turn comes after 1.5 s
+        hasty = judge.model_copy(update={"deadline": 0.5})
+        calls = [asyncio.ensure_future(judge.async_evaluate(sample))]
+        await asyncio.sleep(0.1)
+        calls += [asyncio.ensure_future(hasty.async_evaluate(sample)) for _ in range(2)]
+        return [outcomes_of([await call]) for call in calls]
+
+    assert asyncio.run(main()) == [{("scored", ""): 1}] * 3
+    assert server.stats()["requests"] == 2
+
+
+def test_f2_a_small_batch_does_not_bound_calls_beside_it(server: JudgeServer) -> None:
+    server.set(latency=0.2)
+    batch = threading.Thread(
+        target=lambda: make_judge(server.base_url).evaluate_batch(make_samples(20), max_workers=1), daemon=True
+    )
+    batch.start()
+    server.wait_until(lambda stats: stats["requests"] >= 1)
+    judge = make_judge(server.base_url)
+
+    async def main() -> list[DataSample]:
+        return list(await asyncio.gather(*(judge.async_evaluate(sample) for sample in make_samples(40, 100))))
+
+    began = time.perf_counter()
+    assert outcomes_of(asyncio.run(main())) == {("scored", ""): 40}
+    assert time.perf_counter() - began < 3.0
+    batch.join()
+    assert server.stats()["requests"] == 60
 
 
 @pytest.mark.parametrize("reward", [Plain(), Awaited(), InWorker()], ids=lambda reward: reward.name)

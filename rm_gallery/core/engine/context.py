@@ -123,7 +123,7 @@ class Deadline:
     Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one event loop.
     """
 
-    __slots__ = ("_clock", "_end", "_outer", "_since", "_waiting", "note")
+    __slots__ = ("_clock", "_end", "_followers", "_outer", "_since", "_turns", "_waiting", "note")
 
     def __init__(
         self, seconds: float = math.inf, outer: Deadline | None = None, clock: Callable[[], float] = time.monotonic
@@ -132,8 +132,9 @@ class Deadline:
         self._end = clock() + seconds
         self._outer = outer
         """Of the sample around this one, whose end holds here as well and whose clock stands still with this one."""
-        self._waiting = 0
+        self._waiting = self._turns = 0
         self._since = 0.0
+        self._followers: list[Deadline] = []
         self.note = ""
         """What a call was at when its time ended, for the message; empty where there is nothing to tell."""
 
@@ -150,18 +151,34 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the clock while the block waits for its turn."""
-        each: Deadline | None = self
-        while each is not None:
-            each._hold()
-            each = each._outer
+        """Stop the clock, and those of its followers, while the block waits for its turn."""
+        self._turns += 1
+        for each in (self, *self._followers):
+            each._count(1)
         try:
             yield
         finally:
-            each = self
-            while each is not None:
-                each._go_on()
-                each = each._outer
+            self._turns -= 1
+            for each in (self, *self._followers):
+                each._count(-1)
+
+    @contextmanager
+    def following(self, leader: Deadline) -> Iterator[None]:
+        """Inside the block this clock stands still whenever a call of `leader`'s sample waits for its turn."""
+        leader._followers.append(self)
+        self._count(leader._turns)
+        try:
+            yield
+        finally:
+            leader._followers.remove(self)
+            self._count(-leader._turns)
+
+    def _count(self, turns: int) -> None:
+        each: Deadline | None = self
+        while each is not None:
+            for _ in range(abs(turns)):
+                each._hold() if turns > 0 else each._go_on()
+            each = each._outer
 
     def _hold(self) -> None:
         if not self._waiting:

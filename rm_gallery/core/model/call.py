@@ -74,7 +74,7 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     async def ask_and_store() -> Any:
         nonlocal own
         own = True
-        raw, reply = await _Call(llm, payload, route, run).answer()
+        raw, reply = await _Call(llm, payload, route, run, _shared.flights.leader(key)).answer()
         kept = llm.kept(raw, reply) if cache is not None else None
         if cache is not None and kept is not None:
             # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays nothing twice
@@ -83,11 +83,12 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
 
     while True:
         own = False
-        # the clock of whoever joins a call in flight stands still: it is waiting for somebody else's turn
-        joined = _paused(current_deadline.get()) if key in _shared.flights else nullcontext()
+        deadline, leader = current_deadline.get(), _shared.flights.leader(key)
+        # who joins a call in flight waits for its turn with it, and for nothing longer than its own deadline
+        joined = nullcontext() if deadline is None or leader is None else deadline.following(leader)
         try:
             with joined:
-                return await _shared.flights.run(key, ask_and_store)
+                return await _shared.flights.run(key, ask_and_store, deadline or Deadline())
         except (DeadlineExceeded, BudgetExceeded, RunStopped):
             # the limits of whoever asked first are not the limits of this sample
             if own:
@@ -111,11 +112,18 @@ class _Call:
 
     __slots__ = ("deadline", "endpoint", "expected", "fresh", "key", "llm", "most", "payload", "rate", "run")
 
-    def __init__(self, llm: BaseModelCall, payload: dict[str, Any], route: str, run: RunControl | None) -> None:
+    def __init__(
+        self,
+        llm: BaseModelCall,
+        payload: dict[str, Any],
+        route: str,
+        run: RunControl | None,
+        deadline: Deadline | None = None,
+    ) -> None:
         self.llm = llm
         self.payload = payload
         self.run = run
-        self.deadline = current_deadline.get()
+        self.deadline = deadline or current_deadline.get()
         self.fresh = True
         self.key = f"{route} {llm.account()} {llm.model}"
         self.endpoint = _endpoint(self.key, llm, run)
@@ -131,10 +139,13 @@ class _Call:
         """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
         run = self.run
         policy = (run.retry if run is not None else None) or _policy(self.llm.max_attempts)
+        # a call outside of any run is not bound by what the runs beside it may have in flight
+        bound = nullcontext() if run is not None and run.max_workers else self.endpoint.lease(ALONE)
         try:
-            answered = await run_attempts(
-                self._attempt, policy, deadline=self.deadline, on_retry=self._retried, endpoint=self.endpoint
-            )
+            with bound:
+                answered = await run_attempts(
+                    self._attempt, policy, deadline=self.deadline, on_retry=self._retried, endpoint=self.endpoint
+                )
         except EndpointDown as error:
             if run is None:
                 raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -89,7 +89,7 @@ class Endpoint:
         """Whether it ever served a call."""
         self._start = DEFAULT_START if start is None else start
         self._base_ceiling = self._ceiling = ceiling
-        self._leases: list[int] = []
+        self._leases: Counter[int] = Counter()
         self._minimum = minimum
         self._limit = min(self._start, ceiling)
         self._in_flight = 0
@@ -153,13 +153,16 @@ class Endpoint:
         """Ask for up to `ceiling` calls in flight while the block runs; the highest of all open leases holds."""
         if ceiling < 1:
             raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
-        self._leases.append(ceiling)
-        self._apply_ceiling()
+        self._leases[ceiling] += 1
+        if self._leases[ceiling] == 1:
+            self._apply_ceiling()
         try:
             yield self
         finally:
-            self._leases.remove(ceiling)
-            self._apply_ceiling()
+            self._leases[ceiling] -= 1
+            if not self._leases[ceiling]:
+                del self._leases[ceiling]
+                self._apply_ceiling()
 
     def _apply_ceiling(self) -> None:
         self._ceiling = max(self._leases, default=self._base_ceiling)

@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 class _Flight(Generic[T]):
-    __slots__ = ("task", "waiters")
+    __slots__ = ("leader", "task", "waiters")
 
-    def __init__(self, task: asyncio.Task[T]) -> None:
+    def __init__(self, task: asyncio.Task[T], leader: Any) -> None:
         self.task = task
+        self.leader = leader
         self.waiters: list[asyncio.Future[T]] = []
 
 
@@ -30,10 +31,12 @@ class SingleFlight(Generic[T]):
     def __len__(self) -> int:
         return len(self._flights)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._flights
+    def leader(self, key: str) -> Any:
+        """What the first caller of the execution in flight for `key` gave as `leader`; None when there is none."""
+        flight = self._flights.get(key)
+        return None if flight is None else flight.leader
 
-    async def run(self, key: str, factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run(self, key: str, factory: Callable[[], Coroutine[Any, Any, T]], leader: Any = None) -> T:
         """The result of the execution in flight for `key`, or of `factory()` when there is none.
 
         The execution runs in a task of its own, in a copy of the first caller's context.
@@ -41,7 +44,7 @@ class SingleFlight(Generic[T]):
         loop = asyncio.get_running_loop()
         flight = self._flights.get(key)
         if flight is None or flight.task.get_loop() is not loop:
-            flight = self._start(key, loop.create_task(factory()))
+            flight = self._start(key, loop.create_task(factory()), leader)
         waiter: asyncio.Future[T] = loop.create_future()
         flight.waiters.append(waiter)
         try:
@@ -53,8 +56,8 @@ class SingleFlight(Generic[T]):
                     await self._abandon(key, flight)
             raise
 
-    def _start(self, key: str, task: asyncio.Task[T]) -> _Flight[T]:
-        flight = self._flights[key] = _Flight(task)
+    def _start(self, key: str, task: asyncio.Task[T], leader: Any) -> _Flight[T]:
+        flight = self._flights[key] = _Flight(task, leader)
 
         def land(task: asyncio.Task[T]) -> None:
             if self._flights.get(key) is flight:
