@@ -154,6 +154,7 @@ async def _measure(
             if not await call(body_of(number)):
                 failed += 1
 
+    await asyncio.gather(*(call(body_of(number)) for number in range(concurrency)))  # connections are open, as ours are
     loop = asyncio.get_running_loop()
     before = await loop.run_in_executor(None, server_stats, base_url)
     cpu, wall = time.process_time(), time.perf_counter()

@@ -224,9 +224,13 @@ class _Run(Generic[R]):
         """Draw and feed what there is room for; a source that raises is over, and its error kept for the end."""
         if self._streaming or self._exhausted:
             return
+        if not self._fed:  # the first calls are out while the others are planned
+            self._draw(self.options.max_workers)
         room = self._window() - (self._fed - self._yielded)
-        if room <= 0:
-            return
+        if room > 0 and not self._exhausted:
+            self._draw(room)
+
+    def _draw(self, room: int) -> None:
         batch: list[Unit] = []
         try:
             batch.extend(islice(self._units, room))
