@@ -104,7 +104,7 @@ FINAL = re.compile(
 )
 _GOES_ON = re.compile(
     r"[.,]?\d+(?:\.\d+)?|%|½|[-–—~～]\d+(?![a-z\d])|[ \t][-–—][ \t]?\d+(?=[ \t]*(?:$|\n))"
-    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|to|至|到|或|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?",
+    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|and|to|&|至|到|或|和|与|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?",
     re.I,
 )
 """After a closing tag, on its line, this belongs to the number in it."""
@@ -132,12 +132,12 @@ _QUOTED_BEFORE = re.compile(
 )
 """After a statement this says that it is somebody else's."""
 _CONCLUDING = re.compile(
-    r"[^:：\"“]*(?:\b(?:so|therefore|thus|hence|daher|deshalb|donc|luego|quindi|portanto|поэтому|verdict|conclu\w+|accordingly|"
-    r"wins?|i (?:pick|choose|select|prefer|give|go))\b"
-    r"|所以|因此|故|综上|结论|选择?)|[^:：\"“]{4,}[,，](?:\s*also)?\s*$",
+    r"[^:：\"“]{4,}?(?:(?:[,;，；]|\band|[-–—])\s*(?:(?:my|the)\s)?(?:so|therefore|thus|hence|also|daher|deshalb|donc|luego|quindi|"
+    r"portanto|поэтому|verdict|conclu\w+|accordingly|wins?|i (?:pick|choose|select|prefer|give|go))\b"
+    r"|[,;，；]\s*(?:所以|因此|故|综上|结论|我?选)|[,，]\s*$)",
     re.I,
 )
-"""After "it contains" this makes the judge's own statement of what follows."""
+"""After "it contains …," this makes the judge's own statement of what follows."""
 _QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
 
 
@@ -356,7 +356,8 @@ class Scan:
         before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
         line = before.rpartition("\n")[2]
         line_start = text.rfind("\n", 0, start) + 1
-        if text[line_start : line_start + 8].lstrip().startswith(">"):
+        left_out = any(a <= line_start < b for a, b in (*self.read[-3:], *self.doubted[-3:]))
+        if not left_out and text[line_start : line_start + 8].lstrip().startswith(">"):
             return True
         near, next_to = before.rstrip(" \t")[-1:], after.lstrip(" \t")[:1]
         if near and next_to and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to):

@@ -48,22 +48,27 @@ _TAIL = re.compile(
     _WINS
     + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。!]|\s[-–—]|\s(?:because|since|overall|in total)\b)\s*[^0-9]{0,160})?\s*"
 )
-_HEDGE = re.compile(
-    rf"\b(?:or|and|not|tie|tied|equal|both|maybe|either|to|versus|vs|{'|'.join(_WORDS[2:])})\b|[或和与至到不非平]", re.I
+_SPLIT = re.compile(rf"\b(?:or|no|wait|maybe|either|{'|'.join(_WORDS[2:])})\b|或", re.I)
+"""After a number this makes it doubtful, even in what explains a score."""
+_EVEN = re.compile(r"\b(?:not|tie|tied|equal|both|versus|vs)\b|[不非平]", re.I)
+"""In what explains the number of a best answer this makes it doubtful, too."""
+_JOINED = re.compile(r"\b(?:and|to)\b|[和与至到]", re.I)
+_EXPLAINED = re.compile(r"\s*[(（:：,，;；.。!\-–—]")
+_REJECTED = re.compile(
+    r"\b(?:wors[et]|bad|incorrect|inferior|wrong|loses?|lost|loser|second|weak\w*|poor\w*|except|fail\w*|refus\w*)\b|[差错输除]",
+    re.I,
 )
-_REJECTED = re.compile(r"\b(?:wors[et]|bad|wrong|loses?|loser|weak\w*|poor\w*|except)\b|[差错输除]", re.I)
-"""Of the number of a best answer this says the opposite; in brackets it explains a score, as in "1 (worst)"."""
-_BRACKETS = re.compile(r"\([^()]*\)")
+"""Of the number of a best answer this says the opposite; of a score it gives the reason."""
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?", re.I)
 _VALUE = re.compile(
-    rf"第?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))", re.I
+    rf"(?:第\s?)?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))", re.I
 )
 _OUT_OF = re.compile(
     r"\s*[(,]?\s*(?:/|out of(?: a (?:maximum|possible|total)(?: of)?)?|of|满分|总分|max(?:imum)?)\s*(?:is|为|是|:)?\s*"
     r"(\d{1,4}(?:\.0)?|ten|十)(?:\s*分)?(?:\s*\))?",
     re.I,
 )
-_SAME_AGAIN = re.compile(rf"\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}})\s*[)）]\s*", re.I)
+_SAME_AGAIN = re.compile(rf"\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}}|{_NAME})\s*[)）]\s*", re.I)
 
 
 def excerpt(text: str, length: int = 120) -> str:
@@ -158,12 +163,15 @@ def _stated(answer: str, high: float | None) -> float | None:
         rest = _COUNTED.sub("", rest[scale.end() :])
     again = _SAME_AGAIN.fullmatch(f"{rest})" if "(" in rest and ")" not in rest else rest)
     if again:
-        return number if float(again[1]) == number else None
+        return number if number_named(again[1]) == number else None
     if rest.count("(") > rest.count(")"):
         rest += ")"
-    if not _TAIL.fullmatch(rest) or _HEDGE.search(rest) or _REJECTED.search(_BRACKETS.sub("", rest)):
+    if not _TAIL.fullmatch(rest):
         return None
-    return number
+    against = [_SPLIT, _EVEN, _REJECTED, _JOINED]
+    if _EXPLAINED.match(rest):
+        against = against[:1] if high is not None and high >= 5 else against[:3]
+    return None if any(pattern.search(rest) for pattern in against) else number
 
 
 _TRUE = frozenset({"true", "yes", "y", "是", "对", "正确"})

@@ -29,24 +29,26 @@ _SPEAKS_OF_TEXT = re.compile(
     re.I,
 )
 _RETRACTED = re.compile(
-    r"(?:\b(?:wait|actually|on (?:second thoughts?|reflection)|correction|edit(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
+    r"(?:\b(?:wait|actually|on (?:second thoughts?|reflection)|correction|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
     r"sorry|apologi[sz]e|(?:take|took) (?:that|it) back|chang\w* my mind|i (?:was|am) wrong|(?:ignore|disregard) the above|hmm|oops|no,|"
     r"korrektur|moment|eigentlich|pardon|en fait|je me trompe|correcci[oó]n|en realidad|perd[oó]n|mejor dicho|точнее|исправл\w*)"
-    r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|写错|看错|弄错|其实|抱歉)[^\n]{0,120}",
+    r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|再想想|再考虑|重新考虑|写错|看错|弄错|其实|抱歉)[^\n]{0,120}",
     re.I,
 )
 _NAMED_INSTEAD = re.compile(
     r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry|"
     r"meant?|that|back|edit|correction|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ)"
-    r"|回答|答案|分数|应该是|应为|应当是|改为|改选|选择?|是|不对|等等|更正|修正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
+    r"|回答|答案|分数|应该是|应为|应当是|改为|改选|选择?|给|打|是|不对|等等|更正|修正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
     r"(?:(\d{1,4}(?:\.\d{1,4})?)(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(?<!best )(?<!better )(one|two|three|four|[一二三四])(?![a-z]))"
-    r"|\bthe\s+(first|second|third|fourth)\s+(?:answer|response|option|candidate|one)",
+    r"|\bthe\s+(first|second|third|fourth)\s+(?:answer|response|option|candidate|one)"
+    r"|\b(\d{1,4})\s(?:would be|is|seems|feels)\s(?:fair|better|more|right)",
     re.I,
 )
 _STATED_AGAIN = re.compile(
     r"(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick|score|rating|decision))"
     r"|\bthe (?:best|better|winning|correct|right) (?:one|choice|pick|candidate|response|option|answer(?=\W+(?:is|should be)\W+answer)))"
-    r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)",
+    r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)"
+    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s\w+){0,3}?\sto\s(\d{1,4})(?![\d.]*\d)",
     re.I,
 )
 """A number the judge calls its own or the best after its verdict."""
@@ -70,8 +72,8 @@ _PROVISIONAL = re.compile(
     re.I,
 )
 _SAID_PLAINLY = re.compile(
-    r"^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall)\s)?(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
-    r"|评分|得分|分数|最佳(?:回答|答案)?|最好的(?:回答|答案)?|结论)[ \t*_]{0,4}[:：=][ \t*_]{0,4}(?:(?:answer|response|candidate|回答)\s?)?"
+    r"^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall|revised|corrected|updated|total)\s){0,2}(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
+    r"|(?:最终|综合|修正后?的?)?(?:评分|得分|分数|总分|选择)|最佳(?:回答|答案)?|最好的(?:回答|答案)?|结论)[ \t*_]{0,4}[:：=][ \t*_]{0,4}(?:(?:answer|response|candidate|回答)\s?)?"
     r"(\d{1,4})(?![\d.])(?:\s?/\s?10\b|分)?[ \t*_.。]*$",
     re.I | re.M,
 )
@@ -292,7 +294,7 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
     after = text[end : end + 2000]
     for retraction in (*_RETRACTED.finditer(after), *_STATED_AGAIN.finditer(after)):
         named = [number_named("".join(found.groups(""))) for found in _NAMED_INSTEAD.finditer(retraction[0])]
-        named += [number_named(digits) for digits in retraction.groups()]
+        named += [number_named(digits) for digits in retraction.groups() if digits]
         if named and named[-1] != value:
             if not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
                 raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
