@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from loguru import logger
 from pydantic import PrivateAttr
 
 from rm_gallery.core.models import FakeLLM
@@ -79,3 +80,22 @@ def test_other_refusals_are_errors_and_nothing_is_left_out(
     with pytest.raises(ProviderError, match=str(status)):
         llm.chat("hi")
     assert all({"temperature", "messages", "response_format", *settings} <= set(body) for body in llm._sent)
+
+
+def test_f4_it_is_said_once_and_remembered_only_when_it_helped() -> None:
+    said: list[str] = []
+    handler = logger.add(said.append, level="WARNING", format="{message}")
+    try:
+        llm = picky(refuses=TEMPERATURE)
+        for question in ("one", "two"):
+            llm.chat(question)
+        assert len(said) == 1
+        assert f"model {llm.model} refused 'temperature', which is no longer sent" in said[0]
+        broken = picky(refuses={**TEMPERATURE, "messages": "The question cannot be answered."})
+        for question in ("one", "two"):
+            with pytest.raises(ProviderError):
+                broken.chat(question)
+        assert "temperature" in broken._sent[2], "nothing was learned from a request that failed anyway"
+        assert len(said) == 1
+    finally:
+        logger.remove(handler)

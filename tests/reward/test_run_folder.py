@@ -85,6 +85,8 @@ ODD = {
     "an endless score": _score("1e999"),
     "a score out of range": _score("11"),
     "T1 a score a little out of range": _score("10.1"),
+    "nothing said": _changed(rewards=[None, None]),
+    "nothing in what is said": _reward(details=[]),
     "an unknown field": _reward(surprise=1, details="x"),
     "an issue without its fields": _reward(issues=[{}]),
     "extra data that is a list": _reward(extra_data=[1]),

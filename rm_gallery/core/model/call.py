@@ -284,18 +284,31 @@ def _policy(max_attempts: int) -> RetryPolicy:
 
 
 async def _send(llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float) -> dict[str, Any]:
-    """One request; a field this model is known not to take is left out, or sent under the name it takes."""
+    """One request; a field this model is known not to take is left out, or sent under the name it takes.
+
+    That is remembered, and said, once a request without the field was answered.
+    """
+    found: dict[str, str | None] = {}
+    why: ProviderError | None = None
     while True:
-        refused = _shared.refused.get(key)
+        refused = {**_shared.refused.get(key, {}), **found}
         sent = _without(payload, refused) if refused else payload
         try:
-            return await llm.attempt(sent, timeout)
+            raw = await llm.attempt(sent, timeout)
         except ProviderError as error:
             name = _refused_field(error, sent)
             if name is None:
                 raise
-            known = _shared.refused.setdefault(key, {})
-            known[name] = RENAMED.get(name) if RENAMED.get(name, "\0") in str(error) else None
+            found[name] = RENAMED.get(name) if RENAMED.get(name, "\0") in str(error) else None
+            why = error
+            continue
+        known = _shared.refused.setdefault(key, {}) if found else {}
+        for name, instead in found.items():
+            if name not in known:
+                known[name] = instead
+                how = f"sent as '{instead}'" if instead else "no longer sent"
+                logger.warning("model {} refused '{}', which is {} from now on: {}", llm.model, name, how, why)
+        return raw
 
 
 def _refused_field(error: ProviderError, payload: dict[str, Any]) -> str | None:

@@ -119,8 +119,10 @@ class RunFolder:
             if any(out_of_range(detail.score, self._reward.score_range) for detail in said.details):
                 return None
             issue = said.issues[0] if said.issues else None
+            if issue is None and not said.details:
+                return None
             found.append((step, (said.details, issue, said.extra_data.get(""))))
-        return found
+        return found if found or not places else None
 
     def append(self, sample: DataSample) -> None:
         """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to leaves no record."""
