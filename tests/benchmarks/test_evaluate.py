@@ -126,10 +126,10 @@ def test_a_limit_draws_by_the_seed_from_samples_as_from_a_file(tmp_path: Path) -
 
 
 def test_an_estimate_keeps_no_run(tmp_path: Path) -> None:
-    options = {"run_dir": str(tmp_path / "run"), "trace": True}
-    found = estimate("length_baseline", [*EXCERPTS["rewardbench"]] * 5, **options)
+    folder = tmp_path / "run"
+    found = estimate("length_baseline", [*EXCERPTS["rewardbench"]] * 5, run_dir=str(folder), trace=True)
     assert found.samples == 10
-    assert not (tmp_path / "run").exists()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(
