@@ -18,13 +18,14 @@ from rm_gallery import BasePointWiseReward, DataSample, FakeLLM
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_run
+from rm_gallery.core.engine.folder.trace import read_trace
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.reward.base import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError
 from tests.reward.rewards import AsyncRule, ListJudge, NumberTemplate, PointJudge, Rule, longest, ranked, scored, value
 from tests.support.samples import issues, make_sample, scores
 
@@ -308,6 +309,74 @@ def test_d4_a_nested_run_is_a_child_of_the_run_around_it(outer: type[Nests], bat
     began = time.monotonic()
     assert issues(slow.evaluate_batch(given, deadline=0.2)[0]) in ([("failed", "deadline")], [])
     assert time.monotonic() - began < LIMIT
+
+
+NESTED = [(Nests, False), (Nests, True), (NestsAwaited, False), (NestsAwaited, True)]
+
+
+@pytest.mark.parametrize(("outer", "batch"), NESTED)
+def test_d4_a_nested_judge_that_is_refused_stops_the_run_around_it(outer: type[Nests], batch: bool) -> None:
+    """Each nested run makes one call: only together do they show that the key is refused."""
+
+    def refuse(_: str) -> str:
+        raise ProviderError("no such key", kind="fatal", status=401)
+
+    control = RunControl()
+    reward = outer(sub=PointJudge(llm=FakeLLM(reply=refuse)), batch=batch)
+    many = [make_sample("x", unique_id=str(k)) for k in range(60)]
+    reward.evaluate_batch(many, control=control, max_workers=1)
+    assert control.stopped is not None and "no such key" in control.stopped
+    assert control.calls == 20
+
+
+@pytest.mark.parametrize(("outer", "batch"), NESTED)
+def test_d4_a_nested_judgement_stands_in_the_trace(outer: type[Nests], batch: bool, tmp_path: Path) -> None:
+    reward = outer(sub=PointJudge(llm=FakeLLM(reply=longest)), batch=batch)
+    reward.evaluate_batch([make_sample("a b", unique_id="n")], run_dir=str(tmp_path / "run"), trace=True)
+    assert [(entry["id"], entry["reward"]) for entry in read_trace(tmp_path / "run")] == [("n", "PointJudge")]
+
+
+class Patient(FakeLLM):
+    """Takes half a minute, and says when it was cut off."""
+
+    cut: Any = None
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            self.cut.set()
+            raise
+        return await super().attempt(payload, timeout)
+
+
+@pytest.mark.parametrize(("outer", "batch"), NESTED)
+def test_d4_the_deadline_of_a_sample_ends_what_is_asked_for_it(outer: type[Nests], batch: bool) -> None:
+    cut = threading.Event()
+    reward = outer(sub=PointJudge(llm=Patient(cut=cut)), batch=batch)
+    reward.evaluate_batch([make_sample("a", unique_id="n")], deadline=0.2)
+    assert cut.wait(LIMIT), "the call goes on for nobody"
+
+
+class Many(Rule):
+    """Counts how many of ten samples a nested batch gets to."""
+
+    sub: Any = None
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        done = self.sub.evaluate_batch([make_sample("a", unique_id=str(k)) for k in range(10)], max_workers=1)
+        return scored(self.name, float(sum(one == [1.0] for one in map(scores, done))))
+
+
+def test_d4_a_nested_run_begins_nothing_more_once_the_run_around_it_stopped() -> None:
+    control = RunControl()
+
+    def stop(question: str) -> str:
+        control.stop("enough")
+        return longest(question)
+
+    done = Many(sub=PointJudge(llm=FakeLLM(reply=stop))).evaluate_batch([SAMPLE], control=control)
+    assert scores(done[0])[0] == 1.0
 
 
 def test_a_run_control_that_is_used_again_starts_fresh() -> None:
