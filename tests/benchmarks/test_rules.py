@@ -11,7 +11,7 @@ import pytest
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, Score, Status, Verdict, sign
+from rm_gallery.gallery.benchmarks.judgements import Judged, Score, Status, Verdict, sign, worst
 from rm_gallery.gallery.benchmarks.rules import (
     all_losers_credit,
     best_of_n_credit,
@@ -226,3 +226,16 @@ def test_an_interval_holds_its_score(interval: Interval | None, score: Score, ex
 )
 def test_plain(value: object, expected: object) -> None:
     assert plain(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole"),
+    [
+        (["scored", "unscored", "failed", "stopped"], "failed"),
+        (["unscored", "stopped", "scored"], "stopped"),
+        (["scored", "unscored"], "unscored"),
+        (["scored", "scored"], "scored"),
+    ],
+)
+def test_one_lost_part_loses_the_whole(parts: list[Status], whole: Status) -> None:
+    assert worst(parts) == worst(reversed(parts)) == whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,11 +136,11 @@ def test_a_resumed_run_may_count_what_was_spent_before() -> None:
     assert budget.spent.calls == 5
 
 
-def parts(folder: Path, count: int, **limits: int) -> list[int]:
+def parts(folder: Path, count: int, **limits: Any) -> list[int]:
     """Calls made by so many runs of the same command in one folder."""
     made = []
     for _ in range(count):
-        budget, ledger = Budget(prices=PRICES, max_calls=limits["max_calls"]), Ledger(folder)
+        budget, ledger = Budget(prices=PRICES, **limits), Ledger(folder)
         budget.attach(ledger)
         made.append(spend(budget, 8)[0])
         ledger.close()
@@ -152,6 +153,11 @@ def test_e5_the_same_command_twice_spends_its_limit_once(tmp_path: Path) -> None
     before = Ledger(tmp_path).before
     assert (before.calls, before.total_tokens) == (130, 13_000)
     assert before.cost == pytest.approx(130 * 220e-6)
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": 10_000}, {"max_cost": 0.022}], ids=str)
+def test_e5_the_same_command_twice_spends_its_tokens_and_its_money_once(tmp_path: Path, limit: dict[str, Any]) -> None:
+    assert parts(tmp_path, 3, **limit) == [100, 0, 0]
 
 
 def test_e5_one_budget_for_two_runs_in_a_folder_counts_once(tmp_path: Path) -> None:

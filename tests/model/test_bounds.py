@@ -17,7 +17,7 @@ import pytest
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.reply import MAX_TOKENS, one_line, to_response
 from rm_gallery.core.models import OpenaiLLM
-from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.core.utils.errors import ProviderError, Unscored
 
 GOOD: dict[str, Any] = {"choices": [{"message": {"content": "<score>3</score>"}, "finish_reason": "stop"}]}
 
@@ -165,3 +165,24 @@ def test_e_minor_error_texts_are_one_clean_line(raw: Raw, text: str, shown: str)
     with pytest.raises(ProviderError) as caught:
         ask(raw)
     assert f"answered 400: {shown} (" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind", "filtered"),
+    [
+        (429, {"message": "slow down", "type": "rate_limit_error"}, "rate_limit", False),
+        (429, {"message": "nothing left", "code": "insufficient_quota"}, "fatal", False),
+        (429, {"message": "nothing left", "type": "insufficient_quota"}, "fatal", False),
+        (400, {"message": "no", "code": "content_filter"}, "fatal", True),
+        (400, {"message": "no", "code": "data_inspection_failed"}, "fatal", True),
+        (400, {"message": "no", "code": "bad_request"}, "fatal", False),
+        (599, {"message": "who knows"}, "transient", False),
+    ],
+)
+def test_what_an_error_says_decides_whether_another_try_is_made(
+    raw: Raw, status: int, error: dict[str, str], kind: str, filtered: bool
+) -> None:
+    raw.status, raw.chunks = status, [json.dumps({"error": error}).encode()]
+    with pytest.raises(Unscored if filtered else ProviderError, match=error["message"]) as caught:
+        ask(raw)
+    assert getattr(caught.value.__cause__ if filtered else caught.value, "kind", None) == kind

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ProviderError
 from tests.reward.rewards import PointJudge
 from tests.support.judge_server import JudgeServer
-from tests.support.samples import make_sample, scores
+from tests.support.samples import issues, make_sample, scores
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +157,42 @@ def test_t1_tokens_per_minute_are_taken_and_settled() -> None:
     assert _seconds_of_two(told_less, long) < 8, "what was not used is given back: 14 s otherwise"
     told_more = _Counted(model="more", reply="x", prompt_tokens=1_500, tokens_per_minute=60_000)
     assert _seconds_of_two(told_more, "hi") > 0.4, "what was used beyond the reservation is owed"
+
+
+def test_accounts_have_limits_of_their_own(server: JudgeServer) -> None:
+    """Six calls a minute: the second one of an account would have to wait ten seconds."""
+    began = time.monotonic()
+    for key in ("sk-first-key", "sk-second-key", "sk-third-key"):
+        model(server, api_key=key, requests_per_minute=6, cache=False).chat("hi")
+    assert time.monotonic() - began < 9
+    assert server.stats()["requests"] == 3
+
+
+class _Slow(FakeLLM):
+    """Takes its time, says when it was begun, and fails the first of its attempts."""
+
+    begun: Any = None
+    failures: list[str] = []
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.begun.set()
+        await asyncio.sleep(0.6)
+        if self.failures:
+            raise ProviderError(self.failures.pop(), kind="transient")
+        return await super().attempt(payload, timeout)
+
+
+@pytest.mark.parametrize("limit", ["budget", "deadline"])
+def test_limits_are_those_of_ones_own_sample_and_not_of_an_equal_one_in_flight(limit: str) -> None:
+    """Whoever joins a call is not stopped by the budget of who asked first, and its clock stands still meanwhile."""
+    begun = threading.Event()
+    failures = ["try again"] if limit == "budget" else []
+    judge = PointJudge(llm=_Slow(reply="<score>3</score>", cache=True, begun=begun, failures=failures))
+    first, second = RunOptions(), RunOptions(deadline=0.3)
+    if limit == "budget":
+        first, second = RunOptions(budget=Budget(max_calls=1)), RunOptions()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(judge.evaluate, make_sample(limit), options=first)
+        assert begun.wait(20)
+        assert scores(judge.evaluate(make_sample(limit), options=second)) == [3.0]
+        assert [issue[1] for issue in issues(asked.result())] == (["budget"] if limit == "budget" else [])

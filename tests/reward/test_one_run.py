@@ -205,7 +205,7 @@ class Stubborn(AsyncRule):
 
 def test_d2_what_will_not_be_cancelled_is_given_up() -> None:
     began = time.monotonic()
-    found = Stubborn().evaluate_batch(samples(6), max_workers=2, deadline=0.3)
+    found = Stubborn().evaluate_batch(samples(6), max_workers=1, deadline=0.3)  # its only worker is left behind
     assert time.monotonic() - began < LIMIT
     assert [scores(sample)[0] for sample in found] == [1.0, None, 1.0, 1.0, 1.0, 1.0]
     assert issues(found[1]) == [("failed", "deadline")]
@@ -253,6 +253,13 @@ def test_d3_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
     assert issues(call(slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
     with pytest.raises(ConfigError, match="max_workers is -5"):
         call(Rule(), max_workers=-5)
+
+
+@pytest.mark.parametrize("reward", [Rule(), PointJudge(llm=FakeLLM(reply=longest))], ids=["threads", "loop"])
+def test_what_is_handed_on_is_in_the_run_folder(reward: BaseReward, tmp_path: Path) -> None:
+    handed = reward.evaluate_stream(samples(40), max_workers=2, run_dir=str(tmp_path / "run"))
+    for number, _ in enumerate(handed, 1):
+        assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) >= number
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -609,7 +616,9 @@ def test_d9_a_dead_judge_is_said_once() -> None:
 
     judge = PointJudge(llm=OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1))
     given = [make_sample(str(k), unique_id=str(k)) for k in range(60)]
-    lines = warnings_of(lambda: judge.evaluate_batch(given, max_workers=8))
+    control = RunControl()
+    lines = warnings_of(lambda: judge.evaluate_batch(given, max_workers=8, control=control))
+    assert control.calls == 0, "nobody was found, so nothing was paid for"
     assert len(lines) == 1
     assert "of 60 samples" in lines[0]
     assert "calls all failed" in lines[0]

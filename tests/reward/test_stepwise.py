@@ -34,8 +34,10 @@ def test_an_answer_without_steps_says_so() -> None:
 
 def test_an_unreadable_step_leaves_its_neighbours_scored() -> None:
     reply = FakeLLM(reply=lambda question: "?" if question.endswith("bad") else longest(question))
-    scored = StepJudge(llm=reply, repair_attempts=0).evaluate(with_steps(["a", "bad", "a b"]))
+    judge = StepJudge(llm=reply, repair_attempts=0)
+    scored = judge.evaluate(with_steps(["a", "bad", "a b"]))
     assert step_scores(scored) == [[1.0, None, 2.0]]
+    assert judge.score_of_output(scored.output[0]) is None, "the answer is not ranked by some of its steps"
     steps = scored.output[0].steps or []
     assert [[issue.reason for issue in step.reward.issues] for step in steps] == [[], ["parse"], []]
 

@@ -53,6 +53,7 @@ from tests.support.shared_data import labelled_cases
         ("3.1416", "3.1415926", 1.0),
         ("3.2", "3.1415926", 0.0),
         ("-5", "5", 0.0),
+        ("-1 1/2", "-1.5", 1.0),
         ("", "5 km", 0.0),
         ("no number\r\n", "5 km", 0.0),
         ("<think>5 km</think>6 km", "5 km", 0.0),

@@ -179,7 +179,10 @@ class Budget:
         elif self.max_tokens is not None and used.total_tokens + max(self._tokens / known, 1) > self.max_tokens:
             over = self._describe("max-tokens", f"{self.max_tokens:,} tokens")
         elif self.max_cost is not None and self._money > 0:
-            if self._money + self._cost / known > self.max_cost * (1 + 1e-9):
+            # a run that is continued knows no mean yet: what is used up is used up
+            if self._money + self._cost / known > self.max_cost * (1 + 1e-9) or self._money >= self.max_cost * (
+                1 - 1e-9
+            ):
                 over = self._describe("max-cost", f"{self.max_cost:g}")
         if over:
             self.message = over
