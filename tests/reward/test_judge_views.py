@@ -177,6 +177,16 @@ def test_r7_an_issue_quotes_what_was_found_cleaned_and_bounded() -> None:
     assert len(issue.message) < 400
 
 
+def test_s6_a_key_an_error_echoes_is_masked_wherever_the_error_is_kept(tmp_path: Path) -> None:
+    def broken(question: str) -> str:
+        raise RuntimeError("refused with key sk-abcdefghijklmnop1234")
+
+    reward = BasePointWiseRubricReward(name="j", llm=FakeLLM(reply=broken))
+    (scored,) = reward.evaluate_batch([make_sample("a")], run_dir=tmp_path, trace=True)
+    assert "sk-***" in scored.output[0].answer.reward.issues[0].message
+    assert not [f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")]
+
+
 def test_t1_the_repair_message_shows_the_judge_its_own_reply_and_the_problem() -> None:
     asked: list[list[dict[str, Any]]] = []
 

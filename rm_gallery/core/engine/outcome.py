@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from rm_gallery.core.engine.folder.manifest import redact
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     ConfigError,
@@ -69,7 +70,8 @@ def outcome_of_error(error: BaseException) -> Outcome[T]:
     """
     if is_run_level(error):
         raise error
-    message = str(error) or type(error).__name__
+    # a client's error may echo the key it was given
+    message = redact(str(error)) or type(error).__name__
     if isinstance(error, Unscored):
         return Outcome("unscored", reason=error.reason, message=message)
     if isinstance(error, ParseError):
