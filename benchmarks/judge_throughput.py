@@ -35,7 +35,7 @@ def make_samples(n: int, offset: int) -> list[DataSample]:
             unique_id=f"{offset + i}",
             input=[ChatMessage(content=f"Question {offset + i}: what follows from this?")],
             output=[
-                DataOutput(answer=Step(role="assistant", content=f"Answer {k} to {offset + i}: {WORDS * 4}"))  # type: ignore[arg-type]
+                DataOutput(answer=Step(role="assistant", content=f"Answer {k} to {offset + i}: {WORDS * 4}"))
                 for k in range(4)
             ],
         )

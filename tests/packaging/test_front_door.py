@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import rm_gallery
+from rm_gallery.core.model.message import MessageRole, RoleName
 from tests.support.children import ROOT, run_python
 
 WANTED = (
@@ -31,6 +33,9 @@ TYPED = {
     "FakeLLM(repl='x')": 'Unexpected keyword argument "repl"',
     "OpenaiLLM('m', base_url='http://127.0.0.1:1/v1', temperature=0.5)": "",
     "OpenaiLLM(modl='m')": 'Unexpected keyword argument "modl"',
+    "Step(role='assistant', content='4')": "",
+    "Step(role='asistant')": 'Argument "role"',
+    "reveal_type(Step(role=MessageRole.TOOL).role)": "rm_gallery.core.model.message.MessageRole",
     "RunOptions(max_worker=3)": 'Unexpected keyword argument "max_worker"',
 }
 
@@ -44,9 +49,14 @@ def test_u7_the_front_door_is_complete_and_shows_nothing_else() -> None:
         _ = rm_gallery.Nothing
 
 
+def test_u4_type_checkers_know_every_role() -> None:
+    assert set(get_args(RoleName)) == {role.value for role in MessageRole}
+
+
 def test_u4_types_complete_and_check(tmp_path: Path) -> None:
     head = (
-        "from typing import reveal_type\nfrom rm_gallery import DataSample, FakeLLM, OpenaiLLM, RewardRegistry, RunOptions\n"
+        "from typing import reveal_type\n"
+        "from rm_gallery import DataSample, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry, RunOptions, Step\n"
         "from rm_gallery.gallery.rm.general.accuracy import AccuracyReward\n"
         "from rm_gallery.gallery.rm.group.pairwise import GroupWinRateReward\n"
     )

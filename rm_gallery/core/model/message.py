@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -39,6 +39,17 @@ class MessageRole(str, Enum):
         return format(self.value, spec)
 
 
+RoleName = Literal["system", "user", "assistant", "tool", "function", "developer"]
+
+if TYPE_CHECKING:
+
+    class _Role:
+        """A role as type checkers see it: given as a role or its name, kept as a role."""
+
+        def __get__(self, message: object, owner: object = None) -> MessageRole: ...
+        def __set__(self, message: object, role: MessageRole | RoleName) -> None: ...
+
+
 @cache
 def _field_names(cls: type[BaseModel]) -> frozenset[str]:
     return frozenset(cls.model_fields)
@@ -67,7 +78,10 @@ class ChatMessage(BaseModel):
     Keys that OpenAI-style records carry beyond these fields are kept in `additional_kwargs`, so nothing is lost.
     """
 
-    role: MessageRole = MessageRole.USER
+    if TYPE_CHECKING:
+        role: _Role = _Role()
+    else:
+        role: MessageRole = MessageRole.USER
     name: str | None = None
     content: str | list[dict[str, Any]] = ""
     """The text, or a list of OpenAI content parts. A null content (tool calls only) becomes the empty string."""
