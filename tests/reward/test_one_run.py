@@ -625,6 +625,20 @@ def test_d9_a_dead_judge_is_said_once() -> None:
     assert warnings_of(lambda: Rule().evaluate_batch(samples(3))) == []
 
 
+class Sleeps(AsyncRule):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        time.sleep(0.2)
+        return scored(self.name, 1.0)
+
+
+def test_async_code_that_blocks_the_event_loop_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rm_gallery.core.engine.lanes.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(library_loop, "_still_said", -100.0)
+    lines = warnings_of(lambda: Sleeps().evaluate_batch(samples(9), max_workers=3))
+    assert len(lines) == 1
+    assert "something async blocks it" in lines[0]
+
+
 class Sometimes(Rule):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         if sample.unique_id in "12":

@@ -29,6 +29,8 @@ LATE_SECONDS = 0.005
 """A call that ends by itself at its deadline says more about it than we do: it gets this long to."""
 ABANDON_SECONDS = 0.3
 """How long code that was cancelled may take to end before its sample is given up and its task left."""
+BEAT_SECONDS = 1.0
+"""How often a lane looks whether its event loop turns, and how late that may be before it says so."""
 CHUNK_SECONDS = 0.005
 MAX_CHUNK = 512
 CHEAP_SECONDS = 2e-4
@@ -213,6 +215,7 @@ class LoopLane:
         self._flush_due = False
         self._cut = False
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         library_loop.wake_at_end(work, work.fail)
 
     def feed(self, units: list[Unit]) -> None:
@@ -313,7 +316,7 @@ class LoopLane:
         worker.deadline = deadline = unit.begin()
         current_deadline.set(deadline)
         if deadline is not None and self._timer is None:
-            self._timer = self._loop.call_later(max(0.0, deadline.left) + LATE_SECONDS, self._look)
+            self._look_in(max(0.0, deadline.left) + LATE_SECONDS)
         try:
             value = self._work.execute(job)
             if awaitable(value):
@@ -340,6 +343,9 @@ class LoopLane:
     def _look(self) -> None:
         """Cancel what is late, give up what will not be cancelled, and look again when the next one can be."""
         self._timer = None
+        late = self._loop.time() - self._due
+        if late > BEAT_SECONDS:
+            library_loop.stood_still(late)
         nearest = math.inf
         for worker in list(self._workers):
             if worker.deadline is None:
@@ -356,7 +362,11 @@ class LoopLane:
             else:
                 self._give_up(worker)
         if nearest < math.inf:
-            self._timer = self._loop.call_later(max(nearest, 0.001), self._look)
+            self._look_in(max(nearest, 0.001))
+
+    def _look_in(self, seconds: float) -> None:
+        self._due = self._loop.time() + min(seconds, BEAT_SECONDS)
+        self._timer = self._loop.call_at(self._due, self._look)
 
     def _give_up(self, worker: _Worker) -> None:
         worker.abandoned = True

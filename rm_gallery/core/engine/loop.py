@@ -11,6 +11,7 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -24,6 +25,7 @@ T = TypeVar("T")
 CANCEL_SECONDS = 1.0
 """How long a task that will not be cancelled may hold up the closing of everything else."""
 IDLE_SECONDS = 2.0
+SAY_SECONDS = 60.0
 
 
 class RunStopped(RMGalleryError):
@@ -37,6 +39,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 _here = threading.local()
 _exiting = False
+_still_said = -SAY_SECONDS
 _closers: list[Callable[[], Awaitable[None]]] = []
 _resets: list[Callable[[], None]] = []
 _inherited: list[asyncio.AbstractEventLoop] = []
@@ -120,6 +123,19 @@ def refuse_blocking(door: str, twin: str) -> None:
         raise ConfigError(
             f"{door} blocks, and it was called from a coroutine or hook that runs on the library's event loop, which would "
             f"wait for itself. Use its async twin with await: `await {twin}(…)`; hooks and _evaluate may be async."
+        )
+
+
+def stood_still(seconds: float) -> None:
+    """Say that something blocked the loop for so long, at most once in a while."""
+    global _still_said
+    now = time.monotonic()
+    if now >= _still_said + SAY_SECONDS:
+        _still_said = now
+        logger.warning(
+            "The event loop stood still for {:.1f} s, and with it every other sample and deadline: something async blocks it "
+            "(time.sleep, requests, heavy computing). Await there, or write a plain def: that runs in threads.",
+            seconds,
         )
 
 
