@@ -1,8 +1,8 @@
 """Judged samples per second against a local server, beside a bare aiohttp loop (floor) and the openai SDK (peer).
 
-    python -m benchmarks.judge_throughput [--n 4000] [--in-flight 32 256 1024] [--latency-ms 100]
+    python -m benchmarks.judge_throughput [--n 4000] [--in-flight 1 8 32 256 1024] [--latency-ms 100]
 
-All clients send the very prompts the reward sends. Ours runs with the cache of replies and the run folder on, which the
+All clients send the very prompts the reward sends, over connections that are open already. Ours runs with the cache of replies and the run folder on, which the
 others do not have. The server is a process of its own; its CPU share and lateness show whether it was the limit.
 """
 
@@ -79,8 +79,6 @@ def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) ->
     shown = make_samples(min(n, 512), offset)
     bodies = [llm.payload(reward.format(sample)) for sample in shown]  # type: ignore[attr-defined]
     n_peer = min(n, 1500)
-    warm = bare_aiohttp_loop(url, min(n, 2 * in_flight), in_flight, lambda i: bodies[i % len(bodies)])
-    assert warm.failed == 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         ours(reward, make_samples(min(n, 2 * in_flight), offset), in_flight, url, folder / "warm", "warm")
@@ -102,7 +100,7 @@ def main() -> None:
     """Print the table for each concurrency."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=4000)
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[32, 256, 1024])
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 32, 256, 1024])
     parser.add_argument("--latency-ms", type=float, default=100.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
