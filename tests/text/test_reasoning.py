@@ -98,28 +98,18 @@ def test_a_quoted_closing_tag_does_not_hide_what_came_before() -> None:
     assert "<best>2</best>" in found.final
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "<think>",
-        "</think>",
-        "\n<think>",
-        "\n<think>'</think>",
-        "<think></think>",
-        "<think ",
-        "\n",
-        "<|channel|>",
-        " </think>.",
-    ],
-)
-@pytest.mark.alone
+REPEATED = ["<think>", "</think>", "\n<think>", "\n<think>'</think>", "<think></think>", "<think ", "\n", "<|channel|>"]
+
+
+@pytest.mark.parametrize("part", [*REPEATED, " </think>."])
 def test_r4_time_is_linear(part: str) -> None:
     def seconds(n: int) -> float:
-        begin = time.perf_counter()
-        split_reasoning("思考：" + part * n)
-        split_reasoning("<|channel|>" + part * n)
-        split_reasoning(part * n)
-        return time.perf_counter() - begin
+        begin = time.thread_time()
+        for before in ("思考：", "<|channel|>", ""):
+            found = split_reasoning(before + part * n)
+            assert len(found.final) + len(found.reasoning) <= len(before + part * n)
+        return time.thread_time() - begin
 
+    # of this thread alone, and the best of several: whatever else the machine does is not counted
     small = min(seconds(2_000) for _ in range(3))
-    assert seconds(40_000) < 20 * max(small, 0.002) * 4
+    assert min(seconds(40_000) for _ in range(2)) < 20 * max(small, 0.002) * 4
