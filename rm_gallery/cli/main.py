@@ -60,11 +60,14 @@ def main() -> None:
         terminated.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
         signal.signal(signal.SIGTERM, terminate)
     try:
         _run_command()
     finally:
+        if ours:  # who calls this in a process of their own gets it back as it was
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if terminated:
             sys.exit(128 + terminated[0])
 

@@ -26,6 +26,7 @@ from rm_gallery.report.task import Task, build_reward, judge_of, open_data
 PROBE = 10
 _REWARD = ("params", "llm", "base_url")
 _DATA = ("limit", "seed", "on_bad_row", "columns")
+_OWN = (*_REWARD, *_DATA, "benchmark", "hooks", "options")
 
 
 def evaluate(
@@ -70,8 +71,8 @@ def evaluate(
             that no benchmark or that two fit, a judged reward without a judge, a kind that cannot serve the benchmark.
     """
     built = build_reward(reward, params, llm, base_url, seed)
+    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=_OWN)
     task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
-    chosen, values = options_of(built, options, hooks, run_options, progress=None)
     control = chosen.control or RunControl()
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.version}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
@@ -113,7 +114,7 @@ def estimate(
     built = build_reward(reward, **{key: arguments.get(key) for key in _REWARD}, seed=seed)
     task = Task(built, open_data(data, benchmark, **{key: arguments[key] for key in _DATA if key in arguments}))
     keywords = {key: value for key, value in arguments.items() if key not in (*_REWARD, *_DATA, "hooks")}
-    chosen, values = options_of(built, options, arguments.get("hooks"), keywords)
+    chosen, values = options_of(built, options, arguments.get("hooks"), keywords, beside=_OWN)
     n = task.data.count()
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from rm_gallery.core.data.load.base import DataLoader, LocalDataLoader, create_loader
 from rm_gallery.core.data.load.converters import DataConverterRegistry
+from rm_gallery.core.data.load.fields import load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
 from rm_gallery.core.model.base import BaseLLM
@@ -93,6 +94,7 @@ def open_data(
 ) -> Data:
     """Find the data and their benchmark, before anything is read but the first row; arguments as in `evaluate`."""
     config = {"limit": limit, "seed": seed, "on_bad_row": on_bad_row, "columns": dict(columns or {})}
+    load_options(config)
     chosen = {"limit": limit, "data_seed": seed}
     if isinstance(data, BaseDataSet):
         data = data.datasamples
@@ -105,6 +107,8 @@ def open_data(
     if isinstance(data, list) and not data:
         raise DataError("data is empty: no rows found; give data with at least one row.")
     if isinstance(data, list) and isinstance(data[0], DataSample):
+        if columns:
+            raise ConfigError("columns names the columns of rows; samples are taken as they are, so leave it out.")
         samples = _samples(data, limit, seed)
         return Data(_of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples)
     known = None if benchmark is None else _named(benchmark)

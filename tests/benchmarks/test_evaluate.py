@@ -287,3 +287,17 @@ PAIR = {"prompt": "q", "chosen": "a", "rejected": "b"}
 def test_arguments_that_are_no_reward_or_no_data_are_said(reward: Any, data: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate(reward, data)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"parms": {}}, "Did you mean params"),
+        ({"limit": 0}, "'limit' must be a whole number"),
+        ({"on_bad_row": "skp"}, "'on_bad_row' must be"),
+        ({"columns": {"prompt": "q"}}, "samples are taken as they are"),
+    ],
+)
+def test_d3_what_evaluate_does_not_take_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate("length_baseline", [make_sample("a", "bb")], **wrong)

@@ -262,6 +262,28 @@ def test_what_is_handed_on_is_in_the_run_folder(reward: BaseReward, tmp_path: Pa
         assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) >= number
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cache": "off"}, "cache is 'off'; it is True or False"),
+        ({"progress": "no"}, "progress is 'no'"),
+        ({"budget": 3}, "budget is 3; it is a Budget"),
+        ({"repeat": "a"}, "repeat is 'a'; give a whole number"),
+        ({"repeat": -1}, "repeat is -1"),
+    ],
+)
+def test_d3_a_value_that_an_option_does_not_take_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Rule().evaluate_batch([SAMPLE], **wrong)
+
+
+@pytest.mark.parametrize("n", [0, 1.5, "2", True])
+def test_d3_a_number_of_outputs_that_is_none_is_refused_before_anything_is_judged(n: Any) -> None:
+    judge = PointJudge(llm=FakeLLM(reply=longest))
+    with pytest.raises(ConfigError, match="best_of_n keeps a whole number of outputs"):
+        judge.best_of_n(SAMPLE, n=n)
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_d3_a_keyword_is_an_option_a_hooks_parameter_or_an_error(door: str) -> None:
     call = DOORS[door]

@@ -43,14 +43,13 @@ class RunOptions:
     """Keep prompt, reply, tokens and seconds of every judgement in the run folder."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for a number that is none, or below its least value."""
-        try:
-            workers = 0 if isinstance(self.max_workers, bool) else operator.index(self.max_workers)
-        except TypeError:
-            workers = 0
-        if workers < 1:
-            raise ConfigError(f"max_workers is {self.max_workers!r}; give a positive whole number.")
-        object.__setattr__(self, "max_workers", workers)
+        """Raise ConfigError for a value that its option does not take."""
+        object.__setattr__(self, "max_workers", whole("max_workers", self.max_workers, 1))
+        object.__setattr__(self, "repeat", whole("repeat", self.repeat, 0))
+        for name, (kind, what) in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ConfigError(f"{name} is {value!r:.80}; it is {what}.")
         seconds = self.deadline
         if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
             raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
@@ -60,15 +59,44 @@ class RunOptions:
             raise ConfigError("trace=True keeps judgements in the run folder: give run_dir=… as well.")
 
 
+_SWITCH = bool, "True or False"
+_KINDS: dict[str, tuple[type, str]] = {
+    "progress": _SWITCH,
+    "cache": _SWITCH,
+    "force_new": _SWITCH,
+    "trace": _SWITCH,
+    "budget": (Budget, "a Budget(max_calls=…, max_tokens=…, max_cost=…)"),
+    "control": (RunControl, "a RunControl()"),
+}
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`; ConfigError for anything else."""
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ConfigError(
+            f"{name} is {value!r:.80}; give a {'positive whole number' if least else 'whole number, 0 or more'}."
+        )
+    return number
+
+
 OPTIONS = frozenset(field.name for field in fields(RunOptions))
 
 
 def chosen_options(
-    options: RunOptions | None, default: RunOptions, given: Mapping[str, Any], known: Iterable[str] = ()
+    options: RunOptions | None,
+    default: RunOptions,
+    given: Mapping[str, Any],
+    known: Iterable[str] = (),
+    beside: Iterable[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
     """`options`, else `default`, with the keywords of a call on top, and those of them that are `known` to the hooks.
 
-    A keyword that is None leaves the option as it is, and so does max_workers=0.
+    A keyword that is None leaves the option as it is, and so does max_workers=0. `beside` are the door's other parameters,
+    which may have been meant.
 
     Raises:
         ConfigError: a keyword is neither an option nor known; names the nearest ones.
@@ -77,7 +105,7 @@ def chosen_options(
     for name in hooks:
         if name not in (known := set(known)):
             hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
-            raise ConfigError(unknown_name("option or hook parameter", name, OPTIONS | known, hint))
+            raise ConfigError(unknown_name("option or hook parameter", name, OPTIONS | known | {*beside}, hint))
     changes = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
     if changes.get("max_workers") == 0 and changes["max_workers"] is not False:
         del changes["max_workers"]

@@ -354,8 +354,8 @@ class BaseReward(Configured, metaclass=RewardMeta):
 
 
 def _check_count(n: int) -> None:
-    if n < 1:
-        raise ConfigError(f"n is {n}; best_of_n keeps at least one output.")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ConfigError(f"n is {n!r:.80}; best_of_n keeps a whole number of outputs, at least one.")
 
 
 def sent_along(llm: Any) -> dict[str, Any]:

@@ -70,10 +70,11 @@ def options_of(
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
     progress: bool | None = False,
+    beside: Iterable[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
     """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that is neither."""
     default = RunOptions(max_workers=reward.max_workers, progress=progress)
-    chosen, values = chosen_options(options, default, keywords, hook_parameters(type(reward)))
+    chosen, values = chosen_options(options, default, keywords, hook_parameters(type(reward)), beside)
     return chosen, {**values, **(hooks or {})}
 
 

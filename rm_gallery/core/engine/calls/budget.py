@@ -77,8 +77,8 @@ class Budget:
         spent: Usage | None = None,
     ) -> None:
         for name, limit in (("max_calls", max_calls), ("max_tokens", max_tokens), ("max_cost", max_cost)):
-            if limit is not None and not 0 < limit < math.inf:
-                raise ConfigError(f"{name} must be a positive number, got {limit}")
+            if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
+                raise ConfigError(f"{name} must be a positive number, got {limit!r:.80}")
         if max_cost is not None and prices is None:
             raise ConfigError(
                 "max_cost needs prices: give a YAML file with input and output per million tokens per model"
