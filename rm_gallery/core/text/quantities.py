@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from importlib.util import find_spec
@@ -283,11 +284,18 @@ _TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
 def units_of(text: str) -> tuple[Unit, ...]:
     """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty when it names none.
 
-    Symbols are read as written (Mg is no mg); words in any case. Raises MissingExtra without pint.
+    Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is none. Raises MissingExtra
+    without pint.
     """
     if len(text) > 60:
         return ()
-    text = text.strip()
+    try:
+        return tuple(unit for unit in _units_of(text.strip()) if 0 < abs(unit.factor) < math.inf)
+    except (OverflowError, ZeroDivisionError):
+        return ()
+
+
+def _units_of(text: str) -> tuple[Unit, ...]:
     if _SINGLE.fullmatch(text) and (single := _single(text)):
         return single
     result: list[Unit] = [Unit(1.0, ())]

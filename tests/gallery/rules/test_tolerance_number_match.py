@@ -194,3 +194,21 @@ def test_a2_labelled_cases() -> None:
     rows = labelled_cases("quantities")
     reward = ToleranceNumberMatchReward()
     assert [row for row in rows if score_of(reward, row["answer"], row["reference"]) != row["expected"]] == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "1e308 km",
+        "-1e308 km",
+        "1e308 Tm",
+        "$1e308 B",
+        "5 cubic Qm^4",
+        "5 cubic quettameter^4",
+        "7 m/cubic qm^4",
+        "7 m·cubic Qm^3·cubic Qm^3",
+    ],
+)
+@pytest.mark.parametrize("reference", ["5 m", "5 kg", "50%", "5 USD", "20 °C", "8"])
+def test_what_leaves_the_range_of_numbers_is_wrong(answer: str, reference: str) -> None:
+    assert score_of(ToleranceNumberMatchReward(), answer, reference) == 0.0

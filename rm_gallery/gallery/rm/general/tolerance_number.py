@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from typing import Any, ClassVar
@@ -84,6 +85,8 @@ class ToleranceNumberMatchReward(RuleReward):
         return one_score(self.name, 0.0, reasons[0])
 
     def _near(self, value: float, wanted: float) -> bool:
+        if not (math.isfinite(value) and math.isfinite(wanted)):  # a conversion may leave the range of floats
+            return False
         # the last digits of a conversion are never exact
         slack = 1e-12 * max(abs(value), abs(wanted))
         return abs(value - wanted) <= max(self.absolute_tolerance, self.relative_tolerance * abs(wanted)) + slack
