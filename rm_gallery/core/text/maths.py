@@ -18,7 +18,7 @@ from rm_gallery.core.text.letters import choice_letter
 WORKER_PRELOAD = ("math_verify",)
 """Imported by a worker process before the first deadline runs."""
 
-Status = Literal["correct", "wrong", "no_gold", "no_answer"]
+Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
 _TIME = re.compile(r"(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
@@ -41,7 +41,7 @@ class MathVerdict(NamedTuple):
     """Outcome of one comparison.
 
     `no_gold`: the reference holds nothing to compare with, so the answer cannot be scored; `no_answer`: the text gives
-    no answer. `answer` and `gold` are the parts that were compared, empty where none was found.
+    no answer; `exploding`: it was given up, which the answer is to blame for. `answer` and `gold` are the parts that were compared, empty where none was found.
     """
 
     status: Status

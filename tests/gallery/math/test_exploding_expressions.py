@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from rm_gallery.core.engine.workers.pool import WorkerPool
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.text.maths import verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded
+from tests.support.samples import issues, make_sample, scores
 
 _DEADLINE = 1.0
 
@@ -36,3 +38,12 @@ def test_costs_its_deadline_only(pool: WorkerPool, expression: str) -> None:
     assert isinstance(results[2], DeadlineExceeded)
     others = results[:2] + results[3:]
     assert [getattr(verdict, "status", verdict) for verdict in others] == ["correct"] * 5
+
+
+@pytest.mark.parametrize(
+    ("reference", "outcome"), [("18", ([0.0], [])), (r"\frac{x}{2}", ([None], [("failed", "deadline")]))]
+)
+def test_an_answer_does_not_turn_its_0_into_no_score(reference: str, outcome: object) -> None:
+    reward = RewardRegistry.create("math_verify_reward", timeout=2.0)
+    scored = reward.evaluate(make_sample(r"\boxed{1000000!}", reference=reference))
+    assert (scores(scored), issues(scored)) == outcome

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.workers.pool import get_pool
+from rm_gallery.core.engine.workers.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.text.expressions import find_reference
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
 
 
@@ -22,8 +23,9 @@ class MathVerifyReward(RuleReward):
 
     Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and the last number are found; equality is
     Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
-    explodes costs its `timeout` and is failed(deadline). Of several references it is enough to equal one. A reference that
-    cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher is better.
+    explodes costs its `timeout`, and is 0 beside a plain number, else failed(deadline). Of several references it is enough
+    to equal one. A reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher
+    is better.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -59,12 +61,22 @@ class MathVerifyReward(RuleReward):
         reasons = {
             "correct": f"{verdict.answer} equals {verdict.gold}.",
             "wrong": f"{verdict.answer} does not equal {verdict.gold}.",
+            "exploding": f"The answer cannot be worked out within {self.timeout:g} s; the reference is {verdict.gold}.",
             "no_answer": f"The answer holds no result; the reference is {verdict.gold}.",
         }
         return one_score(self.name, float(verdict.status == "correct"), reasons[verdict.status])
 
     async def _verdict(self, answer: str, gold: str) -> MathVerdict:
         verdict = fast_verdict(answer, gold) if self.in_process else None
-        if verdict is None:
-            verdict = await get_pool().asubmit(verify_answer, answer, gold, deadline=self.timeout)
-        return verdict
+        return await self._worked_out(answer, gold) if verdict is None else verdict
+
+    async def _worked_out(self, answer: str, gold: str) -> MathVerdict:
+        try:
+            return await get_pool().asubmit(verify_answer, answer, gold, deadline=self.timeout)
+        except (DeadlineExceeded, MemoryError, WorkerCrashed):
+            reference = find_reference(gold)
+            if reference is None or reference.shape != "number":
+                raise
+            # a number takes no time: unless even that fails now, the answer is what explodes, and must gain nothing by it
+            await get_pool().asubmit(verify_answer, gold, gold, deadline=self.timeout)
+            return MathVerdict("exploding", gold=reference.text)
