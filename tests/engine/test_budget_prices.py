@@ -76,6 +76,7 @@ def test_cost_of_a_usage(tmp_path: Path, usage: Usage, cost: float) -> None:
         ("", ["no mapping"]),
         ("a: {input: 1", ["not valid YAML"]),
         ("a: !!python/object:os.system {}", ["not valid YAML"]),
+        ("a: {input: 1" + "0" * 400 + ", output: 1}", ["model a", "field input"]),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(tmp_path: Path, text: str, words: list[str]) -> None:

@@ -97,6 +97,18 @@ def bomb(**sizes: int) -> bytes:
     return file.getvalue()
 
 
+def claiming(shape: str) -> bytes:
+    """An archive whose array says that it has another shape than it has."""
+    file = io.BytesIO()
+    np.save(file, np.zeros(2, np.float32))
+    array = file.getvalue().replace(b"(2,), }" + b" " * len(shape), f"({shape},), }}".encode() + b" ", 1)
+    packed_file = io.BytesIO()
+    with zipfile.ZipFile(packed_file, "w") as archive:
+        for name in ("dense", "words"):
+            archive.writestr(f"{name}.npy", array)
+    return packed_file.getvalue()
+
+
 def replaced(name: str, content: bytes) -> Callable[[Path], None]:
     def replace(folder: Path) -> None:
         (folder / name).write_bytes(content)
@@ -134,6 +146,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "weights empty": (described(b""), DataError, "not a readable .npz"),
     "weights a bomb": (described(bomb(dense=300_000_000)), DataError, "'dense.npy' is too large"),
     "weights and a bomb": (described(bomb(dense=4, other=300_000_000)), DataError, "'other.npy' is too large"),
+    "weights that claim terabytes": (described(claiming("1000000000000")), DataError, "not a readable .npz"),
+    "weights that claim more than there is": (described(claiming("9" * 20)), DataError, "not a readable .npz"),
     "weights too long": (replaced("weights.npz", bytes(3_000_000)), DataError, "larger than"),
     "description too long": (replaced("model.json", b" " * 17_000_000), DataError, "larger than"),
     "weights a pickle": (described(b"\x80\x04N."), DataError, "not a readable .npz"),

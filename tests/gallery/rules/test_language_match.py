@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from rm_gallery.core.text.language import language_shares
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.general.language_match import LanguageMatchReward
+from rm_gallery.gallery.rm.general.language_match import LanguageMatchReward, prose
 from tests.gallery.rules.support import score_of, unscored
 
 TEXTS = {
@@ -122,3 +123,10 @@ def test_no_words_no_shares() -> None:
 )
 def test_texts_too_short_to_tell(answer: str, language: str, expected: float) -> None:
     assert score_of(LanguageMatchReward(language=language), answer) == expected
+
+
+@pytest.mark.parametrize("piece", ["\\[", "\\(", "$$"])
+def test_formulas_that_are_never_closed_take_no_time(piece: str) -> None:
+    began = time.process_time()
+    prose(piece * 100_000)
+    assert time.process_time() - began < 0.3

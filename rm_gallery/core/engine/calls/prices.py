@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -12,6 +12,7 @@ from typing import Any
 from rm_gallery.core.utils.errors import ConfigError
 
 _MAX_BYTES = 1 << 20
+_HIGHEST = sys.float_info.max
 _EXAMPLE = "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"
 
 
@@ -138,7 +139,7 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
 
     def field(name: str) -> float:
         value = entry.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _HIGHEST:
             found = "nothing" if value is None else _shown(value)
             raise ConfigError(
                 f"price file {path}, model {model}, field {name}: found {found}, needs a number >= 0 (per million tokens)"

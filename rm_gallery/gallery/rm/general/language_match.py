@@ -18,7 +18,8 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
 
 _NOT_PROSE = re.compile(
-    r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[.{1,2000}?\\\]|\\\(.{1,500}?\\\)|\\[A-Za-z]+", re.DOTALL
+    r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[(?:(?!\\\[).){1,2000}?\\\]|\\\((?:(?!\\\().){1,500}?\\\)|\\[A-Za-z]+",
+    re.DOTALL,
 )
 
 _SHOWN = 3

@@ -135,7 +135,17 @@ def _weights(path: Path, about: dict[str, Any]) -> tuple[NDArray[np.float32], ND
             raise DataError(f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}.")
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
             dense, words = arrays["dense"], arrays["words"]
-    except (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        ValueError,
+        KeyError,
+        OSError,
+        EOFError,
+        TypeError,
+        ArithmeticError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise DataError(f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}.") from error
     for array, (name, length) in zip((dense, words), lengths.items(), strict=True):
         if array.shape != (length,) or array.dtype != np.float32 or not np.isfinite(array).all():
