@@ -149,6 +149,14 @@ def _seconds_of_two(llm: FakeLLM, question: str) -> float:
     return time.monotonic() - began
 
 
+def test_f11_limits_belong_to_the_model_object_that_has_them() -> None:
+    FakeLLM(model="limited", reply="x", requests_per_minute=30).chat("first")
+    began = time.perf_counter()
+    for question in ("a", "b", "c"):
+        FakeLLM(model="limited", reply="x").chat(question)
+    assert time.perf_counter() - began < 1.5
+
+
 def test_t1_tokens_per_minute_are_taken_and_settled() -> None:
     """A call reserves what its question seems to hold, and what the reply reports replaces that."""
     long = "word " * 1200  # 1,500 tokens; a second's worth is given out at once

@@ -408,6 +408,19 @@ def test_d4_a_nested_run_begins_nothing_more_once_the_run_around_it_stopped() ->
     assert scores(done[0])[0] == 1.0
 
 
+def test_f10_a_budget_inside_is_no_way_around_the_one_outside() -> None:
+    class Generous(Nests):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return scored(self.name, scores(self.sub.evaluate(sample, budget=inner))[0] or 0.0)
+
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    many = [make_sample(str(k), unique_id=str(k)) for k in range(12)]
+    for inside, outside in ((100, 3), (3, 100)):
+        inner, outer, control = Budget(max_calls=inside), Budget(max_calls=outside), RunControl()
+        Generous(sub=judge).evaluate_batch(many, budget=outer, control=control, max_workers=2)
+        assert (inner.spent.calls, outer.spent.calls, control.calls) == (3, 3, 3)
+
+
 def test_a_run_control_that_is_used_again_starts_fresh() -> None:
     control = RunControl()
     judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))

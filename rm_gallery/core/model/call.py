@@ -23,7 +23,7 @@ from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, Provi
 from rm_gallery.core.utils.log import logger
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.calls.budget import Reservation
+    from rm_gallery.core.engine.calls.budget import Budget, Reservation
     from rm_gallery.core.model.base import BaseModelCall
 
 ALONE = 4096
@@ -44,6 +44,7 @@ class _Shared:
 
 
 _shared = _Shared()
+_unlimited = RateLimit()
 
 
 async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0) -> Any:
@@ -127,8 +128,9 @@ class _Call:
         self.fresh = True
         self.key = f"{route} {llm.account()} {llm.model}"
         self.endpoint = _endpoint(self.key, llm, run)
-        self.rate = _shared.rates.get(self.key) or _shared.rates.setdefault(self.key, RateLimit())
+        self.rate = _unlimited  # the limits that another model object asked for are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
+            self.rate = _shared.rates.get(self.key) or _shared.rates.setdefault(self.key, RateLimit())
             self.rate.set(llm.requests_per_minute, llm.tokens_per_minute)
         texts = [m.get("content", "") for m in payload.get("messages", ())] + [payload.get("input", "")]
         self.expected = sum(len(text if isinstance(text, str) else str(text)) for text in texts) // 4 + 1
@@ -174,7 +176,7 @@ class _Call:
             with _paused(deadline):
                 probe = await endpoint.wait(line, fresh=self.fresh)
         self.fresh = False
-        claim: Reservation | None = None
+        claims: list[tuple[Budget, Reservation]] = []
         asked = False
         try:
             if not self.rate.enter(self.expected):
@@ -182,8 +184,7 @@ class _Call:
                     await self.rate.wait(self.expected, line)
             if run is not None:
                 run.check_halted()
-                if run.budget is not None:
-                    claim = await self._claim(run)
+                await self._claim(run, claims)
             timeout = self.llm.timeout if deadline is None else min(self.llm.timeout, max(0.001, deadline.left))
             asked = True
             raw = await _send(self.llm, self.payload, self.key, timeout)
@@ -193,11 +194,11 @@ class _Call:
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
-            self._settle(claim, used)
+            self._settle(claims, used)
             self._end(error, probe)
             raise
         except BaseException as error:
-            self._settle(claim, Usage(calls=1, input_tokens=self.expected) if asked else Usage())
+            self._settle(claims, Usage(calls=1, input_tokens=self.expected) if asked else Usage())
             late = (
                 asked and isinstance(error, asyncio.CancelledError) and deadline is not None and deadline.left <= 0.001
             )
@@ -210,21 +211,28 @@ class _Call:
                 self._failed(silence)
             raise
         used = self.llm.usage(reply, self.expected)
-        self._settle(claim, used)
+        self._settle(claims, used)
         endpoint.release(probe=probe)
         return raw, reply
 
-    async def _claim(self, run: RunControl) -> Reservation:
-        assert run.budget is not None
-        try:
-            claim = run.budget.try_reserve(self.llm.model, self.expected, self.most)
-            if claim is None:
-                with _paused(self.deadline):
-                    claim = await run.budget.reserve(self.llm.model, self.expected, self.most)
-        except BudgetExceeded as error:
-            run.stop(str(error))
-            raise
-        return claim
+    async def _claim(self, run: RunControl, claims: list[tuple[Budget, Reservation]]) -> None:
+        """Claim one call of the run's budget, and of that of every run around it; from the inside out, so that two calls
+        never wait for each other.
+        """
+        each: RunControl | None = run
+        while each is not None:
+            budget = each.budget
+            if budget is not None and not any(budget is claimed for claimed, _ in claims):
+                try:
+                    claim = budget.try_reserve(self.llm.model, self.expected, self.most)
+                    if claim is None:
+                        with _paused(self.deadline):
+                            claim = await budget.reserve(self.llm.model, self.expected, self.most)
+                except BudgetExceeded as error:
+                    each.stop(str(error))
+                    raise
+                claims.append((budget, claim))
+            each = each.parent
 
     def _end(self, error: BaseException, probe: bool) -> None:
         if isinstance(error, ProviderError) and error.kind != "fatal":
@@ -234,13 +242,15 @@ class _Call:
             refused = isinstance(error, ProviderError) and error.status is not None
             self.endpoint.release("ok" if refused and probe else "other", probe=probe)
 
-    def _settle(self, claim: Reservation | None, used: Usage) -> None:
+    def _settle(self, claims: list[tuple[Budget, Reservation]], used: Usage) -> None:
         run = self.run
         self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
         if run is None:
             return
-        if claim is not None and run.budget is not None:
-            run.budget.settle(claim, used, self.llm.model)
+        for budget, claim in claims[1:]:
+            budget.settle(claim, used.copy(), self.llm.model)
+        for budget, claim in claims[:1]:  # its prices are those of the run
+            budget.settle(claim, used, self.llm.model)
         run.count(usage=used, calls=used.calls)
 
     def _retried(self, event: RetryEvent) -> None:
