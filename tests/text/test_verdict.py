@@ -127,6 +127,7 @@ READ: dict[str, list[tuple[int, str]]] = {
         (3, "Antwort 1 enthält „<best>1</best>“, was ich ignoriere.\n\n<best>3</best>"),
         (3, "Die Antwort 3 enthält alle Fakten, also <best>3</best>"),
         (3, "The last answer cites a source, the third is right.\n\nBest: <best>3</best>"),
+        (3, "<best>3</best>\nIt has you wait 10 seconds and sends a revised offer to 19 people."),
         (3, "<best>3</best>, which I chose for its sources."),
         (3, "<best>3</best>\n\nActually, all four are decent."),
         (3, "<best>3</best>\nMy answer: 1 (the task itself asks for a number)"),

@@ -29,7 +29,7 @@ _SPEAKS_OF_TEXT = re.compile(
     re.I,
 )
 _RETRACTED = re.compile(
-    r"(?:\b(?:wait|actually|on (?:second thoughts?|reflection)|correction|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
+    r"(?:\b(?:wait(?!\s+(?:for\b|\d))|actually|on (?:second thoughts?|reflection)|correction|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
     r"sorry|apologi[sz]e|(?:take|took) (?:that|it) back|chang\w* my mind|i (?:was|am) wrong|(?:ignore|disregard) the above|hmm|oops|no,|"
     r"korrektur|moment|eigentlich|pardon|en fait|je me trompe|correcci[oó]n|en realidad|perd[oó]n|mejor dicho|точнее|исправл\w*)"
     r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|再想想|再考虑|重新考虑|写错|看错|弄错|其实|抱歉)[^\n]{0,120}",
@@ -48,7 +48,7 @@ _STATED_AGAIN = re.compile(
     r"(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick|score|rating|decision))"
     r"|\bthe (?:best|better|winning|correct|right) (?:one|choice|pick|candidate|response|option|answer(?=\W+(?:is|should be)\W+answer)))"
     r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)"
-    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s\w+){0,3}?\sto\s(\d{1,4})(?![\d.]*\d)",
+    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s(?:it|this|that|my|the|score|rating|verdict|choice|pick)){0,4}\sto\s(\d{1,4})(?![\d.]*\d)",
     re.I,
 )
 """A number the judge calls its own or the best after its verdict."""
