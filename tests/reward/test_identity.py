@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import linecache
+import math
+import re
 import shutil
 import sys
 import zlib
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from pydantic import Field
@@ -249,6 +257,66 @@ class Holds(Rule):
     model_config = {"arbitrary_types_allowed": True}
 
     held: Any = None
+
+
+def power(base: float, exponent: float = 2.0) -> float:
+    return float(base**exponent)
+
+
+def to_the(exponent: float) -> Callable[[float], float]:
+    def raised(base: float) -> float:
+        return power(base, exponent)
+
+    return raised
+
+
+class Lens:
+    """Told apart by its strength."""
+
+    def __init__(self, strength: int) -> None:
+        self.strength = strength
+
+    def describe(self) -> dict[str, int]:
+        return {"strength": self.strength}
+
+    def see(self) -> None:
+        """Look through it."""
+
+
+# all different from each other
+VALUES: list[Any] = [
+    None, math.nan, math.inf, -math.inf, 0, 1, 1.5, True, False, "1", "None", 2**70, 2**71, "\ud800", "ud800",
+    b"ab", b"cd", [b"ab"], {"a": 1}, {"a": 2}, {1: 1}, {"1": 1}, {1, 2}, {1, 3}, [1, 2], [2, 1],
+    Decimal("1"), Fraction(1), Path("1"), date(2026, 1, 1), date(2026, 1, 2), MessageRole.USER, MessageRole.SYSTEM,
+    re.compile("a"), re.compile("a", re.IGNORECASE), re.compile("b"), power, to_the(2), to_the(3),
+    partial(power, 1), partial(power, 2), partial(power, exponent=1), partial(power, exponent=2), Lens, Lens(1), Lens(2),
+    Lens(1).see, Lens(2).see, np.array([1, 2], "int8"), np.array([1, 2], "int64"), np.array([1, 3], "int64"),
+]  # fmt: skip
+
+
+def test_i1_settings_of_any_kind_are_told_apart() -> None:
+    hashes = [Holds(held=value).settings_hash for value in VALUES]
+    same = [VALUES[k] for k, found in enumerate(hashes) if hashes.count(found) > 1]
+    assert same == []
+    assert [Holds(held=copy.copy(value)).settings_hash for value in VALUES] == hashes
+    # in a table of eight places these two stand in the order in which they came
+    assert len({Holds(held=held).settings_hash for held in ({0, 8}, {8, 0})}) == 1
+
+
+def test_i1_a_decorator_of_a_class_is_part_of_the_run() -> None:
+    def decorated(by: str) -> str:
+        cell = f"from dataclasses import dataclass\nfrom typing import final\n{by}{MINE.format(uses=1).lstrip()}"
+        return in_cells(cell)["Mine"]().settings_hash  # type: ignore[no-any-return]
+
+    assert decorated("") == decorated("")
+    assert len({decorated("@final\n"), decorated("@(lambda cls: cls)\n"), decorated("")}) == 3
+
+
+def test_i1_what_holds_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ConfigError, match="holds itself"):
+        Holds().evaluate_batch([make_sample("a")], run_dir="unused", hooks={"held": endless})
 
 
 class Opaque:
