@@ -12,6 +12,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.length.cosine import CosineLengthScalingReward, cosine_scaled
 from rm_gallery.gallery.rm.length.measure import LengthUnit
 from rm_gallery.gallery.rm.length.overlong import DapoSoftOverlongPunishmentReward, soft_overlong_punishment
+from rm_gallery.gallery.rm.length.penalty import LengthPenaltyReward
 from tests.gallery.rules.support import score_of, unscored
 from tests.support.samples import make_sample, scores
 
@@ -28,6 +29,12 @@ def test_overlong_values(length: int, expected: float) -> None:
 @pytest.mark.parametrize(("length", "expected"), [(16384, 0.0), (18432, -0.5), (20480, -1.0), (20481, -1.0)])
 def test_overlong_defaults_are_the_papers(length: int, expected: float) -> None:
     assert score_of(DapoSoftOverlongPunishmentReward(), "x" * length) == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(0, -1.0), (9, -0.1), (10, 0.0), (40, 0.0), (41, -0.1), (99, -2.0)])
+def test_a_penalty_grows_with_every_character_too_few_or_too_many(length: int, expected: float) -> None:
+    reward = LengthPenaltyReward(min_length=10, max_length=40, penalty_rate=0.1, max_penalty=2.0)
+    assert scores(reward.evaluate(make_sample("x" * length))) == [pytest.approx(expected)]
 
 
 def test_overlong_without_cache_is_a_step() -> None:

@@ -68,6 +68,7 @@ def test_matching(
         ({"a": 1}, {"a": 1.0}, True, False),
         ({"a": 1}, {"a": 1, "b": 2}, False, False),
         pytest.param({"a": 1}, {"a": [1, 2], "b": ["", 3]}, True, True, id="possible_values_of_nested_keys"),
+        pytest.param({"a": 1}, {"a": [1, 2], "b": [3]}, False, False, id="a_nested_key_that_may_not_be_absent"),
         (None, None, True, True),
         (None, 0, False, False),
         (10**400, 1.5, False, False),
