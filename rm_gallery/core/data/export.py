@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import written_whole
+from rm_gallery.core.utils.identity import is_unicode
 
 RECORD_FIELDS = ("unique_id", "input", "output", "task_category", "source", "created_at", "metadata")
 NESTED_FIELDS = ("input", "output", "metadata")
@@ -72,7 +73,7 @@ def _fault(value: Any, path: str) -> str | None:
     """What JSON cannot hold, and where; None when everything is fine."""
     if isinstance(value, str):
         return (
-            None if value.isascii() or _is_unicode(value) else f"{path}: half a surrogate pair is no valid Unicode text"
+            None if value.isascii() or is_unicode(value) else f"{path}: half a surrogate pair is no valid Unicode text"
         )
     if value is None or isinstance(value, bool):
         return None
@@ -86,20 +87,12 @@ def _fault(value: Any, path: str) -> str | None:
         for key, item in value.items():
             place = f"{path}.{key}" if path else str(key)
             fault = _fault(item, place) if isinstance(key, str) else f"{path}: a key of type {type(key).__name__}"
-            if fault is None and not _is_unicode(key):
+            if fault is None and not is_unicode(key):
                 fault = f"{path}: a key with half a surrogate pair"
             if fault is not None:
                 return fault
         return None
     return f"{path}: a value of type {type(value).__name__}"
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _FOOTER_KEY = b"rm_gallery.dataset"

@@ -76,13 +76,13 @@ def _plain(value: Any, what: str) -> Any:
     if isinstance(value, Enum):
         return {"(enum)": [_name(kind), _plain(value.value, what)]}
     if kind is str:
-        return value if value.isascii() or _is_unicode(value) else {"(text)": ascii(value)}
+        return value if value.isascii() or is_unicode(value) else {"(text)": ascii(value)}
     if kind is int:
         return value if -(2**63) <= value < 2**63 else {"(int)": f"{value:x}"}
     if kind is float:
         return value if math.isfinite(value) else {"(float)": str(value)}
     if isinstance(value, Mapping):
-        if all(type(key) is str and (key.isascii() or _is_unicode(key)) for key in value):
+        if all(type(key) is str and (key.isascii() or is_unicode(key)) for key in value):
             return {key: _plain(item, f"{what}.{key}") for key, item in value.items()}
         pairs = [[_plain(key, what), _plain(item, f"{what}[{key!r:.40}]")] for key, item in value.items()]
         return {"(dict)": sorted(pairs, key=orjson.dumps)}
@@ -138,7 +138,8 @@ def shortened(form: Any) -> Any:
     return form if len(data) <= _LONG else {"(hash)": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a text is valid Unicode: it holds no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -201,7 +201,7 @@ class DataLoader(ABC):
         if report.skipped == report.rows:
             raise DataError(f"loader '{self.name}': no usable row among {report.rows}; first: {report.messages[0]}")
         if report.skipped or report.id_collisions:
-            from loguru import logger
+            from rm_gallery.core.utils.log import logger
 
             logger.warning("loader '{}': {}", self.name, "; ".join(report.notes()))
 
