@@ -118,6 +118,9 @@ def test_s6_a_url_that_holds_a_secret_is_refused_without_showing_it(
     [
         ({"default_headers": {"Authorization": "Bearer tok-12345678"}}, "tok-12345678"),
         ({"default_headers": {"x-tenant": "Bearer tok-12345678"}}, "tok-12345678"),
+        ({"default_headers": {"x-functions-key": "tok-12345678"}}, "tok-12345678"),
+        ({"default_headers": {"X-AuthToken": "tok-12345678"}}, "tok-12345678"),
+        ({"default_query": {"accessKey": "tok-12345678"}}, "tok-12345678"),
         ({"default_query": {"sig": "a/b+c=1234"}}, "a%2Fb%2Bc%3D1234"),
         ({"api_key": "sk-12345678"}, "sk-12345678"),
     ],

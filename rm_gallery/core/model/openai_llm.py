@@ -31,9 +31,10 @@ URL_VARIABLES = ("OPENAI_BASE_URL", "BASE_URL")
 MODEL_VARIABLE = "OPENAI_MODEL"
 HIDDEN = "***"
 _WORDS = re.compile(r"[^a-z0-9]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _CREDENTIALS = frozenset(
-    "authorization auth cookie token apikey secret password passwd credential credentials signature sig jwt "
-    "api-key access-key account-key auth-key subscription-key".split()
+    "authorization auth bearer cookie token apikey secret password passwd credential credentials signature sig jwt "
+    "api-key access-key account-key auth-key subscription-key private-key functions-key virtual-key".split()
 )
 _SCHEMES = ("bearer", "basic", "token", "apikey")
 
@@ -231,7 +232,7 @@ def _endpoint(
 
 def is_credential(name: str) -> bool:
     """Whether a header, query parameter or field of this name holds a credential."""
-    words = [word for word in _WORDS.split(name.lower()) if word]
+    words = [word for word in _WORDS.split(_HUMP.sub("-", name).lower()) if word not in ("", "x")]
     pairs = (f"{a}-{b}" for a, b in zip(words, words[1:], strict=False))
     return words == ["key"] or not _CREDENTIALS.isdisjoint(words) or not _CREDENTIALS.isdisjoint(pairs)
 
