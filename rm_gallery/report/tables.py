@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH = 80
+LONGEST_CELL = 120
 
 
 def print_report(report: Report) -> None:
@@ -25,7 +26,7 @@ def print_report(report: Report) -> None:
 
 def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -> None:
     """Print reports on the same data side by side: one column a reward, one line a subset."""
-    table = _table([""], [one_line(name) for name in reports])
+    table = _table([""], [_shown(name) for name in reports])
     shown = list(reports.values())
     _add(table, ["score %", *(percent(report.score) for report in shown)])
     _add(table, ["95 % interval", *(interval(report.ci95) for report in shown)])
@@ -54,7 +55,13 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
 def _add(table: Table, cells: Sequence[str]) -> None:
     from rich.text import Text
 
-    table.add_row(*(Text(one_line(cell)) for cell in cells))
+    table.add_row(*(Text(_shown(cell)) for cell in cells))
+
+
+def _shown(cell: str) -> str:
+    """A cell on one line, cut where a name from the data is beyond measure."""
+    text = one_line(cell[: 10 * LONGEST_CELL])
+    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
 
 
 def _print(table: Table, lines: Sequence[str]) -> None:

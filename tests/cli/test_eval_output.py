@@ -66,7 +66,7 @@ def test_the_table_holds_the_same_figures(data: Path) -> None:
 
 
 def test_s7_u3_a_table_of_80_columns_whatever_the_names(tmp_path: Path) -> None:
-    names = ["[/foo]", "[bold]x", "a\x1b[2Jb", "\u4e2d\u6587" * 30, "very long " * 20]
+    names = ["[/foo]", "[bold]x", "a\x1b[2Jb", "\u4e2d\u6587" * 30, "very long " * 20, "x" * 100_000]
     rows = [
         {"id": str(k), "prompt": f"q{k}", "chosen": "a", "rejected": "bb", "subset": n} for k, n in enumerate(names)
     ]
@@ -77,6 +77,7 @@ def test_s7_u3_a_table_of_80_columns_whatever_the_names(tmp_path: Path) -> None:
     assert "[/foo]" in done.out and "[bold]x" in done.out
     assert "\x1b" not in done.out
     assert max(cell_len(line) for line in done.out.splitlines()) <= 80
+    assert len(done.out) < 5_000, "a name beyond measure is cut"
 
 
 def test_what_cannot_be_scored_is_counted_and_explained(data: Path) -> None:
