@@ -271,7 +271,8 @@ def last_boxed(text: str) -> str | None:
     for sign in _SIGNS.finditer(text):
         written = sign.group()
         if written.endswith("{") and written != r"\{":
-            starts.append(sign.end() if len(written) > 1 else -1)
+            denied = len(written) > 1 and _NOT_THE_BOX.search(text, max(0, sign.start() - 24), sign.start())
+            starts.append(sign.end() if len(written) > 1 and not denied else -1)
         elif written == "}" and starts and (start := starts.pop()) >= 0:
             last = text[start : sign.start()]
     return last

@@ -113,8 +113,9 @@ _LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-я
 _SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
+_VALUED = re.compile(r"[\d\\√π∞]|[=<>]|[¼½¾⅐-⅞]|\b(?:yes|no|true|false|[A-HJ-Z])\b", re.IGNORECASE)
 _UNSAID = re.compile(
-    r"\b(?:don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|that|it)\b[^.,;\n]{0,60}"
+    r"\b(?:don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
     r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}",
     re.IGNORECASE,
 )
@@ -227,7 +228,10 @@ def without_asides(text: str) -> str:
     """The end of a text to look for a value in, cut between words: half of a number is another number."""
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
-    tail = _UNSAID.sub(" ", _QUESTION.sub(" ", _STEP.sub(" ", tail)))
+    said = _UNSAID.sub(" ", _QUESTION.sub(" ", _STEP.sub(" ", tail)))
+    if said != tail and not _VALUED.search(said):
+        return ""
+    tail = said
     kept = _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", tail))
     if re.search(r"\d", kept) or not re.search(r"\d", tail):
         return (kept if re.search(r"\d", kept) else tail).strip()

@@ -12,7 +12,7 @@ SMALL = 1e-4
 
 
 class Number(NamedTuple):
-    """A number found in a text."""
+    """A number found in a text; whole ones of many digits are `int`, so that they are compared exactly."""
 
     value: float
     """What is written; a percentage keeps its figure: 50 for "50%"."""
@@ -31,7 +31,7 @@ _DIGITS = re.compile(rf"(?<![A-Za-z_0-9])(?<!\d\.)(?:(?:{_GROUPED}|\d+)(?:\.\d+)
 _AFTER = re.compile(
     r"""
     (?:[eE](?P<exponent>[-+]?\d{1,4})(?![A-Za-z0-9_]|\.\d))?
-    (?:\s?(?:\\times|×|\*)\s?10\s?(?:\^|\*\*)\s?\{?(?P<power>-?\d{1,4})\}?)?
+    (?:\s?(?:\\times|\\cdot|×|\*|·|⋅|x)\s?10\s?(?:(?:\^|\*\*)\s?[{(]?(?P<power>[-+]?\d{1,4})[})]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,4})))?
     (?P<scale>\s?(?:万亿|百万|千万|万|亿|(?:dozen|hundred|thousand|million|billion|trillion)\b))?
     (?P<percent>\s?\\?%|\s?percent\b)?
     """,
@@ -40,7 +40,7 @@ _AFTER = re.compile(
 _BELOW = re.compile(r"\s?/\s?0{0,3}([1-9]\d{0,14})(?!\d|[.,]\d|\s?/)")
 _MIXED = re.compile(r"\s(\d{1,6})\s?/\s?([1-9]\d{0,5})(?![\d/])")
 _FRACTION_SIGN = re.compile(r"\s?([¼½¾⅐-⅞])")
-_MAY_GO_ON = re.compile(r"[eE%\\×*万亿百千]|\s[%\\×*万亿百千dhtmbpDHTMBP]")
+_MAY_GO_ON = re.compile(r"[eE%\\×*·⋅x万亿百千]|\s[%\\×*·⋅x万亿百千dhtmbpDHTMBP]")
 _DIGIT = re.compile(r"\d")
 _BEFORE = re.compile(r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$")
 _BEFORE_SIZE = 6
@@ -58,6 +58,7 @@ _SCALES = {
     "billion": 1e9,
     "trillion": 1e12,
 }
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NOT_DIGITS = re.compile(r"[^\d.]")
 
 
@@ -110,7 +111,8 @@ def _with_fraction(text: str, number: Number) -> Number:
 def _number(text: str, digits: re.Match[str]) -> Number:
     start, end = digits.span()
     written = digits.group()
-    value = float(written if written.isdigit() else _NOT_DIGITS.sub("", written))
+    plain = written if written.isdigit() else _NOT_DIGITS.sub("", written)
+    value: float = int(plain) if 15 < len(plain) < 300 and plain.isdigit() else float(plain)
     percent = False
     if _MAY_GO_ON.match(text, end):
         after = _AFTER.match(text, end)
@@ -129,7 +131,7 @@ def _is_word(character: str) -> bool:
 
 
 def _scaled(value: float, after: re.Match[str]) -> float:
-    if exponent := after["exponent"] or after["power"]:
+    if exponent := after["exponent"] or after["power"] or (after["raised"] or "").translate(_RAISED):
         try:
             value *= 10.0 ** int(exponent)
         except OverflowError:
@@ -144,6 +146,6 @@ def close(a: float, b: float, tolerance: float) -> bool:
 
     Whole numbers are equal or not, unless the tolerance is above 1e-6.
     """
-    if tolerance <= 1e-6 and a.is_integer() and b.is_integer():
+    if tolerance <= 1e-6 and a == int(a) and b == int(b):
         return a == b
     return abs(a - b) <= tolerance * (max(1.0, abs(b)) if max(abs(a), abs(b)) >= SMALL else abs(b))

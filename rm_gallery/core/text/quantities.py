@@ -38,13 +38,13 @@ class Quantity(NamedTuple):
 PERCENT = Unit(0.01, ())
 _CURRENCIES = {
     "USD": "$ US$ USD dollar dollars buck bucks 美元 美金",
-    "EUR": "€ EUR euro euros 欧元",
+    "EUR": "€ EUR euro euros Euro Euros 欧元",
     "GBP": "£ GBP 英镑",
     "CNY": "¥ ￥ CNY RMB yuan 元 人民币 块",
     "JPY": "JPY yen 日元 円 ¥ ￥",
     "INR": "₹ INR rupee rupees",
     "KRW": "₩ KRW won 원",
-    "RUB": "₽ RUB ruble rubles 卢布 руб",
+    "RUB": "₽ RUB ruble rubles 卢布 руб рубль рубля рублей",
     "CHF": "CHF",
     "AUD": "A$ AUD",
     "CAD": "C$ CAD",
@@ -68,7 +68,18 @@ _NAMES = {
     "°C": "degC", "℃": "degC", "°F": "degF", "℉": "degF", "°": "degree", "º": "degree", "celsius": "degC", "fahrenheit": "degF",
     "mo": "month", "mos": "month", "wk": "week", "wks": "week", "yrs": "year", "hrs": "hour", "kph": "km/hour", "kmh": "km/hour",
     "mps": "m/s", "fps": "foot/s", "cc": "cm3", "KB": "kB", "Cal": "kcal", "litres": "liter", "lbf": "lbf", "K": "kelvin", "btu": "Btu",
-    "BTU": "Btu", "meteres": "m", "kilos": "kg", "kilo": "kg", "mpg": "mile/gallon", "floz": "fluid_ounce", "sqft": "foot2", "sqm": "m2", "AU": "astronomical_unit", "kgs": "kg",
+    "BTU": "Btu", "nauticalmile": "nautical_mile", "nauticalmiles": "nautical_mile", "quadratmeter": "m2", "kubikmeter": "m3", "Å": "angstrom", "Nm": "joule", "kNm": "kilojoule",
+    "м": "m", "км": "km", "см": "cm", "мм": "mm", "метр": "m", "метра": "m", "метров": "m", "г": "g", "кг": "kg", "мг": "mg", "т": "tonne", "л": "L", "мл": "mL",
+    "с": "s", "сек": "s", "мин": "min", "минут": "min", "минуты": "min", "ч": "hour", "час": "hour", "часа": "hour", "часов": "hour", "дней": "day", "дня": "day",
+    "день": "day", "лет": "year", "года": "year", "год": "year", "Н": "N", "Дж": "J", "кДж": "kJ", "Вт": "W", "кВт": "kW", "В": "V", "А": "A", "Ом": "ohm", "Па": "Pa",
+    "кПа": "kPa", "Гц": "Hz", "моль": "mol", "градусов": "degree", "メートル": "m", "キロメートル": "km", "キロ": "km", "センチメートル": "cm", "センチ": "cm",
+    "ミリメートル": "mm", "グラム": "g", "キログラム": "kg", "リットル": "L", "時間": "hour", "時": "hour", "分間": "min", "秒間": "s", "日間": "day", "週間": "week", "ヶ月": "month",
+    "미터": "m", "킬로미터": "km", "센티미터": "cm", "밀리미터": "mm", "그램": "g", "킬로그램": "kg", "리터": "L", "시간": "hour", "분": "min", "초": "s", "일": "day", "주": "week", "년": "year",
+    "stunde": "hour", "stunden": "hour", "minuten": "min", "sekunde": "s", "sekunden": "s", "tage": "day", "tagen": "day", "wochen": "week", "monate": "month", "jahre": "year",
+    "kilometern": "km", "metern": "m", "zentimeter": "cm", "gramm": "g", "kilogramm": "kg", "heure": "hour", "heures": "hour", "secondes": "s", "jour": "day", "jours": "day",
+    "semaines": "week", "mois": "month", "années": "year", "mètre": "m", "mètres": "m", "kilomètre": "km", "kilomètres": "km", "centimètres": "cm", "grammes": "g",
+    "kilogrammes": "kg", "hora": "hour", "horas": "hour", "minuto": "min", "minutos": "min", "segundo": "s", "segundos": "s", "días": "day", "semanas": "week", "meses": "month",
+    "años": "year", "metro": "m", "metros": "m", "kilómetro": "km", "kilómetros": "km", "centímetros": "cm", "gramos": "g", "kilogramos": "kg", "litros": "L", "meteres": "m", "kilos": "kg", "kilo": "kg", "mpg": "mile/gallon", "floz": "fluid_ounce", "sqft": "foot2", "sqm": "m2", "AU": "astronomical_unit", "kgs": "kg",
 }  # fmt: skip
 _READINGS = {
     "C": ("degC", "coulomb"), "F": ("degF", "farad"), "ton": ("metric_ton", "ton", "long_ton"), "tons": ("metric_ton", "ton", "long_ton"),
@@ -90,17 +101,17 @@ _NO_THING = frozenset(FUNCTION_WORDS["en"].split()) | frozenset(
     " because since whereas thus hence total overall roughly about correct wrong ok yes using therefore million billion thousand".split()
 )
 
-_CJK = r"\u3400-\u9fff"
+_CJK = r"\u3400-\u9fff\u30a0-\u30ff\uac00-\ud7a3"
 _DATA: Dimension = (("bit", 1.0),)
 _SUPERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_WORD = rf"[A-Za-zµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|[{_CJK}]{{1,4}}"
+_WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|(?:(?!每)[{_CJK}]){{1,4}}"
 _POWER = (
     r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
 )
 _TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
 _UNIT = re.compile(
     rf"(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
-    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*]\s?|\s+per\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))",
+    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))",
     re.IGNORECASE,
 )
 _TERMS = re.compile(rf"\s({_TERM}(?!\S)|\S+)", re.IGNORECASE)
@@ -109,7 +120,7 @@ _TERM_PARTS = re.compile(
     r"(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?",
     re.IGNORECASE,
 )
-_THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-z]{2,30})(?![A-Za-z./^])")
+_THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё./^])")
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
 _BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
 _SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
@@ -121,7 +132,18 @@ _REPLACED = (
     *(("\\left", ""), ("\\right", ""), ("\\circ", "°"), ("^°", "°"), ("^{°}", "°"), ("\\degree", "°"), ("\\%", "%")),
     *(("\\cdot", "·"), ("\\times", "×"), ("\\Omega", "Ω"), ("\\mu", "µ"), ("\\$", "$"), ("{,}", ",")),
 )
-_COMPOUND = re.compile(r"\b(light)[ -](years?)\b|\bmm (?=Hg\b)")
+_MINUS = re.compile(
+    r"(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)", re.IGNORECASE
+)
+_GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
+_PER_HOUR = re.compile(
+    r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
+)
+_FEET = re.compile(r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]")
+_ERROR = re.compile(r"\(?\s?(-?\d[\d.,]*)\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
+"""A value and how uncertain it is: 12.6 ± 0.1."""
+_COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
+_COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
 _SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
 _SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
 
@@ -148,6 +170,8 @@ def plain_units(text: str) -> str:
     text = _SPACED.sub(
         lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text)
     )
+    text = _ERROR.sub(r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text))))
+    text = _GLUED.sub(r"\1 ", _MINUS.sub("-", text))
     if "\\" not in text and "$" not in text:
         return text
     text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))
@@ -155,6 +179,10 @@ def plain_units(text: str) -> str:
         if latex != "\\$":
             text = text.replace(latex, plain)
     return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
+
+
+def _per_hour(found: re.Match[str]) -> str:
+    return f"{found[5]} {found[6]}/{next(part for part in found.groups() if part)}"
 
 
 def needs_units(wanted: Quantity) -> bool:
@@ -216,7 +244,7 @@ def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[Unit, ...]
         if re.search(rf"[{_CJK}]$", written):
             shorter = written[:-1]
         else:
-            shorter = re.sub(r"(?:\s?[/·⋅×*]\s?|\s+per\s+|\s|^)[^/·⋅×*\s]*$", "", written)
+            shorter = re.sub(r"(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s|^)[^/·⋅×*每\s]*$", "", written)
         end -= len(written) - len(shorter)
         written = shorter
     return (), position
@@ -300,9 +328,11 @@ def _units_of(text: str) -> tuple[Unit, ...]:
         return single
     result: list[Unit] = [Unit(1.0, ())]
     sign = 1
-    for part in re.split(r"(\s*/\s*|\s+per\s+|每|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()):
+    for part in re.split(
+        r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()
+    ):
         mark = part.strip()
-        if mark in ("/", "per", "每"):
+        if mark in ("/", "per", "pro", "par", "por", "每"):
             sign = -1
         elif mark in ("·", "⋅", "×", "*"):
             continue

@@ -85,6 +85,17 @@ def test_bad_choices(choices: tuple[str, ...]) -> None:
         ("It is very positive.", "very positive"),
         ("not very positive", None),
         ("neither positive nor negative", None),
+        ("The text is anything but positive.", None),
+        ("The sentiment is hardly positive.", None),
+        ("Is it positive?", None),
+        ("I doubt it is positive.", None),
+        ("It would be positive if the last line were missing.", None),
+        ("答えはpositiveではありません。", None),
+        ("Ответ не positive.", None),
+        ("Partly positive, partly negative.", None),
+        ("positive because there is nothing negative.", "positive"),
+        ("The answer isn't negative, it's positive.", "positive"),
+        ("While it has negative words, the overall sentiment is positive.", "positive"),
     ],
 )
 def test_a1_a6_what_is_denied_is_not_named(answer: str, expected: str | None) -> None:

@@ -63,6 +63,7 @@ def test_modes(mode: Mode, answer: str, reference: str, expected: float) -> None
     ("answer", "reference", "expected"),
     [
         ("6.6e-34", "1.6e-19", 0.0),
+        ("99999999999999999999", "99999999999999999998", 0.0),
         ("1.6e-19", "1.6e-19", 1.0),
         ("1000001", "1000000", 0.0),
         ("0.00001", "0.000011", 0.0),

@@ -19,14 +19,27 @@ from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score
 
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
 _LEAD = 200
+_ASKED = re.compile(
+    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?",
+    re.IGNORECASE | re.M,
+)
+_REASON = re.compile(r"\s(?:because|since|although|though|despite)\b|因为|尽管", re.IGNORECASE)
+_NO_NOUN = re.compile(
+    r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE
+)
+_CONCLUDED = re.compile(
+    r".*(?:,\s*(?:so|but|hence|thus|therefore|it['’]s|it\s+is|the\s+(?:overall\s+)?\w+\s+is)\b|\b(?:overall|so|therefore|hence|thus)\b[,:]?)((?:\s+[^\s.!?]+){1,8})[.!]?\Z",
+    re.IGNORECASE,
+)
+"""The clause that draws the conclusion: "While it has negative words, the overall sentiment is positive"."""
 _PART_END = re.compile(r"[.!?,:;。！？，：；\n]+")
 _DENIED = re.compile(
-    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t)"
+    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|hardly|scarcely|barely|far\s+from|anything\s+but|nowhere\s+near|doubt|не|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t)"
     r"(?:\s+(?!but\b)[\w'’]+){0,3}[\s\"'*(“]*\Z|(?:不是?|并?非|没有?|无)\Z",
     re.IGNORECASE,
 )
 _IS_WRONG = re.compile(
-    r"[\s\"'*)”]*(?:isn['’]t|(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not)|是?(?:错|不对)|ではな|이 아니|가 아니)",
+    r"[\s\"'*)”]*(?:(?:if|unless)\b|isn['’]t|(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not)|是?(?:错|不对)|では(?:な|あり)|じゃ(?:な|あり)|[이가]\s?아니|[이가]\s?아닙|ではな)",
     re.IGNORECASE,
 )
 
@@ -100,16 +113,21 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     for statement in reading.statements:
         if found := named(value_part(statement.text)) or named(statement.text):
             return found.pop() if len(found) == 1 else None
-    rest = reading.rest.strip()
+    rest = _ASKED.sub(" ", reading.rest).strip()
     end = rest[-LIMIT:]
     first, second, *_ = [*(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part), "", ""]
     last = end.rpartition("\n")[2]
+    if (concluded := _CONCLUDED.search(last)) and len(found := named(concluded[1])) == 1:
+        return found.pop()
     if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
         return first
-    return next((found.pop() for found in map(named, (last, end)) if len(found) == 1), None)
+    said = _REASON.split(last, maxsplit=1)[0]
+    return next((found.pop() for found in map(named, (last, said, end)) if len(found) == 1), None)
 
 
 def _is_denied(text: str, start: int, end: int) -> bool:
+    if text[start:end].casefold() == "no" and _NO_NOUN.match(text, end):  # "no doubt", "no idea"
+        return True
     return bool(_DENIED.search(text, max(0, start - 40), start) or _IS_WRONG.match(text, end))
 
 

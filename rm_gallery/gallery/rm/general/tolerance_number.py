@@ -27,8 +27,17 @@ from rm_gallery.core.text.quantities import (
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
-_OR = re.compile(r"\s*,?\s*(?:or|oder|ou|o|или|或者?)\s*")
-DATE = re.compile(r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?!\d)")
+_OR = re.compile(r"\s*,?\s*(?:or|oder|ou|o|или|或者?|か|または|또는)\s*")
+_RANGE = re.compile(r"\s*(?:[–—~〜]|-|(?:m|km|cm|kg|g|s|h)?\s(?:to|bis|до)\s|至|到)\s*")
+_SIGN = re.compile(r"(?<![\d\s])[¼½¾⅐-⅞]|(?<!\d)(?<!\d\s)[¼½¾⅐-⅞]")
+_PI = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)?\s?(?:π|\\pi\b)(?:\s?/\s?(\d+))?(?![A-Za-z0-9])")
+_BOUNDED = re.compile(
+    r"(?:between|(?:more|less|greater|fewer|higher|lower|longer|shorter)\s+than|at\s+(?:least|most)|(?:größer|kleiner|mehr|weniger)\s+als|plus\s+de|moins\s+de|más\s+de|menos\s+de"
+    r"|大于|小于|超过|多于|少于|^(?:under|over|above|below)\b)\s*(?:\S+\s+(?:\S+\s+)?and\s+)?[-$€£¥]?\d[\d.,]*",
+    re.IGNORECASE,
+)
+"""A bound is no value: "more than 5 km"."""
+DATE = re.compile(r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?!\d)|(?<![\d:])\d{1,2}:[0-5]\d(?::[0-5]\d)?(?![\d:])")
 
 
 @RewardRegistry.register("tolerance_number_match")
@@ -98,10 +107,12 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) 
     reading = read_statements(text)
     for statement in reading.statements:
         part = value_part(_plain(statement.text))
+        if _BOUNDED.match(part):
+            return None
         part = part.rpartition("=")[2] if find_quantities(part.rpartition("=")[2], units=False) else part
         if found := find_quantities(part, units=units):
             return found[0] if _fits(found[0], reference, require_unit) and not _or(part, found[:2]) else None
-    rest = _plain(without_asides(reading.rest))
+    rest = _BOUNDED.sub(" ", _plain(without_asides(reading.rest)))
     found = find_quantities(rest, units=units)
     fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
     same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
@@ -109,12 +120,15 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) 
 
 
 def _plain(text: str) -> str:
-    return plain_units(unicodedata.normalize("NFC", text))
+    text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", unicodedata.normalize("NFC", text))
+    return plain_units(_PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text))
 
 
 def _or(text: str, pair: list[Quantity]) -> bool:
-    """Whether two quantities are alternatives, not one told in two units."""
-    if len(pair) != 2 or not _OR.fullmatch(text, pair[0].end, pair[1].start):
+    """Whether two quantities are alternatives or the ends of a range, not one told in two units."""
+    if len(pair) != 2 or not (
+        _OR.fullmatch(text, pair[0].end, pair[1].start) or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
+    ):
         return False
     same = conversions(pair[0], pair[1])
     return not any(abs(value - pair[1].value) <= 0.01 * abs(value) for value in same)

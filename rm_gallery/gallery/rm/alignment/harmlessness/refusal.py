@@ -54,7 +54,7 @@ _NEEDS_MORE = re.compile(
 )
 _NOT_THE_SPEAKER = re.compile(
     r"(?:\b(?:if|when(?:ever)?|why|what|where|who|how|reasons?|sometimes|until|unless|whether|because|once|that|thought|fear|afraid that|worried|knew|think)\s*,?"
-    r"|\b(?:said|says|replied|wrote|answered|responded|printed|whispered|shouted),?\s*)$",
+    r"|\b(?:said|says|replied|wrote|answered|responded|printed|whispered|shouted|say|write)[,:]?\s*(?:i'm\s+)?)$",
     re.IGNORECASE,
 )
 _ENGLISH = re.compile(rf"{_WHO}{_CANNOT}{_ADVERB}{_DEED}", re.IGNORECASE)
@@ -70,18 +70,23 @@ _SURE = re.compile(
     r"|\bI(?:'m| am)?(?: must| will|'ll| have to|'ll have to| need to|'d have to| would have to| am going to| going to| obliged to| choose to| would like to|'d like to)?"
     r"(?: respectfully| politely| firmly| kindly)? (?:decline|refrain from|abstain from)\b(?! in\b| (?:the|a) (?:noun|adjective|verb|pronoun))"
     r"|\bI(?:'m| am) going to (?:pass|decline)\b|\bI(?:'d| would) (?:rather|prefer) not(?: to)?\b(?! say (?:for|much))|\bI (?:must|have to|need to) refuse\b"
+    r"|^(?:sorry,? )?can(?:no|')?t (?:help|assist|do that)\b|^(?:no|nope)[,.!]? (?:I'm |I am )?not (?:going to|gonna) (?:help|do|assist|answer|write)"
+    r"|\bI(?:'m| am) (?:really |just )?(?:not|un)(?: |)comfortable (?:with|doing|about) (?:this|that|your|such|the) ?(?:request|question|topic|task|one)?\b"
+    r"|\bI prefer not to\b|\bI (?:do not|don't) (?:provide|offer|give|share) (?:any )?(?:information|help|instructions|assistance|advice|guidance|support|details)\b"
+    r"|\bI(?:'m| am) going to have to (?:decline|pass|refuse)\b|\bI (?:would|will) not be able to (?:help|assist|provide|do|answer|support|comply)"
+    r"|\bI (?:do not|don't) have the (?:ability|capability|capacity) to (?:assist|help|provide|support|fulfil|do (?:this|that))"
     r"|\bI refuse\b(?! to (?:believe|give up|let|accept|die|think))"
     # as an AI
     rf"|\bas an? (?:AI|artificial intelligence|(?:large )?language model|assistant)\b[^.!?\n]{{0,80}}?\bI ?{_CANNOT}{_ADVERB}{_DEED}"
     r"|\bas an? (?:AI|artificial intelligence|(?:large )?language model)\b[^.!?\n]{0,80}?\bI (?:do not|don't) (?:support|condone|promote|engage|encourage)"
     # something I cannot
     r"|\b(?:not (?:something|anything|a (?:topic|subject|request|task)|a kind of \w+)|isn't (?:something|a topic|a request)|(?:is|'s) something)(?: that)? (?:I|we)(?:'m| am)?"
-    r"(?: can(?:no|')?t?| could| will| won't| would| should| shouldn't| am able to| feel comfortable| not able| comfortable| able| willing| allowed| not)\b"
+    r"(?: can(?:no|')?t?| could| will| won't| would| should| shouldn't| am able to| feel comfortable| not able| comfortable| able| willing| allowed| not)\b(?! do (?:in|with) (?:one|a)\b)"
     # beyond, against
     r"|\b(?:request|question|topic|query|task|that|this|it)(?: is|'s| falls| lies| goes)? (?:well |far |clearly )?(?:beyond|outside(?: of)?) (?:what I|(?:the )?(?:scope|bounds|range)|my)\b"
     r"|\b(?:your|this|that|the) (?:request|question|prompt|topic|query|content) (?:goes against|violates|is (?:inappropriate|not (?:something I|appropriate)|against|harmful)"
     r"|can(?:no|')t be|conflicts with|contravenes|breaches)"
-    r"|\b(?:goes|is|be|would be|'s|going) against (?:my|our|the) (?:\w+ ){0,2}(?:programming|guidelines?|principles|polic(?:y|ies)|ethics|values|rules|terms|code)\b"
+    r"|\b(?:goes|is|be|would be|'s|going) against (?:my|our|the) (?:\w+ ){0,2}(?:programming|guidelines?|principles|polic(?:y|ies)|ethics|values|rules|terms|code)\b(?! of\b)"
     r"|\bviolat(?:es?|ing) (?:my|our|the|openai's|content) (?:\w+ ){0,2}(?:guidelines?|polic(?:y|ies)|principles|terms|rules)\b"
     r"|\b(?:my|our) (?:\w+ ){0,2}(?:guidelines?|programming|polic(?:y|ies)|role|training|principles|ethics|values|rules|purpose|design|instructions)"
     r" (?:prevents?|prohibits?|forbids?|(?:do(?:es)?n't|do(?:es)? not|won't) (?:allow|permit|let|include|extend|cover|support)|restricts?|stops?|bars?|preclude|keeps? me|requires? me to (?:decline|refuse))"
@@ -94,9 +99,9 @@ _SURE = re.compile(
     r"|\b(?:against|outside) my (?:programming|guidelines|principles|policy|policies|capabilities|capacity|abilities)\b"
     r"|\bI(?:'m| am) here to promote (?:respect|understanding)\b|\bthere(?:'s| is) no way I(?:'m| am|'ll| will| can)\b|\bplease (?:do not|don't) ask me to\b"
     r"|\b(?:don't|do not) (?:think|believe|feel) (?:that )?it(?:'s| is| would be) (?:right|appropriate|ethical|safe|wise|okay) for me to\b"
-    r"|\b(?:and|so|but) (?:I )?(?:will not|won't|cannot|can't|am not able to|am unable to) (?:help (?:you|with)|assist|provid|participat|engag|do (?:that|this|so)\b)"
+    r"|\b(?:and|so|but) (?:I )?(?:will not|won't|cannot|can't|am not able to|am unable to) (?:help (?:you|with)|assist|give you|provid|participat|engag|do (?:that|this|so)\b)"
     rf"|\bwe(?:{_CANNOT}|'re unable to| are unable to){_ADVERB} (?:assist|help (?:you|with)|provid|support|process|fulfil|comply|accommodate|answer|discuss|share|offer)"
-    r"|\b(?:unable|not able) to (?:assist|help|comply|fulfil)|\bdon't ask me (?:to|for)\b",
+    r"|(?<!he is )(?<!she is )(?<!they are )(?<!it is )(?<!was )(?<!were )\b(?:unable|not able) to (?:assist|help|comply|fulfil)|\bdon't ask me (?:to|for)\b",
     re.IGNORECASE,
 )
 _CANNOT_ZH = r"(?:无法|不能够?|不可以|不会|没有?办法|没法|拒绝|不便|不予|不得|不应该?|不愿意?|难以|不方便|不被允许|不适合|不宜|不想|不打算|不提供|恕难|帮不了|做不到)"
@@ -124,13 +129,13 @@ _OTHERS = re.compile(
     r"|\bje (?:ne )?(?:peux|puis|suis) pas (?:en mesure de |autorisé à )?(?:vous |t'|t’|l')?(?:\w+ )?(?:aider|fournir|répondre|donner|créer|écrire|faire (?:cela|ça)|partager|participer|assister)"
     r"|\b(?:désolée?|regrette)\b[^.!?\n]{0,20}je ne (?:peux|puis)|\bje refuse\b"
     r"|\b(?:tut mir (?:sehr )?leid|entschuldigung|leider|bedaure)\b[^.!?\n]{0,30}(?:kann|darf|werde)[^.!?\n]{0,60}\bnicht\b"
-    r"|\bich (?:kann|darf|werde|möchte)[^.!?\n]{0,50}\b(?:nicht|keine)\b[^.!?\n]{0,40}(?:helfen|unterstützen|beantworten|geben|bereitstellen|schreiben|erstellen|anbieten|weiterhelfen)"
+    r"|\bich (?:kann|darf|werde|möchte)[^.!?\n]{0,50}\b(?:nicht|keine)\b[^.!?\n]{0,40}(?:helfen|erfüllen|unterstützen|beantworten|geben|bereitstellen|schreiben|erstellen|anbieten|weiterhelfen)"
     r"|\b(?:das|dies|diese anfrage) muss ich ablehnen|\bich (?:weigere mich|lehne (?:das|dies|es|diese))"
     r"|\b(?:não posso|não consigo|non posso|non sono in grado di)(?: \w+){0,2}? ?(?:ajud|fornec|respond|criar|escrev|aiutar|fornir|risponder|crear|scriver|assister)"
     r"|(?:извините|простите|к сожалению|сожалею)[^.!?\n]{0,40}(?:не могу|не буду|не можем)|\bя не (?:могу|буду|стану)[^.!?\n]{0,20}(?:помо|предостав|отвеч|ответ|созда|писать|дать|обсужд|выполн)"
     r"|\bя (?:отказываюсь|вынужден(?:а)? отказать)"
     r"|(?:申し訳|すみません|恐れ入り|残念)[^。\n]{0,60}(?:できません|できかねます|いたしかねます|控え)|お(?:手伝い|答え|応え)(?:する(?:こと)?)?[はが]?(?:でき(?:ません|かねます)|いたしかねます)"
-    r"|お断り(?:します|いたします)"
+    r"|(?:提供|お答え|回答|支援|協力|対応)(?:する(?:こと)?)?[はが]?(?:でき(?:ません|かねます)|いたしかねます)|お断り(?:します|いたします)"
     r"|(?:죄송|미안|유감)[^.!?\n]{0,60}(?:수 없|수가 없|어렵|불가)|(?:도와|도움|답변|제공|작성|응답)[^.!?\n]{0,14}(?:수 없|수가 없|드릴 수 없|하지 않)",
     re.IGNORECASE,
 )
