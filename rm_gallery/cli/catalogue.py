@@ -237,7 +237,7 @@ def _tasks(entry: Entry) -> set[str]:
 
 def _check(what: str, value: str | None, known: set[str]) -> None:
     if value is not None and value not in known:
-        raise ConfigError(unknown_name(what, value, known, f"Known: {', '.join(sorted(known))}."))
+        raise ConfigError(unknown_name(what, value, known, shown=len(known)))
 
 
 @cache

@@ -14,6 +14,8 @@ from tests.support.command import command
 
 TABLE: list[tuple[Callable[[], object], str]] = [
     (lambda: RewardRegistry.get("safty_listwise_reward"), "no reward 'safty_listwise_reward'. Did you mean safety_lis"),
+    (lambda: RewardRegistry.get("safty"), "Did you mean safety_listwise_reward, safety_pairwise_reward, "),
+    (lambda: OpenaiLLM(model="m", base_url="localhost:1"), "OpenaiLLM: base_url is not a URL: found 'localhost:1'"),
     (lambda: RewardRegistry.get("xyzzy"), "no reward 'xyzzy'. Known: accuracy, "),
     (lambda: RewardRegistry.create("accuracy", ignorecase=True), "'ignorecase'. Did you mean ignore_case"),
     (lambda: RewardRegistry.create("safety_listwise_reward", rubric=["x"]), "'rubric'. Did you mean rubrics"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
@@ -15,6 +15,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from rm_gallery.core.utils.errors import ConfigError
 
 M = TypeVar("M", bound=BaseModel)
+LIKENESS, WORD_LIKENESS = 0.5, 0.75
+"""How much a name, or one word of it, has to be like what was given to be proposed."""
 _new = object.__new__
 # the descriptors behind a model's four slots: setting them by name would look each of them up in the whole class first
 _set_dict: Callable[[Any, Any], None] = vars(BaseModel)["__dict__"].__set__
@@ -81,16 +83,19 @@ class Configured(BaseModel):
 
 def _explain(cls: type[BaseModel], error: ValidationError) -> str:
     known = [alias for name, info in cls.model_fields.items() for alias in _names(name, info.validation_alias)]
-    lines = []
-    for item in error.errors():
+    errors, lines = error.errors(), []
+    unknown = any(item["type"] == "extra_forbidden" for item in errors)
+    for item in errors:
         where = ".".join(str(part) for part in item["loc"]) or "settings"
+        message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             lines.append(unknown_name(f"parameter of {cls.__name__}", where, known))
         elif item["loc"]:
-            lines.append(f"{cls.__name__}: {where}: {item['msg'].removeprefix('Value error, ')}")
+            if not (unknown and item["type"] == "missing"):  # the misspelt one is it
+                lines.append(f"{cls.__name__}: {message if message.startswith(f'{where} ') else f'{where}: {message}'}")
         else:
-            lines.append(item["msg"].removeprefix("Value error, "))
-    return " ".join(lines)
+            lines.append(message)
+    return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in lines)
 
 
 def _names(name: str, alias: Any) -> list[str]:
@@ -98,16 +103,28 @@ def _names(name: str, alias: Any) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The known names that are most like a name, nearest first; none where nothing is like it."""
-    folded: dict[str, str] = {}
+    """The known names that are most like a name, or have a word that is, nearest first; none where nothing is like it."""
+    wanted = difflib.SequenceMatcher(b=name.casefold())
+    found: dict[str, tuple[float, str]] = {}
     for each in sorted(known):
-        folded.setdefault(each.casefold(), each)
-    return [folded[each] for each in difflib.get_close_matches(name.casefold(), list(folded), n=n, cutoff=0.5)]
+        whole = each.casefold()
+        word = max(map(partial(_likeness, wanted), whole.split("_")))
+        likeness = max(_likeness(wanted, whole), word if word >= WORD_LIKENESS else 0.0)
+        if likeness >= LIKENESS:
+            found.setdefault(whole, (-likeness, each))
+    return [each for _, each in sorted(found.values())[:n]]
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "") -> str:
-    """Message for a name that is not known, with the nearest ones that are."""
+def _likeness(wanted: difflib.SequenceMatcher[str], text: str) -> float:
+    wanted.set_seq1(text)
+    return wanted.ratio()
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "", shown: int = 12) -> str:
+    """Message for a name that is not known, with the nearest ones that are, else with the first few."""
     names = sorted(known)
     near = nearest(name, names)
-    suggestion = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(names[:12])}." if names else ""
+    suggestion = (
+        f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(names[:shown])}." if names else ""
+    )
     return f"There is no {what} '{name}'.{suggestion}" + (f" {hint}" if hint else "")
