@@ -98,10 +98,14 @@ class Mailbox:
         if self._results:
             results, self._results = self._results, []
             return results
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        self.check()
         return []
+
+    def check(self) -> None:
+        """Raise the error that nobody was told yet."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 class How(TypedDict, total=False):
@@ -246,6 +250,7 @@ class _Run(Generic[R]):
     def _finished(self) -> bool:
         if not (self._exhausted and self._fed == self._yielded):
             return False
+        self._mailbox.check()  # the last results may have come before the error was told
         if self._source_error is not None:
             raise self._source_error
         return True
