@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -127,3 +128,33 @@ def test_two_batches_at_once_each_get_theirs(server: JudgeServer) -> None:
 def test_a_negative_number_is_refused(given: int) -> None:
     with pytest.raises(ConfigError, match=f"max_workers is {given}"):
         RewardRegistry.create("accuracy").evaluate_batch(SAMPLES, max_workers=given)
+
+
+class Sleeps(BasePointWiseReward):
+    """Sleeps a moment, or for long."""
+
+    seconds: float = 0.02
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        time.sleep(self.seconds)
+        return scored(self.name, 1.0)
+
+
+def test_f8_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, had = threading.Thread.start, [0]
+
+    def limited(thread: threading.Thread) -> None:
+        had[0] += thread.name == "rm-gallery-worker"
+        if had[0] > 8:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(library_loop, "_threads", library_loop.DaemonThreads())  # none idle from other tests
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    done = Sleeps().evaluate_batch(SAMPLES, max_workers=40)
+    assert all(sample.output[1].answer.reward.score == 1.0 for sample in done)
+    monkeypatch.undo()
+    began = time.monotonic()
+    late = Sleeps(seconds=20.0).evaluate_batch(SAMPLES[:1], deadline=0.3)
+    assert late[0].output[0].answer.reward.issues[0].reason == "deadline", "threads are still watched"
+    assert time.monotonic() - began < 5.0

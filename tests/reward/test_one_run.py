@@ -404,7 +404,7 @@ def test_d4_a_nested_run_begins_nothing_more_once_the_run_around_it_stopped() ->
         control.stop("enough")
         return longest(question)
 
-    done = Many(sub=PointJudge(llm=FakeLLM(reply=stop))).evaluate_batch([SAMPLE], control=control)
+    done = Many(sub=PointJudge(llm=FakeLLM(reply=stop))).evaluate_batch([SAMPLE], control=control, max_workers=1)
     assert scores(done[0])[0] == 1.0
 
 

@@ -270,13 +270,20 @@ class DaemonThreads:
         self._idle = 0
 
     def start(self, function: Callable[[], None]) -> None:
-        """Run `function` on an idle thread, or on a new one."""
+        """Run `function` on an idle thread, or on a new one; RuntimeError when there is none to be had."""
         with self._lock:
             self._queue.append(function)
             if self._idle >= len(self._queue):
                 self._ready.notify()
                 return
-        threading.Thread(target=self._work, name="rm-gallery-worker", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="rm-gallery-worker", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads
+            with self._lock:
+                if function not in self._queue:
+                    return
+                self._queue.remove(function)
+            raise
 
     def _work(self) -> None:
         while True:

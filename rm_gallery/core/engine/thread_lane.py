@@ -80,9 +80,9 @@ class ThreadLane:
             if alone:
                 self._ready.notify(len(jobs))
                 alone = len(self._pending) <= self._idle
+        _watchdog.guard(self)
         if not alone:
             self._start_runners()
-        _watchdog.guard(self)
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs; wait up to `grace` seconds for those running, then leave their threads behind."""
@@ -126,9 +126,16 @@ class ThreadLane:
             wanted = min(self._threads_wanted(cost) - len(self._runners), jobs - self._idle)
             started = [_Runner() for _ in range(wanted)]
             self._runners.update(started)
-        for runner in started:
+        for number, runner in enumerate(started):
             context = self._context.copy()
-            library_loop.start_thread(lambda runner=runner, context=context: context.run(self._run, runner))  # type: ignore[misc]
+            try:
+                library_loop.start_thread(lambda runner=runner, context=context: context.run(self._run, runner))  # type: ignore[misc]
+            except RuntimeError:
+                with self._lock:
+                    self._runners.difference_update(started[number:])
+                    if self._runners:  # those there are do the rest
+                        return
+                raise
 
     def _threads_wanted(self, cost: Cost) -> int:
         """One for cheap jobs, and one more for each thread that a job holds up; else as many as are allowed."""
@@ -391,7 +398,11 @@ class _Watchdog:
             if self._awake:
                 return
             self._awake = True
-        library_loop.start_thread(self._patrol)
+        try:
+            library_loop.start_thread(self._patrol)
+        except RuntimeError:
+            self._awake = False
+            raise
 
     def _patrol(self) -> None:
         quiet = 0
@@ -400,7 +411,11 @@ class _Watchdog:
             with self._lock:
                 lanes, self._lanes = self._lanes, set()
             for lane in lanes:
-                if lane.watch():
+                try:
+                    busy = lane.watch()
+                except RuntimeError:  # no thread to be had now
+                    busy = True
+                if busy:
                     with self._lock:
                         self._lanes.add(lane)
             quiet = quiet + 1 if not self._lanes else 0
