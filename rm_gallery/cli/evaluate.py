@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from rm_gallery.cli.options import make_budget, parse_params, set_log_level
+from rm_gallery.cli.options import make_budget, parse_params, reward_names, set_log_level
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
@@ -20,7 +20,9 @@ from rm_gallery.report.tables import print_report
 
 
 def evaluate(
-    reward: Annotated[str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.")],
+    reward: Annotated[
+        str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names)
+    ],
     data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
     benchmark: Annotated[
         str | None,

@@ -11,7 +11,13 @@ from loguru import logger
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.prices import PriceTable
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
+
+
+def reward_names(incomplete: str) -> list[str]:
+    """The registered names that begin so, for the shell's completion."""
+    return [name for name in RewardRegistry.list() if name.startswith(incomplete)]
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rm_gallery.core.reward.registry import RewardRegistry
+from tests.support.children import run_python
 from tests.support.command import command
 
 
@@ -62,3 +65,11 @@ def test_show_of_an_unknown_name_lists_the_nearest() -> None:
     done = command("show", "safety_listwise")
     assert (done.code, done.out) == (2, "")
     assert "There is no reward 'safety_listwise'. Did you mean safety_listwise_reward" in done.err
+
+
+@pytest.mark.parametrize("line", ["eval safety_lis", "show safety_lis"])
+def test_a_shell_completes_the_names_of_rewards(line: str, tmp_path: Path) -> None:
+    shell = {"_RM_GALLERY_COMPLETE": "complete_bash", "COMP_WORDS": f"rm-gallery {line}", "COMP_CWORD": "2"}
+    start = "import sys; sys.argv[0] = 'rm-gallery'; from rm_gallery.cli.main import main; main()"
+    done = run_python("-c", start, cwd=tmp_path, env=shell)
+    assert done.stdout.split() == ["safety_listwise_reward"]
