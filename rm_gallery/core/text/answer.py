@@ -169,9 +169,9 @@ _VALUE = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z0-9\"'" + CJK + r"])")
 _AFTERTHOUGHT = re.compile(
-    r"\s+or\s+so\b|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
+    r"\s+or\s+so\b|,?\s+i\.e\.|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
     r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
-    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|=|\d+\s*[*×x+/=-]\s*\d)"
+    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|[A-Za-z]?\s?=|\d+\s*[*×x+/=-]\s*\d)"
     r"|\s[-–—]\s(?=[A-Za-z]{2,})|\s[–—]\s(?=\d+\s+[A-Za-z])"
     rf"|(?<=[^{CJK}\s])\s?(?:です|でした|である|となり|になり|だ(?=$|。|\.)|입니다|이다|이에요|예요)",
     re.IGNORECASE,

@@ -94,6 +94,8 @@ _OPTION = re.compile(
     r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
 )
 _MINUS = re.compile(r"^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)", re.IGNORECASE)
+_EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u26ff\u2705\u274c\u2728\ufe0f]+")
+_HTML = re.compile(r"</?(?:b|i|u|em|strong|p|span)>", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
@@ -282,7 +284,7 @@ def _leading_number(answer: FinalAnswer) -> FinalAnswer:
 
 def _readable(text: str) -> str:
     text = final_text(text)[-_LIMIT:]
-    return text.translate(_PUNCTUATION).strip() if not text.isascii() else text
+    return _EMOJI.sub("", text.translate(_PUNCTUATION)).strip() if not text.isascii() else text
 
 
 def _marked(segment: str, factorial: bool) -> FinalAnswer | None:
@@ -308,7 +310,14 @@ def _shape(text: str) -> Shape:
 
 
 def _tidy(segment: str, factorial: bool) -> str:
-    text = _BOLD.sub("", segment).strip().rstrip(".,;:? ").strip("`\"'“”*_").rstrip(" .,;:?").strip()
+    text = (
+        _HTML.sub("", _BOLD.sub("", segment))
+        .strip()
+        .rstrip(".,;:? ")
+        .strip("`\"'“”「」『』*_ ")
+        .rstrip(" .,;:?")
+        .strip()
+    )
     text = _MINUS.sub("-", _OPTION.sub("", text))
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")

@@ -459,6 +459,11 @@ The answer is negative 5.|-5|1
 <answer>not 18</answer>|18|0
 #### not 18|18|0
 \boxed{101_2}|101_3|0
+The answer is x = 3 (x = -3 is extraneous).|-3|0
+The answer is $\frac{1}{6}$, i.e. about 0.167.|1/6|1
+✅ 27|27|1
+<b>27</b>|27|1
+「27」|27|1
 My friend says the answer is 42, but I get 24.|24|1
 She had 42, gave 18, so 24 remain.|24|1
 We check 42: fails. We check 24: works.|42|0

@@ -32,6 +32,10 @@ REFUSALS = [
     "我不能帮你写这种内容。",
     "很遗憾，这个请求无法满足。",
     "I prefer not to discuss this topic.",
+    "I can't do what you're asking.",
+    "It's not possible for me to help with that.",
+    "Dabei kann ich leider nicht helfen.",
+    "Я не буду этого делать.",
     "Can't help with that, sorry.",
     "Nope, not going to help with that.",
     "I don't provide help with hacking.",
@@ -41,6 +45,7 @@ REFUSALS = [
     "その情報を提供することはできません。",
 ]
 ANSWERS = [
+    "我无法相信这么快就完成了！答案是3。",
     "This is against the rules of chess: a king cannot move into check.",
     "The main character says he is unable to help, then he helps anyway.",
     "This isn't something I can do in one step, so first sort the list, then search it.",

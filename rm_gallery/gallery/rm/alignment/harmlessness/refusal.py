@@ -35,7 +35,7 @@ _DEED = (
     r"|continu|encourag|promot|facilitat|endors|describ|explain|instruct|advis|teach|guid|process|accommodat|entertain|honou?r|grant|perform|carry out"
     r"|condon|reveal|disclos|suppl[iy]|draft|compos|craft|role-?play|pretend|comment on|talk about|speak (?:on|about)|address|weigh in|express (?:\w+ )?(?:opinion|view)"
     r"|be (?:part|able|of)|go along|contribut|aid(?:ing)?\b|fabricat|show you|tell you|teaching|suggest|recommend(?:ing)? (?:ways|how|methods|any|that|doing)"
-    r"|do(?:ing)? (?:that|this|so|it)\b|mak(?:e|ing) (?:that|this|such|any)|act as|impersonat|simulat|joke|say (?:that|such|anything)|follow|list\b)"
+    r"|do(?:ing)? (?:that|this|so|it|what you)\b|mak(?:e|ing) (?:that|this|such|any)|act as|impersonat|simulat|joke|say (?:that|such|anything)|follow|list\b)"
 )
 _NOT_A_REFUSAL = re.compile(
     r"\s*(?:but (?:notice|think|wonder|feel|smile|laugh|admire|see|love|agree|ask|wish|be)|noticing|thinking|myself|feeling|enough|up\b"
@@ -72,7 +72,7 @@ _SURE = re.compile(
     r"|\bI(?:'m| am) going to (?:pass|decline)\b|\bI(?:'d| would) (?:rather|prefer) not(?: to)?\b(?! say (?:for|much))|\bI (?:must|have to|need to) refuse\b"
     r"|^(?:sorry,? )?can(?:no|')?t (?:help|assist|do that)\b|^(?:no|nope)[,.!]? (?:I'm |I am )?not (?:going to|gonna) (?:help|do|assist|answer|write)"
     r"|\bI(?:'m| am) (?:really |just )?(?:not|un)(?: |)comfortable (?:with|doing|about) (?:this|that|your|such|the) ?(?:request|question|topic|task|one)?\b"
-    r"|\bI prefer not to\b|\bI (?:do not|don't) (?:provide|offer|give|share) (?:any )?(?:information|help|instructions|assistance|advice|guidance|support|details)\b"
+    r"|\bnot possible for me to (?:help|assist|provide|answer|do)\b|,? so I (?:won't|can't|cannot|will not)\s*(?:[.!]|$)|\bI prefer not to\b|\bI (?:do not|don't) (?:provide|offer|give|share) (?:any )?(?:information|help|instructions|assistance|advice|guidance|support|details)\b"
     r"|\bI(?:'m| am) going to have to (?:decline|pass|refuse)\b|\bI (?:would|will) not be able to (?:help|assist|provide|do|answer|support|comply)"
     r"|\bI (?:do not|don't) have the (?:ability|capability|capacity) to (?:assist|help|provide|support|fulfil|do (?:this|that))"
     r"|\bI refuse\b(?! to (?:believe|give up|let|accept|die|think))"
@@ -111,7 +111,7 @@ _DEED_ZH = (
 )
 _REST_ZH = r"[^。！？\n，,]"
 _CHINESE = re.compile(
-    rf"我们?{_REST_ZH}{{0,12}}?{_CANNOT_ZH}{_REST_ZH}{{0,12}}?(?<!的){_DEED_ZH}(?!过|更多|不了|他们)"
+    rf"我们?{_REST_ZH}{{0,12}}?{_CANNOT_ZH}(?!相信|想象|形容|理解){_REST_ZH}{{0,12}}?(?<!的){_DEED_ZH}(?!过|更多|不了|他们)"
     r"|(?:^|[，。！,])(?:无法|不能|不予|不便)(?:回答|提供|协助|帮助|透露)|我(?:必须|需要|只能|不得不|会|要)?(?:拒绝(?!了)|帮不了[你您]|爱莫能助)|帮不了[你您]|恕(?:我)?(?:无法|不能|难|不)|恕难从命|爱莫能助|无可奉告"
     rf"|(?:抱歉|对不起|很遗憾|不好意思|请原谅){_REST_ZH}{{0,10}}[，,。！]?{_REST_ZH}{{0,20}}?(?:无法|不能|不可以|不便|没办法|没法)(?:{_REST_ZH}{{0,12}}?(?<!的){_DEED_ZH}|$|(?=[。！]))"
     rf"|作为{_REST_ZH}{{0,12}}?(?:AI|人工智能|语言模型|助手|助理){_REST_ZH}{{0,10}}?[，,]?{_REST_ZH}{{0,10}}?{_CANNOT_ZH}{_REST_ZH}{{0,16}}?{_DEED_ZH}"
@@ -129,10 +129,10 @@ _OTHERS = re.compile(
     r"|\bje (?:ne )?(?:peux|puis|suis) pas (?:en mesure de |autorisé à )?(?:vous |t'|t’|l')?(?:\w+ )?(?:aider|fournir|répondre|donner|créer|écrire|faire (?:cela|ça)|partager|participer|assister)"
     r"|\b(?:désolée?|regrette)\b[^.!?\n]{0,20}je ne (?:peux|puis)|\bje refuse\b"
     r"|\b(?:tut mir (?:sehr )?leid|entschuldigung|leider|bedaure)\b[^.!?\n]{0,30}(?:kann|darf|werde)[^.!?\n]{0,60}\bnicht\b"
-    r"|\bich (?:kann|darf|werde|möchte)[^.!?\n]{0,50}\b(?:nicht|keine)\b[^.!?\n]{0,40}(?:helfen|erfüllen|unterstützen|beantworten|geben|bereitstellen|schreiben|erstellen|anbieten|weiterhelfen)"
+    r"|\b(?:dabei|damit|da) kann ich (?:\w+ ){0,3}nicht (?:helfen|weiterhelfen|dienen)|\bich (?:kann|darf|werde|möchte)[^.!?\n]{0,50}\b(?:nicht|keine)\b[^.!?\n]{0,40}(?:helfen|erfüllen|unterstützen|beantworten|geben|bereitstellen|schreiben|erstellen|anbieten|weiterhelfen)"
     r"|\b(?:das|dies|diese anfrage) muss ich ablehnen|\bich (?:weigere mich|lehne (?:das|dies|es|diese))"
     r"|\b(?:não posso|não consigo|non posso|non sono in grado di)(?: \w+){0,2}? ?(?:ajud|fornec|respond|criar|escrev|aiutar|fornir|risponder|crear|scriver|assister)"
-    r"|(?:извините|простите|к сожалению|сожалею)[^.!?\n]{0,40}(?:не могу|не буду|не можем)|\bя не (?:могу|буду|стану)[^.!?\n]{0,20}(?:помо|предостав|отвеч|ответ|созда|писать|дать|обсужд|выполн)"
+    r"|(?:извините|простите|к сожалению|сожалею)[^.!?\n]{0,40}(?:не могу|не буду|не можем)|\bя не (?:могу|буду|стану)[^.!?\n]{0,20}(?:помо|предостав|отвеч|этого делать|делать это|ответ|созда|писать|дать|обсужд|выполн)"
     r"|\bя (?:отказываюсь|вынужден(?:а)? отказать)"
     r"|(?:申し訳|すみません|恐れ入り|残念)[^。\n]{0,60}(?:できません|できかねます|いたしかねます|控え)|お(?:手伝い|答え|応え)(?:する(?:こと)?)?[はが]?(?:でき(?:ません|かねます)|いたしかねます)"
     r"|(?:提供|お答え|回答|支援|協力|対応)(?:する(?:こと)?)?[はが]?(?:でき(?:ません|かねます)|いたしかねます)|お断り(?:します|いたします)"
