@@ -78,7 +78,7 @@ def test_i5_none_is_an_error_with_the_columns_found(row: Row) -> None:
         (["Prompt", "Chosen", "Rejected"], "Rename 'Chosen' to 'chosen', 'Rejected' to 'rejected'."),
         (["prompt;chosen;rejected"], "stand behind ';': save the file with commas"),
         (["prompt", "answer", "reference"], "reward.evaluate_batch(create_loader("),
-        (["prompt", "model_a", "model_b"], "--format or benchmark=, one of 'hh_rlhf'"),
+        (["prompt", "model_a", "model_b"], "--format or benchmark=, one of '"),
     ],
 )
 def test_the_next_step_fits_the_columns_that_were_found(columns: list[str], step: str) -> None:
