@@ -28,6 +28,7 @@ RELEASE = threading.Event()
 @pytest.fixture(autouse=True, scope="module")
 def release() -> Iterator[None]:
     """Abandoned threads end with this module."""
+    RELEASE.clear()
     yield
     RELEASE.set()
 

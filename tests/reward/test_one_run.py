@@ -404,8 +404,8 @@ def test_d4_a_nested_run_begins_nothing_more_once_the_run_around_it_stopped() ->
         control.stop("enough")
         return longest(question)
 
-    done = Many(sub=PointJudge(llm=FakeLLM(reply=stop))).evaluate_batch([SAMPLE], control=control, max_workers=1)
-    assert scores(done[0])[0] == 1.0
+    done = Many(sub=PointJudge(llm=FakeLLM(reply=stop))).evaluate_batch([make_sample("x")], control=control)
+    assert scores(done[0]) == [1.0]
 
 
 def test_f10_a_budget_inside_is_no_way_around_the_one_outside() -> None:
