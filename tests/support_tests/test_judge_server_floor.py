@@ -28,7 +28,8 @@ def test_every_client_makes_each_call_once(measure: Any, options: dict[str, Any]
         figures: LoopFigures = measure(server.base_url, 60, 20, _body, **options)
         stats = server.stats()
     assert (figures.name, figures.n, figures.failed) == (name, 60, 0)
-    assert stats["distinct_samples"] == stats["requests"] == 60
+    assert stats["distinct_samples"] == 60
+    assert stats["requests"] == 60 + 20  # one call per connection, before anything is measured, opens it
     assert 1 < stats["max_in_flight"] <= 20
     assert 0 < figures.share_of_ceiling(0.02) <= 1
     assert figures.cpu_ms_per_call > 0
@@ -40,7 +41,8 @@ def test_every_client_makes_each_call_once(measure: Any, options: dict[str, Any]
 def test_failed_calls_do_not_count_as_samples(measure: Any) -> None:
     with JudgeServer("first", faults={"server_error": 0.5}, seed=2) as server:
         figures: LoopFigures = measure(server.base_url, 40, 8, _body)
-        assert figures.failed == server.stats()["by_status"]["500"] > 0
+        refused = server.stats()["by_status"]["500"]
+    assert 0 < figures.failed <= refused <= figures.failed + 8  # the eight calls that open connections do not count
     assert figures.samples_per_s == pytest.approx((40 - figures.failed) / figures.seconds)
 
 
