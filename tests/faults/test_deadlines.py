@@ -15,8 +15,6 @@ from tests.faults.rewards import Awaited, InWorker, Plain
 from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import issues, make_sample, scores
 
-pytestmark = pytest.mark.alone
-
 LATE = 1.5
 """Seconds after its deadline at which a sample has to be there on a busy machine."""
 

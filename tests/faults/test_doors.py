@@ -14,8 +14,6 @@ from tests.faults.material import make_samples, truth
 from tests.support.children import run_python
 from tests.support.judge_server import JudgeServer
 
-pytestmark = pytest.mark.alone
-
 UNFINISHED = {"unfinished_stream", "unfinished_thread", "unfinished_tasks", "run_folder_left_open"}
 NEEDS_FORK = {"fork", "fork_during_a_run", "fork_with_cache", "forked_workers"}
 STRICT = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")

@@ -13,8 +13,6 @@ from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.rewards import BLOCK_SECONDS, Awaited, Counting, Plain
 from tests.support.samples import issues, make_sample, scores
 
-pytestmark = pytest.mark.alone
-
 REWARDS = pytest.mark.parametrize("reward", [Plain(), Awaited()], ids=lambda reward: reward.name)
 
 

@@ -18,7 +18,6 @@ from tests.support.children import run_command
 from tests.support.judge_server import Faults, JudgeServer
 
 pytestmark = [
-    pytest.mark.alone,
     pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only"),
 ]
 N = 40
