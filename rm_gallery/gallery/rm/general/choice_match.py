@@ -117,7 +117,7 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     end = rest[-LIMIT:]
     first, second, *_ = [*(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part), "", ""]
     last = end.rpartition("\n")[2]
-    if (concluded := _CONCLUDED.search(last)) and len(found := named(concluded[1])) == 1:
+    if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(found := named(concluded[1])) == 1:
         return found.pop()
     if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
         return first
