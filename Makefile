@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # of pytest; two workers suit the smallest machine
-ARGS ?= -n 2
+ARGS ?= -n 3
 BIN := $(VENV)/bin
 # what an environment was made for: another pyproject or another Python makes it anew
 KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)

@@ -22,7 +22,7 @@ RECIPES = {
     "Add a judged scenario": (
         1,
         "tests/gallery/test_registry_contract.py tests/gallery/test_cards.py tests/gallery/judged/test_judged_names.py",
-        "debugging or stale",
+        "debugging",
     ),
     "Add a benchmark": (2, "tests/benchmarks/test_detection.py", ""),
     "Add a provider": (2, "tests/packaging/test_layers.py", ""),
