@@ -1,7 +1,7 @@
 # Each target works alone on a machine with Python 3.10 or newer and PyPI.
 PYTHON ?= python3
 VENV ?= .venv
-# of pytest; two workers suit the smallest machine
+# of pytest; three workers keep two cores busy, since many tests wait
 ARGS ?= -n 3
 BIN := $(VENV)/bin
 # what an environment was made for: another pyproject or another Python makes it anew
