@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,6 +14,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.estimate import Estimate
 from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
@@ -83,8 +85,12 @@ def evaluate(
         manifest={**identity, **(chosen.manifest or {})},
     )
     started = time.monotonic()
-    scored = run_unordered(task.reward, task.questions(), chosen, values)
-    report = _report(task, scored, seed)
+    with closing(run_unordered(task.reward, task.questions(), chosen, values)) as scored:
+        try:
+            report = _report(task, scored, seed)
+        except KeyboardInterrupt:  # it hit between two results: calls in flight are finished as at any other moment
+            control.stop(INTERRUPTED, halt=True)
+            raise
     report = replace(
         report,
         seconds=time.monotonic() - started,

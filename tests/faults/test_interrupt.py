@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.material import eval_arguments, records, write_data
+from rm_gallery import evaluate
+from rm_gallery.gallery.benchmarks.rules import SubsetTallies
+from tests.faults.material import eval_arguments, make_judge, make_samples, records, write_data
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import run_command
 from tests.support.judge_server import Faults, JudgeServer
@@ -64,6 +66,26 @@ def test_calls_in_flight_are_finished_and_kept(
     finished = run_command(*arguments, cwd=tmp_path)
     assert (finished.returncode, json.loads(finished.stdout)["n_scored"]) == (0, N)
     assert server.stats()["requests"] == N
+
+
+def test_one_that_hits_between_two_results_loses_no_call(
+    server: JudgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where counting the first result takes long, because it imports what it needs."""
+
+    def slow_count(*_: object) -> None:
+        server.wait_until(lambda stats: stats["requests"] == 2 * WORKERS)
+        raise KeyboardInterrupt
+
+    server.set(latency=0.5)
+    samples, folder = make_samples(N), tmp_path / "run"
+    for sample in samples:
+        sample.output[0].answer.label = {"preference": "chosen"}
+    judge = make_judge(server.base_url)
+    monkeypatch.setattr(SubsetTallies, "add", slow_count)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(judge, samples, run_dir=folder, cache=False, progress=False, max_workers=WORKERS)
+    assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
 
 
 def test_calls_that_hang_are_cut_after_five_seconds(server: JudgeServer, tmp_path: Path) -> None:

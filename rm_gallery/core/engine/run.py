@@ -10,7 +10,7 @@ import contextvars
 import gc
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
@@ -34,6 +34,7 @@ Planned = tuple[Any, list[Any] | Planner | None]
 """What belongs to a unit, and its jobs: a list, a function that makes both where they run, or None where its result is
 there already."""
 CANCEL_GRACE_SECONDS = 5.0
+INTERRUPTED = "interrupted"
 LIST_WINDOW = 2048
 """Units of a list that are fed and not yet handed back, at least: enough to keep every worker busy in flat memory."""
 STREAM_WINDOW = 4
@@ -282,7 +283,7 @@ class _Run(Generic[R]):
         self.progress.tick()
         return 0.1
 
-    def results(self) -> Iterator[tuple[int, R]]:
+    def results(self) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they finish, or in order."""
         with self._going_on():
             while True:
@@ -321,9 +322,11 @@ class _Run(Generic[R]):
             with _relaxed_gc(kept):
                 yield
         except KeyboardInterrupt:
-            self._close("interrupted", CANCEL_GRACE_SECONDS if grace is None else grace)
+            self._close(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
             raise
         except BaseException:  # a closed generator or a run-level error: leave nothing running
+            if grace is None and self.control.stopped == INTERRUPTED:  # Ctrl-C hit whoever draws the results
+                grace = CANCEL_GRACE_SECONDS
             self._close(None, grace)
             raise
         else:
@@ -369,7 +372,7 @@ def run(
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,
     **how: Unpack[How],
-) -> Iterator[tuple[int, R]]:
+) -> Generator[tuple[int, R], None, None]:
     """Execute the jobs of every planned unit and yield (index, merged result); blocking.
 
     Args:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sized
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
 from operator import length_hint
@@ -117,12 +118,14 @@ def run_stream(
 
 def run_unordered(
     reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
-) -> Iterator[DataSample]:
+) -> Generator[DataSample, None, None]:
     """Score samples in flat memory and yield the copies as they finish, for figures to which the order does not matter."""
     library_loop.refuse_blocking(f"judging a data set with {type(reward).__name__}", "async_evaluate_stream")
     with _Batch(reward, samples, options, hooks) as batch:
-        for _, sample in engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush):
-            yield sample
+        going = engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush)
+        with closing(going):
+            for _, sample in going:
+                yield sample
 
 
 async def arun_stream(
