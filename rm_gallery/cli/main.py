@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from rm_gallery import __version__
+from rm_gallery.cli.bench import bench
 from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.demo import demo
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command("list")(list_rewards)
 app.command("show")(show_reward)
 app.command("eval")(evaluate)
+app.command("bench")(bench)
 app.command("demo")(demo)
 app.command("doctor")(doctor)
 app.command("trace")(trace)

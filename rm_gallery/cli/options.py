@@ -1,16 +1,18 @@
-"""Reading the command line's shorthand, and what the command writes about itself."""
+"""The options that commands share, reading their shorthand, and what a command writes about itself."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+import typer
 from loguru import logger
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.prices import PriceTable
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -18,6 +20,56 @@ from rm_gallery.core.utils.errors import ConfigError
 def reward_names(incomplete: str) -> list[str]:
     """The registered names that begin so, for the shell's completion."""
     return [name for name in RewardRegistry.list() if name.startswith(incomplete)]
+
+
+Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
+BaseUrl = Annotated[str | None, typer.Option(help="The judge's endpoint; OPENAI_BASE_URL by default.")]
+Param = Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")]
+MaxWorkers = Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Take a seeded sample of this many rows.")]
+Seed = Annotated[int, typer.Option(help="Decides the sample, the candidate order and the bootstrap.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; the same command continues an unfinished run.")]
+ForceNew = Annotated[bool, typer.Option(help="Set a run with another manifest aside.")]
+Trace = Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")]
+Deadline = Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")]
+CacheFlag = Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")]
+MaxCalls = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")]
+MaxCost = Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")]
+Prices = Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")]
+MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
+OnBadRow = Annotated[str, typer.Option(help="raise, or skip and count.")]
+EstimateFlag = Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")]
+LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
+
+
+def run_options(
+    *,
+    max_workers: int = 32,
+    deadline: float | None = None,
+    cache: bool | None = None,
+    max_calls: int | None = None,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    prices: Path | None = None,
+    out: Path | None = None,
+    force_new: bool = False,
+    trace: bool = False,
+) -> RunOptions:
+    """How the run goes that these options describe; ConfigError where they do not fit together."""
+    if trace and out is None:
+        raise ConfigError("--trace keeps judgements in the run folder; name one with --out RUN.")
+    return RunOptions(
+        max_workers=max_workers,
+        deadline=deadline,
+        progress=True,
+        cache=cache,
+        budget=make_budget(max_calls, max_tokens, max_cost, prices),
+        run_dir=str(out) if out is not None else None,
+        force_new=force_new,
+        trace=trace,
+    )
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def evaluate(
     chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=_OWN)
     task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
     control = chosen.control or RunControl()
-    rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.version}
+    rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}
     chosen = replace(
         chosen,

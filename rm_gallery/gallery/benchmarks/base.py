@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
@@ -51,6 +51,32 @@ class Benchmark(DataConverter):
     """Kinds of rewards that can judge it."""
     general: ClassVar[bool] = False
     """Whether its columns are anybody's: it is then only detected when no benchmark of its own fits."""
+    modes: ClassVar[Mapping[str, str]] = {}
+    """Official protocols that can be asked for by name, and what each does; none where there is only one."""
+    measures: ClassVar[str] = ""
+    """What a good figure says about a reward, for its page."""
+    sizes: ClassVar[Mapping[str, int]] = {}
+    """Published number of rows by part."""
+    layout: ClassVar[Mapping[str, str]] = {}
+    """Published columns, and what each holds."""
+    formula: ClassVar[str] = ""
+    """The rule as a formula."""
+    traps: ClassVar[tuple[str, ...]] = ()
+    """What is known to go wrong with the data or the rule, and where a published figure follows another rule."""
+    published: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+    """Results to compare with: who, figure, source."""
+
+    def __init__(self, mode: str | None = None) -> None:
+        if mode is not None and mode not in self.modes:
+            if not self.modes:
+                raise ConfigError(f"{self.name} has no modes, found mode '{mode}'; leave out --mode.")
+            raise ConfigError(unknown_name(f"mode of {self.name}", mode, self.modes))
+        self.mode = mode
+
+    @property
+    def protocol(self) -> str:
+        """Version of the rule and, where one was asked for, the mode: what makes two figures comparable."""
+        return f"{self.version}, mode {self.mode}" if self.mode else self.version
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -107,7 +133,23 @@ class Benchmark(DataConverter):
         from dataclasses import replace
 
         chance = self.chance if report.chance is None else report.chance
-        return replace(report, benchmark=self.name, version=self.version, chance=chance)
+        return replace(report, benchmark=self.name, version=self.protocol, chance=chance)
+
+    def recorded_scores(
+        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: Any
+    ) -> Iterator[tuple[dict[str, Any], Judged]]:
+        """Judged samples out of scores made elsewhere, each with the group it belongs to (such as the model that judged)."""
+        raise ConfigError(f"{self.name} reads no recorded scores; leave out --scores.")
+
+    def replayed(
+        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: Any
+    ) -> Iterator[tuple[dict[str, Any], Judged]]:
+        """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each with its group."""
+        raise ConfigError(f"{self.name} reads no recorded judge texts; leave out --replay.")
+
+    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """What `bench --json` prints of one recorded group."""
+        return {**group, **report.to_dict()}
 
 
 _known: dict[str, type[Benchmark]] = {}
@@ -138,14 +180,14 @@ def find_benchmark(name: str) -> type[Benchmark] | None:
     return _known.get(_key(name))
 
 
-def get_benchmark(name: str | Benchmark) -> Benchmark:
-    """The benchmark of this name, hub name or alias; ConfigError with the nearest names when there is none."""
+def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
+    """The benchmark of this name, hub name or alias, in one of its modes; ConfigError with the nearest names when there is none."""
     if isinstance(name, Benchmark):
         return name
     found = find_benchmark(name)
     if found is None:
         raise ConfigError(unknown_name("benchmark", name, benchmarks()))
-    return found()
+    return found(mode)
 
 
 def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bool = False) -> Benchmark:

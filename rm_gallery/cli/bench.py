@@ -1,0 +1,190 @@
+"""`rm-gallery bench`: a benchmark by its name, under its official rule; with a reward, or on scores and texts made elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from rm_gallery.cli import options as opt
+from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate
+from rm_gallery.core.data.load.readers import file_sources
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
+from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
+from rm_gallery.gallery.benchmarks.rules import Scorer
+from rm_gallery.report.tables import print_report
+from rm_gallery.report.task import open_data
+
+
+def bench_names(incomplete: str) -> list[str]:
+    """The benchmarks whose names begin so, for the shell's completion."""
+    return [name for name in benchmarks() if name.startswith(incomplete)]
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=bench_names)
+    ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names),
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")
+    ] = None,
+    hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
+    mode: Annotated[
+        str | None, typer.Option(help="One of the benchmark's official protocols; --list names them.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Judge everything so many times.")] = 1,
+    scores: Annotated[
+        Path | None, typer.Option(help="Apply the rule to the scores of this parquet or jsonl file.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")] = None,
+    step_rule: Annotated[
+        str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X; with --scores.")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
+    llm: opt.Llm = None,
+    base_url: opt.BaseUrl = None,
+    max_workers: opt.MaxWorkers = 32,
+    limit: opt.Limit = None,
+    seed: opt.Seed = 0,
+    param: opt.Param = None,
+    json: opt.Json = False,
+    out: opt.Out = None,
+    force_new: opt.ForceNew = False,
+    trace: opt.Trace = False,
+    deadline: opt.Deadline = None,
+    cache: opt.CacheFlag = None,
+    max_calls: opt.MaxCalls = None,
+    max_tokens: opt.MaxTokens = None,
+    max_cost: opt.MaxCost = None,
+    prices: opt.Prices = None,
+    max_failures: opt.MaxFailures = 0,
+    on_bad_row: opt.OnBadRow = "raise",
+    estimate: opt.EstimateFlag = False,
+    log_level: opt.LogLevel = "warning",
+) -> None:
+    """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or --replay made elsewhere."""
+    opt.set_log_level(log_level)
+    if list_all:
+        return _list(json)
+    if name is None:
+        raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
+    benchmark = get_benchmark(name, mode)
+    if scores is not None or replay is not None:
+        _only_recorded(reward, scores, replay, llm)
+        rule = {} if step_rule is None else {"step_rule": step_rule}
+        kept = None if not data else open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row).rows()
+        return _recorded(benchmark, scores, replay, kept, rule, seed, json)
+    if step_rule is not None:
+        raise ConfigError("--step-rule reads recorded step scores; give them with --scores FILE.")
+    if reward is None:
+        raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
+    options = opt.run_options(
+        max_workers=max_workers,
+        deadline=deadline,
+        cache=cache,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
+        prices=prices,
+        out=out,
+        force_new=force_new,
+        trace=trace,
+    )
+    task: dict[str, Any] = {"params": opt.parse_params(param or []), "llm": llm, "base_url": base_url, "limit": limit}
+    task |= {"seed": seed, "on_bad_row": on_bad_row, "options": options}
+    source = _source(benchmark, data, hub)
+    if estimate:
+        return show_estimate(reward, source, benchmark, task, json)
+    report = judged_report(reward, source, benchmark, task)
+    if json:
+        typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_report(report)
+    sys.exit(conclude(report, max_failures))
+
+
+def _source(benchmark: Benchmark, data: list[str] | None, hub: bool) -> str | list[str]:
+    """The files that were named, or the hub name."""
+    if data and hub:
+        raise ConfigError("--data and --hub both say where the rows are; give one of them.")
+    if data:
+        return data
+    if not hub:
+        where = f" or --hub for {benchmark.hub}" if benchmark.hub else ""
+        raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}.")
+    if not benchmark.hub:
+        raise ConfigError(f"{benchmark.name} is on no hub; give its files with --data PATH.")
+    return benchmark.hub
+
+
+def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None, llm: str | None) -> None:
+    given = [("--scores", scores), ("--replay", replay), ("--reward", reward), ("--llm", llm)]
+    found = [name for name, value in given if value is not None]
+    if len(found) > 1:
+        raise ConfigError(f"{' and '.join(found)} exclude each other; recorded judgements need no reward and no judge.")
+
+
+def _recorded(
+    benchmark: Benchmark,
+    scores: Path | None,
+    replay: Path | None,
+    samples: Any,
+    rule: Mapping[str, Any],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Score recorded judgements, group by group, and print a line for each."""
+    path = scores if scores is not None else replay
+    assert path is not None
+    read = benchmark.recorded_scores if scores is not None else benchmark.replayed
+    groups: dict[str, tuple[dict[str, Any], Scorer]] = {}
+    for group, one in read(_rows(path), samples, **rule):
+        key = repr(group)
+        if key not in groups:
+            groups[key] = (group, benchmark.scorer(seed))
+        groups[key][1].add(one)
+    found = [(group, benchmark.named(counting.report())) for group, counting in groups.values()]
+    if as_json:
+        lines = [benchmark.recorded_line(group, report) for group, report in found]
+        return typer.echo(orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode())
+    for group, report in found:
+        typer.echo(_line(group, report))
+    return None
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    for source in file_sources(path):
+        for _, row in source.rows():
+            if isinstance(row, DataError):
+                raise row
+            yield row
+
+
+def _line(group: Mapping[str, Any], report: Report) -> str:
+    what = " ".join(str(value) for value in group.values()) or report.benchmark
+    return f"{what}: {percent(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule})"
+
+
+def _list(as_json: bool) -> None:
+    """Every benchmark: what it measures, its hub name, kinds of rewards, modes."""
+    known = benchmarks()
+    if as_json:
+        shown = [
+            {"name": n, "measures": b.measures, "hub": b.hub, "kinds": sorted(b.kinds), "modes": dict(b.modes)}
+            for n, b in known.items()
+        ]
+        return typer.echo(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())
+    width = max(map(len, known))
+    for n, found in known.items():
+        modes = f" · modes: {', '.join(found.modes)}" if found.modes else ""
+        typer.echo(f"{n:<{width}}  {found.measures or found.version}{modes}")
+    return None
