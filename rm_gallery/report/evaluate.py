@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
+from rm_gallery.report.opened import SampleFile, sample_record
 from rm_gallery.report.task import Task, build_reward, judge_of, open_data
 
 PROBE = 10
@@ -62,7 +63,8 @@ def evaluate(
         on_bad_row: `raise`, or `skip` and count.
         columns: {wanted: actual} column names.
         hooks: values for the reward's hooks.
-        options: how the run goes. With `run_dir` the same call continues an unfinished run, and `report.json` is kept there.
+        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
+            `samples.jsonl`, a line per finished sample, and `report.json` at the end; `open_run` reads them.
         **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
@@ -85,9 +87,10 @@ def evaluate(
         manifest={**identity, **(chosen.manifest or {})},
     )
     started = time.monotonic()
-    with closing(run_unordered(task.reward, task.questions(), chosen, values)) as scored:
+    keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
+    with closing(run_unordered(task.reward, task.questions(), chosen, values)) as scored, keeping or nullcontext():
         try:
-            report = _report(task, scored, seed)
+            report = _report(task, scored, seed, keeping)
         except KeyboardInterrupt:  # it hit between two results: calls in flight are finished as at any other moment
             control.stop(INTERRUPTED, halt=True)
             raise
@@ -99,7 +102,8 @@ def evaluate(
         usage=_usage(control),
         stopped=control.stopped,
     )
-    if chosen.run_dir is not None:
+    if keeping is not None and chosen.run_dir is not None:
+        keeping.finish()
         report.save(Path(chosen.run_dir) / "report.json")
     return report
 
@@ -146,13 +150,15 @@ def report_on(
     return _report(Task(reward, open_data(known, benchmark)), iter(known), seed)
 
 
-def _report(task: Task, scored: Iterator[DataSample], seed: int) -> Report:
+def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None) -> Report:
     counting = task.benchmark.scorer(seed)
     beside = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
     reasons: dict[str, dict[str, Any]] = {}
     for sample in scored:
         one = judged(task.reward, sample)
-        counting.add(one)
+        credit = counting.add(one)
+        if keeping is not None:
+            keeping.add(sample_record(task.reward, one, credit))
         for name, baseline in beside.items():
             baseline.add(_by_length(sample, 1 if name == "longest" else -1))
         for issue in {issue.reason: issue for issue in one.issues}.values():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery.report.opened import open_run
 from tests.faults.material import eval_arguments, records, write_data
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import run_command
@@ -46,6 +47,7 @@ def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     assert (result["n"], result["n_scored"], result["score"]) == (N, N, 1.0)
     assert Counter(record["id"] for record in records(folder)) == {f"sum-{k}": 1 for k in range(N)}
     assert {record["status"] for record in records(folder)} == {"scored"}
+    assert Counter(row.id for row in open_run(folder).samples()) == {f"sum-{k}": 1 for k in range(N)}
     assert server.stats()["requests"] <= N + KILLS * WORKERS, "no more is paid twice than what was in flight"
 
 

@@ -25,8 +25,11 @@ Credit = Callable[[Judged], "float | None"]
 class Scorer(Protocol):
     """Counts judged samples one at a time and reports at the end; keeps only what its rule needs."""
 
-    def add(self, judged: Judged) -> None:
-        """Count one sample."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample; gives its credit, 0..1: what it earned under the rule, None where it earned nothing countable.
+
+        A sample that was judged part by part earns its credit with the part that comes last.
+        """
 
     def report(self) -> Report:
         """Report what was counted so far."""
