@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, Score, Status, Verdict, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import Judged, Score, Status, Verdict, cluster_of, sign, worst
 from rm_gallery.gallery.benchmarks.rules import (
     all_losers_credit,
     best_of_n_credit,
@@ -239,3 +240,36 @@ def test_plain(value: object, expected: object) -> None:
 )
 def test_one_lost_part_loses_the_whole(parts: list[Status], whole: Status) -> None:
     assert worst(parts) == worst(reversed(parts)) == whole
+
+
+def _about(prompt: str, **metadata: str) -> DataSample:
+    return DataSample.model_validate({"input": [{"role": "user", "content": prompt}], "metadata": metadata or None})
+
+
+def test_samples_of_one_prompt_are_one_cluster() -> None:
+    assert cluster_of(_about("why?", subset="a")) == cluster_of(_about("why?", subset="b"))
+    assert cluster_of(_about("why?")) != cluster_of(_about("why not?"))
+    assert cluster_of(_about("why?", cluster="7")) == cluster_of(_about("why not?", cluster="7")) == "7"
+    assert cluster_of(DataSample(unique_id="x")) != cluster_of(DataSample(unique_id="y")), "no prompt, nothing shared"
+    assert cluster_of(_about("\ud800 lone surrogates are text too"))
+
+
+@pytest.mark.parametrize(
+    ("name", "judged", "credit"),
+    [
+        ("pairs", by_hand([2, 1]), 1.0),
+        ("pairs", by_hand([1, 1]), 0.0),
+        ("pairs", by_hand([2, 1], status="failed"), None),
+        ("preferences", by_hand([1, 1, 1, 1], FIRST), 0.25),
+        ("preferences", by_hand([1, 1]), 0.0),
+        ("rewardbench", by_hand([2, 1], subset="math-prm"), 1.0),
+        ("rewardbench2", by_hand([1, 1, 0, 0], FIRST, subset="Math"), 0.5),
+        ("rewardbench2", by_hand([2, 2, 0, 0], (True, True, False, False), subset="Ties", sample_id="tied:1"), 1.0),
+        ("rm_bench", by_hand([3, 2, 1, 2, 1, 0], (True,) * 3 + (False,) * 3, subset="chat"), 6 / 9),
+        ("judgebench", by_hand([1, 1], games=(1, 0)), 1.0),
+        ("judgebench", by_hand([1, 1], games=(1, None)), None),
+        ("rmb_bon", by_hand([3, 1, 3, 1], FIRST), 0.0),
+    ],
+)
+def test_a_scorer_gives_the_credit_of_each_sample(name: str, judged: Judged, credit: Score) -> None:
+    assert get_benchmark(name).scorer().add(judged) == (credit if credit is None else pytest.approx(credit))

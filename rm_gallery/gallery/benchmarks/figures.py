@@ -46,7 +46,9 @@ class Figure:
         n_stopped: samples that were not begun because a budget or the run ended.
         score: the rule's figure, 0..1, higher is better (the Ties composite may pass 1 by 0.01); None when nothing was
             scored, or when a part the rule needs is absent (Ties without a complete pair of rows).
-        ci95: 95 % interval of the score as (low, high); None without a score.
+        ci95: 95 % interval of the score as (low, high), over prompts: samples of one prompt (`judgements.cluster_of`) are
+            one witness. Wilson's where every prompt is its own cluster and credits are 0 or 1. Never of width 0, within
+            what is possible; None without a score.
         extra: further figures of the rule by name.
     """
 

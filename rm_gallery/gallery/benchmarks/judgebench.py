@@ -95,12 +95,13 @@ class Games:
         self._orders = Orders()
         self._one_order = False
 
-    def add(self, judged: Judged) -> None:
-        """Count one pair."""
-        self._both.add(judged)
-        self._single.add(judged)
+    def add(self, judged: Judged) -> float | None:
+        """Count one pair; gives what it earned, in the single game where it was played once."""
+        both, single = self._both.add(judged), self._single.add(judged)
         self._orders.add(judged)
-        self._one_order = self._one_order or judged.played_orders == 1
+        once = judged.played_orders == 1
+        self._one_order = self._one_order or once
+        return single if once else both
 
     def report(self) -> Report:
         """Report what was counted so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,11 @@ class Judged:
         return str(self.metadata.get("subset") or "")
 
     @cached_property
+    def cluster(self) -> str:
+        """What it shares its fate with, see `cluster_of`."""
+        return cluster_of(self.sample)
+
+    @cached_property
     def chosen(self) -> list[bool]:
         """Per output whether the benchmark prefers it."""
         return [preference_of(output) == "chosen" for output in self.sample.output]
@@ -116,6 +122,22 @@ class Judged:
         """One score per step of an output, in order."""
         places = (j for j in self.judgements if isinstance(j.place, StepOf) and j.place.output == output)
         return [judgement.score for judgement in places]
+
+
+def cluster_of(sample: DataSample) -> str:
+    """Name of the cluster a sample belongs to: samples of one cluster are no independent witnesses.
+
+    `metadata["cluster"]` if it is given (a conversation, a document, an annotator), else a hash of the prompt's roles and
+    texts, so that all samples of one prompt stand together. A sample without a prompt is a cluster of its own, by its id.
+    """
+    given = (sample.metadata or {}).get("cluster")
+    if given is not None and given != "":
+        return str(given)
+    texts = [part for message in sample.input for part in (message.role.value, message.text)]
+    if not texts:
+        return f"id:{sample.sample_id}"
+    joined = "".join(f"{len(part)}:{part}" for part in texts)
+    return hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def sign(first: Score, second: Score) -> Verdict:

@@ -74,11 +74,11 @@ class _Either:
         self._strict, self._credit = PooledScorer(strict_pairs()), PooledScorer(tie_credit())
         self._only_pairs = True
 
-    def add(self, judged: Judged) -> None:
-        """Count one sample."""
-        self._strict.add(judged)
-        self._credit.add(judged)
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample; gives what it earned, as a pair if it is one."""
+        strict, credit = self._strict.add(judged), self._credit.add(judged)
         self._only_pairs = self._only_pairs and (is_pair(judged.chosen) or not has_preference(judged.chosen))
+        return strict if is_pair(judged.chosen) else credit
 
     def report(self) -> Report:
         """Report what was counted so far."""

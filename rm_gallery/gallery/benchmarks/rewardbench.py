@@ -181,10 +181,10 @@ class Sections:
         self._orders = Orders()
         self._seed = seed
 
-    def add(self, judged: Judged) -> None:
-        """Count one sample."""
-        self._tallies.add(judged)
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample; gives what it earned."""
         self._orders.add(judged)
+        return self._tallies.add(judged)
 
     def report(self) -> Report:
         """Report what was counted so far."""

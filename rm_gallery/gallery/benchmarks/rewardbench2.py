@@ -134,14 +134,13 @@ class SubsetMean:
         self._guesses: defaultdict[str, Tally] = defaultdict(Tally)
         self._seed = seed
 
-    def add(self, judged: Judged) -> None:
-        """Count one sample; Ties in any case: the data say "Ties", some of its consumers "ties"."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample and give what it earned; Ties in any case: the data say "Ties", some of its consumers "ties"."""
         if judged.subset.strip().lower() == "ties":
-            self._ties[judged.subset].add(judged)
-            return
-        self._tallies.add(judged)
+            return self._ties[judged.subset].add(judged)
         if has_preference(judged.chosen):
             self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
+        return self._tallies.add(judged)
 
     def report(self) -> Report:
         """Report what was counted so far."""
@@ -246,15 +245,15 @@ class TiesTally:
     ref: dict[str, TiesRow] = field(default_factory=dict)
     tied: dict[str, TiesRow] = field(default_factory=dict)
 
-    def add(self, judged: Judged) -> None:
-        """Count one row."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one row; gives 1.0 if it is accurate, else 0.0."""
         fits = has_preference(judged.chosen)
         self.n_unfit += judged.status == "scored" and not fits
         values = judged.complete() if fits else None
         # the composite is no mean over rows, so the tally's credits serve for counting only
         self.counts.add(None if values is None else 0.0, judged.status)
         if values is None:
-            return
+            return None
         right = [value for value, label in zip(values, judged.chosen, strict=True) if label]
         wrong = [value for value, label in zip(values, judged.chosen, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
@@ -263,6 +262,7 @@ class TiesTally:
         kind, prompt = parse_ties_id(judged.sample_id) or unmarked
         rows = self.ref if kind == "ref" else self.tied
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
+        return float(row.gap > 0)
 
     def contributions(self, prompt: str) -> tuple[float, ...]:
         """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred hard, margin."""

@@ -118,11 +118,13 @@ class Matrix:
     wins: Counter[tuple[int, int]] = field(default_factory=Counter)
     rows: Tally = field(default_factory=Tally)
 
-    def add(self, won: Mapping[tuple[int, int], bool] | None, status: Status) -> None:
-        """Count one row with all its cells; None without them."""
-        self.rows.add(None if won is None else sum(won.values()) / len(CELLS), status)
-        if won is not None and status == "scored":
+    def add(self, won: Mapping[tuple[int, int], bool] | None, status: Status) -> float | None:
+        """Count one row with all its cells and give the share of them it won; None without them."""
+        credit = None if won is None or status != "scored" else sum(won.values()) / len(CELLS)
+        self.rows.add(credit, status)
+        if won is not None and credit is not None:
             self.wins.update(cell for cell, right in won.items() if right)
+        return credit
 
     def share(self, cells: Iterable[tuple[int, int]]) -> float | None:
         """The mean of some cells; None without a scored row."""
@@ -145,24 +147,24 @@ class Matrices:
         self._seed = seed
         self._n_unfit = 0
 
-    def add(self, judged: Judged) -> None:
-        """Count one row, or one pair of a row; a row counts when its last pair has come."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one row, or one pair of a row; a row counts, and earns its credit, when its last pair has come."""
         matrix = self._domains[judged.subset]
         if "whole" not in judged.metadata:
             return self._add_row(matrix, judged)
         pairs = self._pairs.add(judged)
-        if pairs is not None:
-            scores = [pair.complete() for pair in pairs]
-            won = {cell: pair[0] > pair[1] for cell, pair in zip(CELLS, scores, strict=True) if pair is not None}
-            matrix.add(won if len(won) == len(CELLS) else None, worst(pair.status for pair in pairs))
-        return None
+        if pairs is None:
+            return None
+        scores = [pair.complete() for pair in pairs]
+        won = {cell: pair[0] > pair[1] for cell, pair in zip(CELLS, scores, strict=True) if pair is not None}
+        return matrix.add(won if len(won) == len(CELLS) else None, worst(pair.status for pair in pairs))
 
-    def _add_row(self, matrix: Matrix, judged: Judged) -> None:
+    def _add_row(self, matrix: Matrix, judged: Judged) -> float | None:
         fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
         self._n_unfit += judged.status == "scored" and not fits
         scores = judged.complete() if fits else None
         won = None if scores is None else {(i, j): scores[i] > scores[_SIZE + j] for i, j in CELLS}
-        matrix.add(won, judged.status)
+        return matrix.add(won, judged.status)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""

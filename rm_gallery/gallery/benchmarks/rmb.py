@@ -101,14 +101,12 @@ class _Lists(PooledScorer):
         super().__init__(beaten_losers(), _goal)
         self._pairs = Gathered()
 
-    def add(self, judged: Judged) -> None:
-        """Count one list, or one pair of a list."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one list, or one pair of a list; the list earns its credit with its last pair."""
         if "whole" not in judged.metadata:
             return super().add(judged)
         pairs = self._pairs.add(judged)
-        if pairs is not None:
-            super().add(_whole(pairs))
-        return None
+        return None if pairs is None else super().add(_whole(pairs))
 
 
 def _whole(pairs: list[Judged]) -> Judged:

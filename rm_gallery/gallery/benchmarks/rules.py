@@ -285,14 +285,15 @@ class PooledScorer:
         self._orders = Orders()
         self._guesses = Tally()
 
-    def add(self, judged: Judged) -> None:
-        """Count one sample."""
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample; gives what it earned."""
         credit = self._tallies.add(judged)
         self._orders.add(judged)
         if has_preference(judged.chosen):
             self._guesses.add(sum(judged.chosen) / len(judged.chosen))
         if self._category is not None:
             self._categories[self._category(judged)].add(credit, judged.status)
+        return credit
 
     def report(self) -> Report:
         """Report what was counted so far."""
