@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +12,10 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate
-from rm_gallery.core.data.load.readers import file_sources
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
-from rm_gallery.gallery.benchmarks.rules import Scorer
+from rm_gallery.report.recorded import Recorded, recorded_json, score_recorded
 from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import open_data
 
@@ -47,7 +46,7 @@ def bench(
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")] = None,
     step_rule: Annotated[
-        str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X; with --scores.")
+        str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
     llm: opt.Llm = None,
@@ -77,14 +76,12 @@ def bench(
         return _list(json)
     if name is None:
         raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
-    benchmark = get_benchmark(name, mode)
+    benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
     if scores is not None or replay is not None:
         _only_recorded(reward, scores, replay, llm)
-        rule = {} if step_rule is None else {"step_rule": step_rule}
-        kept = None if not data else open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row).rows()
-        return _recorded(benchmark, scores, replay, kept, rule, seed, json)
-    if step_rule is not None:
-        raise ConfigError("--step-rule reads recorded step scores; give them with --scores FILE.")
+        kept = None if not data else open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
+        found = score_recorded(benchmark, scores=scores, replay=replay, data=kept, seed=seed)
+        return _show_recorded(benchmark, found, json)
     if reward is None:
         raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
     options = opt.run_options(
@@ -133,40 +130,16 @@ def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None,
         raise ConfigError(f"{' and '.join(found)} exclude each other; recorded judgements need no reward and no judge.")
 
 
-def _recorded(
-    benchmark: Benchmark,
-    scores: Path | None,
-    replay: Path | None,
-    samples: Any,
-    rule: Mapping[str, Any],
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Score recorded judgements, group by group, and print a line for each."""
-    path = scores if scores is not None else replay
-    assert path is not None
-    read = benchmark.recorded_scores if scores is not None else benchmark.replayed
-    groups: dict[str, tuple[dict[str, Any], Scorer]] = {}
-    for group, one in read(_rows(path), samples, **rule):
-        key = repr(group)
-        if key not in groups:
-            groups[key] = (group, benchmark.scorer(seed))
-        groups[key][1].add(one)
-    found = [(group, benchmark.named(counting.report())) for group, counting in groups.values()]
+def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool) -> None:
+    """Print recorded judgements by group, and leave with 1 when nothing could be scored."""
     if as_json:
-        lines = [benchmark.recorded_line(group, report) for group, report in found]
-        return typer.echo(orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode())
-    for group, report in found:
-        typer.echo(_line(group, report))
-    return None
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    for source in file_sources(path):
-        for _, row in source.rows():
-            if isinstance(row, DataError):
-                raise row
-            yield row
+        typer.echo(orjson.dumps(recorded_json(benchmark, found), option=orjson.OPT_INDENT_2).decode())
+    elif len(found) == 1:
+        print_report(found[0][1])
+    else:
+        for group, report in found:
+            typer.echo(_line(group, report))
+    sys.exit(max(conclude(report, 0) for _, report in found))
 
 
 def _line(group: Mapping[str, Any], report: Report) -> str:

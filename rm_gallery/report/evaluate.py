@@ -160,7 +160,7 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         for name, baseline in beside.items():
-            baseline.add(_by_length(sample, 1 if name == "longest" else -1))
+            baseline.add(by_length(sample, 1 if name == "longest" else -1))
         for issue in {issue.reason: issue for issue in one.issues}.values():
             known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
             known["n"] += 1
@@ -185,7 +185,8 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
     )
 
 
-def _by_length(sample: DataSample, turn: int) -> Judged:
+def by_length(sample: DataSample, turn: int) -> Judged:
+    """The sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = (turn * float(len(output.answer.text)) for output in sample.output)
     return Judged(sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
 

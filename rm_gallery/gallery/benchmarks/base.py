@@ -8,7 +8,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rm_gallery.core.data.load.converters import RESPONSE_COLUMNS, RESPONSES_COLUMNS, DataConverter
 from rm_gallery.core.data.load.fields import RowRef, json_cell
@@ -19,6 +19,9 @@ from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Scorer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ROW = RowRef("data", 1)
 
@@ -135,17 +138,38 @@ class Benchmark(DataConverter):
         chance = self.chance if report.chance is None else report.chance
         return replace(report, benchmark=self.name, version=self.protocol, chance=chance)
 
+    def ids(self, sample: DataSample) -> tuple[str, ...]:
+        """The names under which a file of scores may know a sample of this benchmark."""
+        return (sample.unique_id,)
+
+    def under(self, **rule: str) -> Self:
+        """This benchmark with settings of its rule, by name; ConfigError for one it does not have."""
+        for setting in rule:
+            option = setting.replace("_", "-")
+            raise ConfigError(f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}.")
+        return self
+
     def recorded_scores(
-        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: Any
+        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: str
     ) -> Iterator[tuple[dict[str, Any], Judged]]:
-        """Judged samples out of scores made elsewhere, each with the group it belongs to (such as the model that judged)."""
-        raise ConfigError(f"{self.name} reads no recorded scores; leave out --scores.")
+        """Judged samples out of scores made elsewhere, each with the group it belongs to (such as the model that judged).
+
+        A row holds the score of one candidate: `id`, `candidate`, `score` and, where pairs were shown in both orders, `order`;
+        `samples` are the rows of the benchmark they are joined to. Raises DataError for what does not join.
+        """
+        from rm_gallery.gallery.benchmarks.recorded import joined
+
+        return joined(self.under(**rule), rows, samples)
 
     def replayed(
-        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: Any
+        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: str
     ) -> Iterator[tuple[dict[str, Any], Judged]]:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each with its group."""
         raise ConfigError(f"{self.name} reads no recorded judge texts; leave out --replay.")
+
+    def recorded_scorer(self, seed: int = 0) -> Scorer:
+        """Start counting recorded judgements; differs where the protocol has a rule of its own for unreadable texts."""
+        return self.scorer(seed)
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """What `bench --json` prints of one recorded group."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, output, text, turns, wrong
+from rm_gallery.core.data.load.fields import RowRef, identity, output, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, is_pair
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
+from rm_gallery.gallery.benchmarks.protocols import judgebench_reader
+from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, named, need, number_of, peek
 from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     Scorer,
@@ -24,6 +27,7 @@ from rm_gallery.gallery.benchmarks.rules import (
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
 _PREFERRED = {"A>B": ("chosen", "rejected"), "B>A": ("rejected", "chosen")}
 _EXTRA_COLUMNS = ("original_id", "response_model")
+_SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
 class JudgeBench(Benchmark):
@@ -57,7 +61,7 @@ class JudgeBench(Benchmark):
         if label not in _PREFERRED:
             raise wrong(where, "label", "'A>B' or 'B>A'", label)
         answers = [text(row, column, where) for column in ("response_A", "response_B")]
-        category = next((name for name in CATEGORIES if source.startswith(name)), "other")
+        category = _category(source)
         metadata: dict[str, Any] = {"subset": category, "category": source}
         metadata |= {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
         return DataSample.model_validate(
@@ -75,11 +79,94 @@ class JudgeBench(Benchmark):
         """Count games."""
         return Games()
 
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Iterator[tuple[Group, Judged]]:
+        """Scores by id as for any benchmark, or the published files: the scores of both answers in both games, by pair.
+
+        In these a game is a win of the answer shown second unless the first one scores strictly higher, so that two equal scores
+        contradict each other.
+        """
+        first, rows = peek(rows)
+        if not {"pair_id", "label", "score_A", "score_B"} <= first.keys():
+            yield from super().recorded_scores(rows, samples, **rule)
+            return
+        self.under(**rule)
+        for number, row in enumerate(rows, 1):
+            scores = [number_of(row.get(column), column, number) for column in _SCORES]
+            if None in scores[2:]:
+                scores[2:] = scores[:2]
+            a, b, a_swapped, b_swapped = scores
+            games = (_won(a, b), _lost(_won(b_swapped, a_swapped)))
+            yield {"judge_model": str(row.get("judge_model") or "")}, self._played(row, number, games)
+
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Iterator[tuple[Group, Judged]]:
+        """The published outputs: one text a game, read as its judge's protocol reads it; what it cannot read is a tie."""
+        self.under(**rule)
+        pairs: dict[tuple[str, str], tuple[Row, int, dict[str, Verdict]]] = {}
+        for number, row in enumerate(rows, 1):
+            need(row, ("pair_id", "label", "judge_model", "order", "raw_text"), number)
+            order = str(row["order"])
+            if order not in ("AB", "BA"):
+                raise DataError(
+                    f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}."
+                )
+            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(row["raw_text"] or "")
+            key = str(row["judge_model"]), named(row["pair_id"], number, "pair_id")
+            games = pairs.setdefault(key, (row, number, {}))[2]
+            if order in games:
+                raise DataError(
+                    f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one."
+                )
+            games[order] = verdict if order == "AB" else _lost(verdict)
+        for (model, _), (row, number, games) in pairs.items():
+            yield {"judge_model": model}, self._played(row, number, (games.get("AB"), games.get("BA")))
+
+    def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
+        label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
+        if label is None:
+            raise DataError(
+                f"recorded row {number}, column 'label': expected 'A>B' or 'B>A', found {shown(row['label'])}."
+            )
+        category = _category(str(row.get("source") or ""))
+        first, second = (verdict or 0 for verdict in games)
+        unreadable = {"unreadable": True} if None in games else {}
+        return judged_pair(
+            named(row["pair_id"], number, "pair_id"), label, first, second, subset=category, **unreadable
+        )
+
+    def recorded_scorer(self, seed: int = 0) -> Scorer:
+        """Two games, with the pairs beside them of which a text holds no verdict."""
+        return Readable(self.scorer(seed))
+
+    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """Judge, number of pairs, score and that of each category, and how far to trust them."""
+        if not group:
+            return super().recorded_line(group, report)
+        by_category = {name: part.score for name, part in report.by_subset.items()}
+        beside = {"rule": report.rule, "ci95": plain(report.ci95), "n_unreadable": report.extra.get("n_unreadable", 0)}
+        return {**group, "n": report.n, "score": report.score, "by_category": by_category, **beside}
+
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two games."""
         if not _one_order(reward):
             return ()
         return (f"{reward.name} sees each pair in one order, so this is the single game; a pairwise judge plays both.",)
+
+
+def _category(source: str) -> str:
+    return next((name for name in CATEGORIES if source.startswith(name)), "other")
+
+
+def _won(first: float | None, second: float | None) -> Verdict:
+    """Upstream's reading of two scores: the second answer wins unless the first scores higher."""
+    return None if first is None or second is None else 1 if first > second else -1
+
+
+def _lost(verdict: Verdict) -> Verdict:
+    return None if verdict is None else -verdict
 
 
 def _one_order(reward: BaseReward) -> bool:

@@ -91,6 +91,10 @@ class RMBench(Benchmark):
             }
         )
 
+    def ids(self, sample: DataSample) -> tuple[str, ...]:
+        """The domain or subset with the number in its file, or that number alone."""
+        return (sample.unique_id, sample.unique_id.rpartition(":")[2])
+
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The row itself for a reward that scores answers; its nine pairs for one that compares them."""
         if reward.kind == "pointwise" or len(sample.output) != 2 * _SIZE:

@@ -1,0 +1,241 @@
+"""Scores made elsewhere, joined to the samples of a benchmark; and samples of which only the judgements were kept."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from rm_gallery.core.data.load.fields import shown
+from rm_gallery.core.data.schema import DataSample, RewardIssue, preference_of
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, Pair, Verdict, sign
+from rm_gallery.gallery.benchmarks.rules import Scorer
+
+if TYPE_CHECKING:
+    from rm_gallery.gallery.benchmarks.base import Benchmark
+
+Row = Mapping[str, Any]
+Group = dict[str, Any]
+Place = tuple[str, str]
+"""A candidate as its row names it, and the order it was shown in (empty, AB or BA)."""
+
+COLUMNS = ("id", "candidate", "score")
+ORDERS = ("", "AB", "BA")
+_NAMED = 3
+
+
+def joined(
+    benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None
+) -> Iterator[tuple[Group, Judged]]:
+    """Each sample with the scores that a file has for it, by its id.
+
+    `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or `B` as a pair's row names
+    them. Rows that carry no id are known by their number, counted from 0. Rows of several `judge_model` are groups of their own.
+    A sample without all its scores is unscored.
+
+    Raises:
+        ConfigError: no samples to join with.
+        DataError: a column is absent, a value does not fit, or an id, candidate or order is unknown or occurs twice.
+    """
+    if samples is None:
+        raise ConfigError(f"scores are joined to the rows of {benchmark.name}; say where they are with --data PATH.")
+    by_group = _read(rows)
+    known = list(samples)
+    names = _names(benchmark, known)
+    for model, scores in by_group.items():
+        unknown = [name for name in scores if name not in names]
+        if unknown:
+            raise DataError(
+                f"scores: {len(unknown)} of {len(scores)} ids are not in the data, such as {_some(unknown)}; "
+                f"the data has ids such as {_some(list(names))}."
+            )
+        found: dict[int, dict[Place, float | None]] = {}
+        for name, its in scores.items():
+            _check_one(name, [known[place] for place in names[name]])
+            found.update((place, its) for place in names[name])
+        for place, sample in enumerate(known):
+            yield ({} if model is None else {"judge_model": model}), _judged(sample, found.get(place, {}))
+
+
+def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[Place, float | None]]]:
+    """The scores by model, id and place."""
+    found: dict[str | None, dict[str, dict[Place, float | None]]] = {}
+    number = 0
+    for number, row in enumerate(rows, 1):
+        need(row, COLUMNS, number)
+        order = "" if row.get("order") is None else str(row["order"]).strip().upper()
+        if order not in ORDERS:
+            raise DataError(f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}.")
+        name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
+        model = row.get("judge_model")
+        places = found.setdefault(None if model is None else str(model), {}).setdefault(name, {})
+        if place in places:
+            said = f"candidate {place[0]}" + (f" in order {order}" if order else "")
+            raise DataError(
+                f"recorded row {number}: {said} of id '{name[:80]}' was given before; keep one score of it."
+            )
+        places[place] = number_of(row["score"], "score", number)
+    if not number:
+        raise DataError("scores: no rows found; a row holds " + ", ".join(COLUMNS) + ".")
+    return found
+
+
+def peek(rows: Iterable[Row]) -> tuple[Row, Iterator[Row]]:
+    """The first row, empty without any, and all rows again: what tells one layout of recorded judgements from another."""
+    waiting = iter(rows)
+    first = next(waiting, None)
+    return (first or {}), chain(() if first is None else (first,), waiting)
+
+
+def need(row: Row, columns: Sequence[str], number: int) -> None:
+    """DataError for the first column that a recorded row does not have."""
+    missing = [column for column in columns if column not in row]
+    if missing:
+        raise DataError(
+            f"recorded row {number}: column '{missing[0]}' is missing; a row holds {', '.join(columns)}; "
+            f"the row has: {', '.join(map(str, row)) or 'no columns'}."
+        )
+
+
+def named(value: Any, number: int, column: str = "id") -> str:
+    """An id as text; DataError for what is none."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise DataError(
+        f"recorded row {number}, column '{column}': expected an id (text or whole number), found {shown(value)}."
+    )
+
+
+def number_of(value: Any, column: str, number: int) -> float | None:
+    """A score; None where there is none: empty, or no finite number."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise DataError(f"recorded row {number}, column '{column}': expected a number, found {shown(value)}.")
+    return float(value) if math.isfinite(value) else None
+
+
+def _candidate(value: Any, number: int) -> str:
+    if isinstance(value, str) and value.strip().upper() in ("A", "B"):
+        return value.strip().upper()
+    if isinstance(value, str) and value.strip().isdecimal():
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    wanted = "A, B or a position counted from 0"
+    raise DataError(f"recorded row {number}, column 'candidate': expected {wanted}, found {shown(value)}.")
+
+
+def _names(benchmark: Benchmark, samples: Sequence[DataSample]) -> dict[str, list[int]]:
+    """Where the samples of each id stand."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    numbered = bool(samples) and samples[0].unique_id == samples[0].content_hash()
+    for place, sample in enumerate(samples):
+        for name in (str(place),) if numbered else benchmark.ids(sample):
+            found[name].append(place)
+    return dict(found)
+
+
+def _check_one(name: str, samples: Sequence[DataSample]) -> None:
+    """DataError when different samples share an id."""
+    if any(_said(sample) != _said(samples[0]) for sample in samples[1:]):
+        raise DataError(
+            f"the data has different rows with the id '{name[:80]}', so its scores fit both; give each file's scores apart."
+        )
+
+
+def _said(sample: DataSample) -> list[str]:
+    return [output.answer.text for output in sample.output]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name[:80]}'" for name in names[:_NAMED])
+
+
+def _judged(sample: DataSample, scores: Mapping[Place, float | None]) -> Judged:
+    """The sample with its scores; those of two orders also as the verdicts of two games."""
+    positions = _positions(sample)
+    by_order: dict[str, dict[int, float | None]] = {}
+    for (candidate, order), score in scores.items():
+        if candidate not in positions:
+            raise DataError(
+                f"scores: sample '{sample.sample_id[:80]}' has {len(sample.output)} candidates, found one named '{candidate}'; "
+                + unknown_name("candidate", candidate, positions)
+            )
+        by_order.setdefault(order, {})[positions[candidate]] = score
+    if len(by_order) > 1 and "" in by_order:
+        raise DataError(
+            f"scores: some of sample '{sample.sample_id[:80]}' name an order and some do not; name it in all."
+        )
+    if len(sample.output) != 2 and any(by_order):
+        raise DataError(f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB or BA.")
+    said = [_mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))]
+    judgements = [
+        Judgement(Candidate(place), "unscored" if score is None else "scored", score)
+        for place, score in enumerate(said)
+    ]
+    for order, of in by_order.items():
+        if order:
+            judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
+    lost = any(score is None for score in said)
+    issue = RewardIssue(
+        name="scores", status="unscored", reason="no_score", message="The file has no score for an answer."
+    )
+    return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
+
+
+def game(swapped: bool, verdict: Verdict) -> Judgement:
+    """One game of a pair; `verdict` names its outputs (+1 the first), whichever was shown first."""
+    if not swapped:
+        return Judgement(Pair(0, 1), verdict=verdict)
+    return Judgement(Pair(1, 0), verdict=None if verdict is None else -verdict)
+
+
+def _positions(sample: DataSample) -> dict[str, int]:
+    """The outputs by the names a scores file may give them: their place among chosen and then rejected ones, and A and B."""
+    labels = [preference_of(output) == "rejected" for output in sample.output]
+    found = {str(place): at for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))}
+    return found | ({"A": 0, "B": 1} if len(labels) == 2 else {})
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
+
+
+def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:
+    """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is 1, -1, or 0 for a tie."""
+    preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
+    outputs = [{"answer": {"role": "assistant", "content": "", "label": {"preference": said}}} for said in preferences]
+    sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
+    return Judged(sample, [game(False, games[0]), game(True, games[1])])
+
+
+class Readable:
+    """Counts recorded pairs under a rule and, beside it, those of which a text could not be read."""
+
+    def __init__(self, counting: Scorer) -> None:
+        self._counting = counting
+        self._unreadable = 0
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample."""
+        self._unreadable += bool(judged.metadata.get("unreadable"))
+        return self._counting.add(judged)
+
+    def report(self) -> Report:
+        """Report what was counted so far, with `extra["n_unreadable"]`."""
+        report = self._counting.report()
+        return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})

@@ -1,0 +1,99 @@
+"""The official figure of judgements made elsewhere: a file of scores, or of what a judge wrote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.data.load.readers import file_sources
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks.base import Benchmark
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.rules import Scorer
+from rm_gallery.report.evaluate import by_length
+from rm_gallery.report.task import Data
+
+Recorded = list[tuple[dict[str, Any], Report]]
+"""The report of each group of a file, such as the models that judged; one group without a name where there are none."""
+
+
+def score_recorded(
+    benchmark: Benchmark,
+    *,
+    scores: str | Path | None = None,
+    replay: str | Path | None = None,
+    data: Data | None = None,
+    rule: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> Recorded:
+    """Apply a benchmark's official rule to a parquet or jsonl file of recorded judgements.
+
+    Args:
+        benchmark: whose rule holds.
+        scores: file with one row per candidate (`id`, `candidate`, `score`, optionally `order` and `judge_model`), or in a
+            layout the benchmark knows.
+        replay: file with the texts of a judge; the protocol's parser reads them.
+        data: the benchmark's rows, which scores are joined to by id.
+        rule: settings of the rule, such as `step_rule`.
+        seed: that of the bootstrap intervals.
+
+    Raises:
+        ConfigError, DataError: the file is of no layout the benchmark reads, or does not fit the data.
+    """
+    path = scores if scores is not None else replay
+    if path is None or (scores is not None and replay is not None):
+        raise ConfigError("give one file of recorded judgements, with --scores or with --replay.")
+    started, benchmark = time.monotonic(), benchmark.under(**(rule or {}))
+    read = benchmark.recorded_scores if scores is not None else benchmark.replayed
+    counted: dict[str, tuple[dict[str, Any], Scorer]] = {}
+    beside: dict[str, dict[str, Scorer]] = {}
+    reasons: dict[str, dict[str, dict[str, Any]]] = {}
+    for group, one in read(_rows(Path(path)), None if data is None else data.rows()):
+        key = repr(group)
+        if key not in counted:
+            counted[key] = group, benchmark.recorded_scorer(seed)
+            wanted = ("longest", "shortest") if benchmark.baselines and data is not None else ()
+            beside[key] = {name: benchmark.scorer(seed) for name in wanted}
+        counted[key][1].add(one)
+        for name, baseline in beside[key].items():
+            baseline.add(by_length(one.sample, 1 if name == "longest" else -1))
+        for issue in one.issues:
+            found = reasons.setdefault(key, {}).setdefault(
+                f"{issue.status}: {issue.reason}", {"n": 0, "example": issue.message}
+            )
+            found["n"] += 1
+    if not counted:
+        raise DataError(f"{path}: no recorded judgement found; give a file with at least one row.")
+    loaded = data.loader.report if data is not None and data.loader is not None else None
+    recorded: Recorded = []
+    for key, (group, counting) in counted.items():
+        report = replace(
+            benchmark.named(counting.report()),
+            reward=" ".join(map(str, group.values())) or Path(path).name,
+            data=str(path) if data is None else f"{path} on {data.name}",
+            baselines={name: baseline.report().score for name, baseline in beside[key].items()},
+            duplicates=loaded.duplicates if loaded else 0,
+            id_collisions=loaded.id_collisions if loaded else 0,
+            skipped=loaded.skipped if loaded else 0,
+            reasons=reasons.get(key, {}),
+            seconds=time.monotonic() - started,
+        )
+        recorded.append((group, report))
+    return recorded
+
+
+def recorded_json(benchmark: Benchmark, recorded: Recorded) -> Any:
+    """What `bench --json` prints: a list with one object a group, or the object alone where the file has no groups."""
+    lines = [benchmark.recorded_line(group, report) for group, report in recorded]
+    return lines if any(group for group, _ in recorded) else lines[0]
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    for source in file_sources(path):
+        for _, row in source.rows():
+            if isinstance(row, DataError):
+                raise row
+            yield row
