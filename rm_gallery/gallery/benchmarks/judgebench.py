@@ -98,7 +98,7 @@ class JudgeBench(Benchmark):
                 scores[2:] = scores[:2]
             a, b, a_swapped, b_swapped = scores
             games = (_won(a, b), _lost(_won(b_swapped, a_swapped)))
-            yield {"judge_model": str(row.get("judge_model") or "")}, self._played(row, number, games)
+            yield _judge(row), self._played(row, number, games)
 
     def replayed(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -114,15 +114,15 @@ class JudgeBench(Benchmark):
                     f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}."
                 )
             verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(row["raw_text"] or "")
-            key = str(row["judge_model"]), named(row["pair_id"], number, "pair_id")
+            key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             games = pairs.setdefault(key, (row, number, {}))[2]
             if order in games:
                 raise DataError(
                     f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one."
                 )
             games[order] = verdict if order == "AB" else _lost(verdict)
-        for (model, _), (row, number, games) in pairs.items():
-            yield {"judge_model": model}, self._played(row, number, (games.get("AB"), games.get("BA")))
+        for row, number, games in pairs.values():
+            yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
 
     def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
         label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
@@ -131,11 +131,8 @@ class JudgeBench(Benchmark):
                 f"recorded row {number}, column 'label': expected 'A>B' or 'B>A', found {shown(row['label'])}."
             )
         category = _category(str(row.get("source") or ""))
-        first, second = (verdict or 0 for verdict in games)
-        unreadable = {"unreadable": True} if None in games else {}
-        return judged_pair(
-            named(row["pair_id"], number, "pair_id"), label, first, second, subset=category, **unreadable
-        )
+        name = named(row["pair_id"], number, "pair_id")
+        return judged_pair(name, label, (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games)
 
     def recorded_scorer(self, seed: int = 0) -> Scorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
@@ -158,6 +155,12 @@ class JudgeBench(Benchmark):
 
 def _category(source: str) -> str:
     return next((name for name in CATEGORIES if source.startswith(name)), "other")
+
+
+def _judge(row: Row) -> Group:
+    """Who judged which model's answers by which protocol; the two models' pairs are published apart."""
+    about = ("judge_model", "judge_name", "response_model")
+    return {name: str(row[name]) for name in about if row.get(name)} or {"judge_model": ""}
 
 
 def _won(first: float | None, second: float | None) -> Verdict:

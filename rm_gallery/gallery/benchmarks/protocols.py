@@ -121,7 +121,7 @@ def llmbar_answer(text: str) -> Verdict:
 
 
 def llmbar_explained(text: str) -> Verdict:
-    """ "Output (a) is better.", anywhere, else the same of (b)."""
+    """The sentence "Output (a) is better." anywhere, else the same of (b)."""
     return _first_of(_NAMED_BETTER, text)
 
 
