@@ -136,7 +136,7 @@ class _Local(LocalDataLoader):
 
     def sources(self) -> list[RowSource]:
         """The sources of all paths, in the order given."""
-        return [source for path in self._paths for source in file_sources(path)] or super().sources()
+        return [source for path in self._paths for source in file_sources(path, self.reading())] or super().sources()
 
 
 def build_reward(

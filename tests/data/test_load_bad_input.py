@@ -54,7 +54,9 @@ HEAD = '{"id": "g", "prompt": "q", "response": "a"}\n'
         ("a.csv", b"pro\xffmpt\nq\n", "a.csv, line 1: not UTF-8"),
         ("a.jsonl.gz", b"no gzip", "a.jsonl.gz: cannot be read"),
         ("a.jsonl.gz", gzip.compress(HEAD.encode() * 500, mtime=0)[:40], "a.jsonl.gz: cannot be read"),
-        ("a.xlsx", b"PK", "unknown extension '.xlsx'; known: .parquet"),
+        ("a.xls", b"PK", "unknown extension '.xls'; known: .parquet"),
+        ("a.xlsx", b"PK", "a.xlsx: not a readable Excel workbook"),
+        ("a.eval", b"PK", "a.eval: not a readable Inspect log"),
         ("a.parquet.gz", b"PK", "unknown extension '.gz'"),
     ],
 )

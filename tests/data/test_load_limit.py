@@ -87,6 +87,9 @@ class _Unsized:
         for number in range(12):
             yield RowRef("stream", number + 1), {"id": str(number), "prompt": "q"}
 
+    def understood(self) -> str:
+        return "stream"
+
 
 class _Streamed(LocalDataLoader):
     def sources(self) -> list[RowSource]:

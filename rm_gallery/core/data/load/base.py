@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +18,15 @@ from pydantic import ValidationError
 
 from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
 from rm_gallery.core.data.load.fields import COMMON_KEYS, RowRef, check_keys, load_options, nearest
-from rm_gallery.core.data.load.readers import HubSource, Row, RowItem, RowSource, file_sources, memory_source
+from rm_gallery.core.data.load.readers import (
+    HubSource,
+    Reading,
+    Row,
+    RowItem,
+    RowSource,
+    file_sources,
+    memory_source,
+)
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
 from rm_gallery.core.utils.file import seeded_positions
@@ -209,11 +217,12 @@ class DataLoader(ABC):
 class LocalDataLoader(DataLoader):
     """Loads what the config key `path` (file or folder) or `data` (frame or list of dicts) names.
 
-    `records_key` names the list inside a JSON file that is one object.
+    `records_key` names the list inside a JSON file that is one object; `encoding` and `separator` are those of CSV files,
+    `sheet` and `header_row` (from 1) those of workbooks. What is not given is found.
     """
 
     strategy = "local"
-    config_keys = COMMON_KEYS | {"path", "data", "records_key"}
+    config_keys = COMMON_KEYS | {"path", "data", *(field.name for field in fields(Reading))}
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError unless exactly one of `path` and `data` is given and the keys are known."""
@@ -224,14 +233,22 @@ class LocalDataLoader(DataLoader):
             raise ConfigError(f"loader '{self.name}' needs the config key 'path' or 'data', found {found}")
         if path is not None and (not isinstance(path, (str, os.PathLike)) or not str(path)):
             raise ConfigError(f"config key 'path' must be a file or folder, found {path!r}; tables go into 'data'")
-        if not isinstance(config.get("records_key", ""), str):
-            raise ConfigError(f"config key 'records_key' must be text, found {config['records_key']!r}")
+        for key in ("records_key", "encoding", "separator", "sheet"):
+            if config.get(key) is not None and not isinstance(config[key], str):
+                raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
+        row = config.get("header_row")
+        if row is not None and (not isinstance(row, int) or isinstance(row, bool) or row < 1):
+            raise ConfigError(f"config key 'header_row' must be a whole number of at least 1, found {row!r}")
 
     def sources(self) -> list[RowSource]:
         """The file, or all data files of the folder in sorted order, or the data in memory."""
         if self.config.get("data") is not None:
             return [memory_source(self.config["data"])]
-        return file_sources(Path(self.config["path"]).expanduser(), self.config.get("records_key"))
+        return file_sources(Path(self.config["path"]).expanduser(), self.reading())
+
+    def reading(self) -> Reading:
+        """How files are to be read."""
+        return Reading(**{field.name: self.config.get(field.name) for field in fields(Reading)})
 
     def origin(self) -> dict[str, Any]:
         """The path, where there is one."""
@@ -371,7 +388,8 @@ def create_loader(
         load_strategy_type: `local` (file, folder, frame, list) or `huggingface` (needs the extra `hub`).
         data_source: The format, see `DataConverterRegistry.list_sources()`; `*` guesses it from the column names.
         config: `path` or `data`; `limit` and `seed` for a seeded sample of rows in their original order; `on_bad_row`
-            (`raise` or `skip`); `columns` ({wanted: actual}, None drops one); for local JSON `records_key`; for
+            (`raise` or `skip`); `columns` ({wanted: actual}, None drops one); for local JSON `records_key`, for
+            CSV `encoding` and `separator`, for workbooks `sheet` and `header_row`; for
             huggingface `path`, `dataset_config`, `split`, `revision`, `streaming`.
         metadata: Kept in the data set's metadata.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +17,10 @@ Row = dict[str, Any]
 RowItem = tuple[RowRef, Row | DataError]
 
 _BATCH_ROWS = 512
-_SUFFIXES = (".parquet", ".pq", ".json", ".jsonl", ".ndjson", ".csv", ".tsv")
-_BINARY_SUFFIXES = (".parquet", ".pq")
+_SUFFIXES = (".parquet", ".pq", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".xlsx", ".eval")
+_BINARY_SUFFIXES = (".parquet", ".pq", ".xlsx", ".xlsm", ".eval")
+_ALSO = (".txt", ".xlsm")
+"""Read when such a file is named, not when it lies in a folder."""
 
 
 class RowSource(Protocol):
@@ -32,6 +35,28 @@ class RowSource(Protocol):
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """All rows in order, or those at the sorted positions `keep` (counted from 0)."""
+
+    def understood(self) -> str:
+        """How the source is read, in a few words for people."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are to be read, where that is not left to be found.
+
+    Attributes:
+        records_key: what holds the list in a JSON file that is one object.
+        encoding: of CSV files, by Python's names.
+        separator: between the columns of CSV files.
+        sheet: of a workbook.
+        header_row: row of a sheet with the names of the columns, from 1.
+    """
+
+    records_key: str | None = None
+    encoding: str | None = None
+    separator: str | None = None
+    sheet: str | None = None
+    header_row: int | None = None
 
 
 class ParquetSource:
@@ -59,6 +84,10 @@ class ParquetSource:
                     except (pa.ArrowException, OSError) as error:
                         raise DataError(f"{name}: row group {group + 1} cannot be read: {error}") from error
                 start = end
+
+    def understood(self) -> str:
+        """The format."""
+        return "parquet"
 
     def _open(self) -> Any:
         import pyarrow as pa
@@ -112,25 +141,27 @@ def check_not_empty(path: Path) -> None:
         raise DataError(f"{path}: the file is empty")
 
 
-def file_sources(path: Path, records_key: str | None = None) -> list[RowSource]:
+def file_sources(path: Path, reading: Reading | None = None) -> list[RowSource]:
     """The sources a path stands for: a file, or every data file below a folder, sorted by path.
 
     Raises DataError for a missing path, an unknown extension, and a folder without data files.
     """
+    reading = reading or Reading()
     if path.is_dir():
         files = sorted(_files_below(path), key=lambda file: file.relative_to(path).parts)
         if not files:
             raise DataError(f"{path}: the folder holds no data file ({', '.join(_SUFFIXES)})")
-        return [_file_source(file, records_key) for file in files]
+        return [_file_source(file, reading) for file in files]
     if not path.exists():
         raise DataError(f"{path}: no such file or folder (looked from {Path.cwd()})")
-    return [_file_source(path, records_key)]
+    return [_file_source(path, reading)]
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in files if not name.startswith(".") and _suffix(name) in _SUFFIXES)
+        # ~$ begins the lock file of a workbook that is open in Excel
+        yield from (Path(parent, name) for name in files if name[:1] not in (".", "~") and _suffix(name) in _SUFFIXES)
 
 
 def _suffix(file_name: str) -> str:
@@ -139,19 +170,27 @@ def _suffix(file_name: str) -> str:
     return "" if name.endswith(".gz") and suffix in _BINARY_SUFFIXES else suffix
 
 
-def _file_source(path: Path, records_key: str | None) -> RowSource:
-    from rm_gallery.core.data.load.text_readers import CsvSource, JsonLinesSource, JsonSource
+def _file_source(path: Path, reading: Reading) -> RowSource:
+    from rm_gallery.core.data.load.csv_reader import CsvSource
+    from rm_gallery.core.data.load.result_files import InspectSource
+    from rm_gallery.core.data.load.text_readers import JsonLinesSource, JsonSource
+    from rm_gallery.core.data.load.xlsx_reader import XlsxSource
 
     suffix = _suffix(path.name)
-    if suffix in _BINARY_SUFFIXES:
+    if suffix in (".parquet", ".pq"):
         return ParquetSource(path)
     if suffix in (".jsonl", ".ndjson"):
         return JsonLinesSource(path)
     if suffix == ".json":
-        return JsonSource(path, records_key)
-    if suffix in (".csv", ".tsv"):
-        return CsvSource(path, "\t" if suffix == ".tsv" else ",")
-    raise DataError(f"{path}: unknown extension '{path.suffix}'; known: {', '.join(_SUFFIXES)} (text formats also .gz)")
+        return JsonSource(path, reading.records_key)
+    if suffix in (".csv", ".tsv", ".txt"):
+        return CsvSource(path, reading.separator or ("\t" if suffix == ".tsv" else None), reading.encoding)
+    if suffix in (".xlsx", ".xlsm"):
+        return XlsxSource(path, reading.sheet, reading.header_row)
+    if suffix == ".eval":
+        return InspectSource(path)
+    known = ", ".join((*_SUFFIXES, *_ALSO))
+    raise DataError(f"{path}: unknown extension '{path.suffix}'; known: {known} (text formats also .gz)")
 
 
 SOURCE_NAME = "data"
@@ -179,6 +218,10 @@ class ListSource:
             else:
                 yield where, DataError(f"{where}: expected a dict with named columns, found {shown(record)}")
 
+    def understood(self) -> str:
+        """The form."""
+        return "rows in memory"
+
 
 class FrameSource:
     """A pandas frame; missing values (NaN, NaT, NA) come as None, list columns as lists."""
@@ -200,6 +243,10 @@ class FrameSource:
         for position, values in zip(positions, frame.itertuples(index=False, name=None), strict=True):
             row: Row = {name: _cell(value) for name, value in zip(self.names, values, strict=True)}
             yield RowRef(SOURCE_NAME, position + 1), row
+
+    def understood(self) -> str:
+        """The form."""
+        return "a frame"
 
 
 def memory_source(data: Any) -> RowSource:
@@ -253,3 +300,7 @@ class HubSource:
         chosen = self.split if keep is None else self.split.select(list(keep))
         for number, row in enumerate(chosen):
             yield RowRef(self.name, (number if keep is None else keep[number]) + 1), plain(dict(row))
+
+    def understood(self) -> str:
+        """The form."""
+        return "hub data set"

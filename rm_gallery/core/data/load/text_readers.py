@@ -1,8 +1,7 @@
-"""Rows out of text files: JSON, JSON lines and CSV, in UTF-8 with or without a byte order mark."""
+"""Rows out of JSON and JSON lines, in UTF-8 with or without a byte order mark."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ import orjson
 
 from rm_gallery.core.data.load.fields import RowRef, nearest, shown
 from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty
+from rm_gallery.core.data.load.result_files import HARNESS, harness_row, is_harness_row, tool_rows
 from rm_gallery.core.utils.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
@@ -36,10 +36,16 @@ class JsonLinesSource:
         for position, (number, line) in enumerate(self._lines()):
             if wanted is None or position in wanted:
                 where = RowRef(name, number, "line")
-                yield where, _parsed_line(line, where)
+                row = _parsed_line(line, where)
+                yield where, harness_row(row) if isinstance(row, dict) and is_harness_row(row) else row
+
+    def understood(self) -> str:
+        """The format, and the tool that wrote it where it is known."""
+        first = next((_parsed_line(line, RowRef("", number)) for number, line in self._lines()), None)
+        return HARNESS if isinstance(first, dict) and is_harness_row(first) else "JSON lines"
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        for number, line in _numbered_lines(self.path):
+        for number, line in numbered_lines(self.path):
             line = line.strip()
             if line:
                 yield number, line
@@ -54,6 +60,7 @@ class JsonSource:
     def __init__(self, path: Path, records_key: str | None = None) -> None:
         self.path = path
         self.records_key = records_key
+        self._tool: str | None = None
 
     def count(self) -> int:
         """Number of records."""
@@ -70,8 +77,13 @@ class JsonSource:
             record, where = records[position], RowRef(name, position + 1, "item")
             yield where, record if isinstance(record, dict) else _not_an_object(record, where)
 
+    def understood(self) -> str:
+        """The format, and the tool that wrote it where it is known."""
+        records = self._records()
+        return self._tool or ("JSON" if records is not None else JsonLinesSource(self.path).understood())
+
     def _records(self) -> list[Any] | None:
-        with _opened(self.path) as file:
+        with opened(self.path) as file:
             content = file.read().removeprefix(_BOM)
         try:
             return self._unwrapped(orjson.loads(content))
@@ -91,6 +103,10 @@ class JsonSource:
                 found = shown(records) if self.records_key in value else "nothing; " + nearest(self.records_key, value)
                 raise DataError(f"{self.path}: expected a list of records under '{self.records_key}', found {found}")
             return records
+        known = tool_rows(value)
+        if known is not None:
+            self._tool, records = known
+            return list(records)
         for key in _RECORD_KEYS:
             records = value.get(key)
             if isinstance(records, list) and records and all(isinstance(record, dict) for record in records):
@@ -98,61 +114,9 @@ class JsonSource:
         return [value]
 
 
-class CsvSource:
-    """A CSV or TSV file with a header; a record may span lines and is named by its first."""
-
-    def __init__(self, path: Path, delimiter: str = ",") -> None:
-        self.path = path
-        self.delimiter = delimiter
-
-    def count(self) -> int:
-        """Number of records that are not blank."""
-        return sum(1 for _ in self._records())
-
-    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
-        """Records in order, every value a text; a blank cell is no value (None)."""
-        wanted = None if keep is None else set(keep)
-        for position, item in enumerate(self._records()):
-            if wanted is None or position in wanted:
-                yield item
-
-    def _records(self) -> Iterator[RowItem]:
-        # The limit (128 KiB a field) is one setting of the process; raising it can hurt nobody, long answers need it.
-        csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
-        undecodable: dict[int, DataError] = {}
-        reader = csv.reader(self._decoded(undecodable), delimiter=self.delimiter)
-        header: list[str] = []
-        while True:
-            where = RowRef(str(self.path), reader.line_num + 1, "line", untyped=True)
-            try:
-                values = next(reader, None)
-            except csv.Error as error:
-                raise DataError(f"{where}: not readable as CSV: {error}") from error
-            if values is None:
-                return
-            fault = undecodable.pop(min(undecodable)) if undecodable else None
-            undecodable.clear()
-            if fault is not None and not header:
-                raise fault
-            if fault is not None:
-                yield where, fault
-            elif values and not header:
-                header = _checked_header(values, where)
-            elif values:
-                yield where, _csv_row(header, values, where)
-
-    def _decoded(self, undecodable: dict[int, DataError]) -> Iterator[str]:
-        for number, line in _numbered_lines(self.path):
-            try:
-                yield line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                where = RowRef(str(self.path), number, "line")
-                undecodable[number] = DataError(f"{where}: not UTF-8 at byte {error.start + 1}; save the file as UTF-8")
-                yield line.decode("utf-8", "replace")
-
-
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked where it ends in .gz; DataError when it is empty or cannot be read."""
     check_not_empty(path)
     compressed = path.name.lower().endswith(".gz")
     try:
@@ -162,8 +126,9 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: cannot be read: {error}") from error
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with _opened(path) as file:
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers from 1, without a byte order mark."""
+    with opened(path) as file:
         for number, line in enumerate(file, 1):
             yield number, line.removeprefix(_BOM) if number == 1 else line
 
@@ -196,16 +161,3 @@ def _looks_like_json_lines(content: bytes) -> bool:
         return bool(rest) and isinstance(orjson.loads(first), dict)
     except orjson.JSONDecodeError:
         return False
-
-
-def _checked_header(values: list[str], where: RowRef) -> list[str]:
-    doubled = sorted({name for name in values if values.count(name) > 1})
-    if doubled:
-        raise DataError(f"{where}: the header names a column twice: {', '.join(doubled)}")
-    return values
-
-
-def _csv_row(header: list[str], values: list[str], where: RowRef) -> Row | DataError:
-    if len(values) != len(header):
-        return DataError(f"{where}: found {len(values)} fields, the header has {len(header)}: {', '.join(header)}")
-    return {name: value or None for name, value in zip(header, values, strict=True)}

@@ -1,0 +1,238 @@
+"""Result files of other evaluation tools as rows with the usual column names: id, prompt, answer, reference and their scores.
+
+Read are lm-evaluation-harness (`samples_*.jsonl`), Inspect (logs as `.json` and `.eval`), promptfoo (`results.json`, with a
+column of answers for every provider when there are several) and DeepEval (test runs as `.json`).
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty
+from rm_gallery.core.utils.errors import DataError
+
+HARNESS = "lm-evaluation-harness samples"
+
+
+def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
+    """Name of the tool and its rows, when a JSON document is the result file of one; else None."""
+    if not isinstance(document, dict):
+        return None
+    if isinstance(document.get("eval"), dict) and isinstance(document.get("samples"), list):
+        return "Inspect log", [inspect_row(sample) for sample in document["samples"] if isinstance(sample, dict)]
+    results = document.get("results")
+    inner = results.get("results") if isinstance(results, dict) else results
+    if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
+        return "promptfoo results", promptfoo_rows(inner)
+    cases = next((document[key] for key in _DEEPEVAL if isinstance(document.get(key), list)), None)
+    if cases and all(isinstance(case, dict) and "input" in case for case in cases):
+        return "DeepEval test run", [deepeval_row(case) for case in cases]
+    return None
+
+
+_DEEPEVAL = ("testCases", "test_cases", "testResults", "test_results")
+
+
+def is_harness_row(row: Mapping[str, Any]) -> bool:
+    """Whether a JSON line is a logged sample of lm-evaluation-harness."""
+    return "doc_id" in row and "doc" in row and "resps" in row
+
+
+_HARNESS = frozenset({"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"})
+
+
+def harness_row(row: Mapping[str, Any]) -> Row:
+    """A logged sample: what the model was given, its (filtered) reply, the target, and the metrics as columns."""
+    reply = _first(row.get("filtered_resps"))
+    if not isinstance(reply, str):
+        reply = _first(row.get("resps"))
+    kept = {key: value for key, value in row.items() if key not in _HARNESS and not key.endswith("_hash")}
+    found = {"id": row["doc_id"], "prompt": _asked(row.get("arguments")), "answer": _text(reply)}
+    return {**kept, **found, "reference": _text(row.get("target")), "filter": row.get("filter")}
+
+
+def _asked(arguments: Any) -> str | None:
+    """The first text the model was given; arguments are a list of lists or an object, depending on the version."""
+    if isinstance(arguments, Mapping):
+        return _asked(list(arguments.values()))
+    if isinstance(arguments, Sequence) and not isinstance(arguments, str):
+        return next((text for item in arguments if (text := _asked(item)) is not None), None)
+    return arguments if isinstance(arguments, str) else None
+
+
+def _first(value: Any) -> Any:
+    while isinstance(value, list):
+        value = value[0] if value else None
+    return value
+
+
+def inspect_row(sample: Mapping[str, Any]) -> Row:
+    """A sample of an Inspect log: input, the model's completion, target, and a column per scorer (`score.NAME`)."""
+    output = sample.get("output")
+    output = output if isinstance(output, dict) else {}
+    choice = _first(output.get("choices"))
+    message = choice.get("message") if isinstance(choice, dict) else None
+    answer = output.get("completion") or _said(message)
+    target = sample.get("target")
+    row: Row = {
+        "id": str(sample.get("id", "")),
+        "epoch": sample.get("epoch"),
+        "prompt": _conversation(sample.get("input")),
+        "answer": answer or None,
+        "reference": target if isinstance(target, str) else _text(_first(target)),
+    }
+    if isinstance(sample.get("error"), dict):
+        row["error"] = sample["error"].get("message")
+    for name, score in (sample.get("scores") or {}).items():
+        row[f"score.{name}"] = score.get("value") if isinstance(score, dict) else score
+        if isinstance(score, dict) and score.get("explanation"):
+            row[f"explanation.{name}"] = score["explanation"]
+    return row
+
+
+def _conversation(given: Any) -> str | None:
+    if isinstance(given, list):
+        spoken = [(str(turn.get("role", "")), _said(turn)) for turn in given if isinstance(turn, dict)]
+        if len(spoken) == 1:
+            return spoken[0][1]
+        return "\n\n".join(f"[{role}]\n{text or ''}" for role, text in spoken) or None
+    return _text(given)
+
+
+def _said(message: Any) -> str | None:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else None
+
+
+def _is_promptfoo(item: Any) -> bool:
+    return isinstance(item, dict) and "vars" in item and "provider" in item and "success" in item
+
+
+def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """One row per test: its variables, the prompt, and the answers, in a column per provider (and prompt) if there are several.
+
+    With one provider the columns are `answer`, `score`, `success` and `reason`.
+    """
+    tests: dict[str, list[Mapping[str, Any]]] = {}
+    for place, result in enumerate(results):
+        tests.setdefault(str(result.get("testIdx", orjson.dumps(result["vars"], default=str) or place)), []).append(
+            result
+        )
+    several_prompts = len({_prompt(result) for test in tests.values() for result in test[:1]}) < len(
+        {(place, _prompt(result)) for place, test in tests.items() for result in test}
+    )
+    names = {_provider(result, several_prompts) for result in results}
+    return [_promptfoo_row(name, test, several_prompts, len(names) > 1) for name, test in tests.items()]
+
+
+def _promptfoo_row(name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool) -> Row:
+    given = test[0]["vars"] if isinstance(test[0]["vars"], dict) else {}
+    row: Row = {**{f"vars.{key}": value for key, value in given.items()}, "id": name, "prompt": _prompt(test[0])}
+    for result in test:
+        grading = result.get("gradingResult")
+        column = _provider(result, several_prompts)
+        said = {
+            "answer": _text((result.get("response") or {}).get("output")),
+            "score": result.get("score"),
+            "success": result.get("success"),
+            "reason": grading.get("reason") if isinstance(grading, dict) else None,
+        }
+        if wide:
+            row[column] = said.pop("answer")
+            row |= {f"{column}.{key}": value for key, value in said.items()}
+        else:
+            row |= {"provider": column, **said}
+    return row
+
+
+def _prompt(result: Mapping[str, Any]) -> str | None:
+    prompt = result.get("prompt")
+    return _text(prompt.get("raw")) if isinstance(prompt, dict) else _text(prompt)
+
+
+def _provider(result: Mapping[str, Any], with_prompt: bool) -> str:
+    provider, prompt = result["provider"], result.get("prompt")
+    name = str((provider.get("label") or provider.get("id")) if isinstance(provider, dict) else provider)
+    label = prompt.get("label") if isinstance(prompt, dict) else None
+    which = result.get("promptIdx", label)
+    return f"{name} prompt {which}" if with_prompt and which is not None else name
+
+
+def deepeval_row(case: Mapping[str, Any]) -> Row:
+    """A test case: input, actual and expected output, and a column per metric (`score.NAME`)."""
+
+    def field(camel: str) -> Any:
+        return case.get(camel, case.get(re.sub("([A-Z])", lambda m: "_" + m[1].lower(), camel)))
+
+    row: Row = {
+        "id": str(case.get("name") or case.get("id") or ""),
+        "prompt": _text(case["input"]),
+        "answer": _text(field("actualOutput")),
+        "reference": _text(field("expectedOutput")),
+        "success": case.get("success"),
+    }
+    for metric in field("metricsData") or ():
+        if isinstance(metric, dict) and metric.get("name"):
+            row[f"score.{metric['name']}"] = metric.get("score")
+            row[f"reason.{metric['name']}"] = metric.get("reason")
+    return row
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return orjson.dumps(value, default=str).decode()
+
+
+class InspectSource:
+    """An Inspect log in its own format: a zip with one JSON file per sample."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def count(self) -> int:
+        """Number of samples."""
+        with self._open() as archive:
+            return len(_members(archive))
+
+    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
+        """Samples in the order they were written."""
+        with self._open() as archive:
+            members = _members(archive)
+            for position in range(len(members)) if keep is None else keep:
+                where = RowRef(str(self.path), position + 1, "item")
+                try:
+                    sample = orjson.loads(archive.read(members[position]))
+                except (NotImplementedError, RuntimeError) as error:
+                    raise DataError(
+                        f"{self.path}: packed in a way that cannot be read here ({error}); "
+                        "run: inspect log convert --to json --output-dir OUT LOG"
+                    ) from error
+                except (orjson.JSONDecodeError, zipfile.BadZipFile, OSError) as error:
+                    yield where, DataError(f"{where}: {members[position]} cannot be read: {error}")
+                    continue
+                yield where, inspect_row(sample)
+
+    def understood(self) -> str:
+        """The tool."""
+        return "Inspect log"
+
+    def _open(self) -> zipfile.ZipFile:
+        check_not_empty(self.path)
+        try:
+            return zipfile.ZipFile(self.path)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise DataError(f"{self.path}: not a readable Inspect log: {error}") from error
+
+
+def _members(archive: zipfile.ZipFile) -> list[str]:
+    return [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
