@@ -13,6 +13,7 @@ from rm_gallery import __version__
 from rm_gallery.cli.bench import bench
 from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
+from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
 from rm_gallery.cli.evaluate import evaluate
@@ -29,6 +30,7 @@ app.command("list")(list_rewards)
 app.command("show")(show_reward)
 app.command("eval")(evaluate)
 app.command("bench")(bench)
+app.command("conflicts")(conflicts)
 app.command("demo")(demo)
 app.command("doctor")(doctor)
 app.command("trace")(trace)

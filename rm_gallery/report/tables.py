@@ -10,6 +10,8 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, one_
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rm_gallery.report.findings import Finding
+
 WIDTH = 80
 LONGEST_CELL = 120
 
@@ -38,6 +40,24 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
         if count != "stopped" or any(values):
             _add(table, [count, *map(str, values)])
     _print(table, notes)
+
+
+def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
+    """Print figures with their intervals and what they rest on, and below them the lines."""
+    judged = any(finding.limit for finding in findings)
+    table = _table(["probe", "figure"], ["value", "95 % interval", "n"])
+    if judged:
+        table.add_column("verdict")
+    for finding in findings:
+        words = [
+            finding.probe,
+            finding.name.replace("_", " "),
+            finding.shown(),
+            finding.shown_interval(),
+            str(finding.n),
+        ]
+        _add(table, [*words, *([finding.verdict] if judged else [])])
+    _print(table, lines)
 
 
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:

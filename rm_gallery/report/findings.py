@@ -1,0 +1,222 @@
+"""Figures with a limit: what was found, how sure it is, and whether that is good enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any, Literal
+
+from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.gallery.benchmarks.figures import plain
+
+Verdict = Literal["fail", "warn", "not enough", "pass", "info", "does not apply"]
+VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "not enough", "pass", "info", "does not apply")
+"""Worst first; the last two decide nothing."""
+LEAST = 10
+"""Independent prompts below which nothing is concluded."""
+RARE = 5
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Where a figure is good enough and where it is bad.
+
+    `sides` says which way is bad: "low" figures are good when small, "high" ones when large, "both" when near 0.
+    """
+
+    good: float
+    bad: float
+    sides: Literal["low", "high", "both"] = "low"
+
+    def text(self, unit: str = "share") -> str:
+        """The limit in words."""
+        good, bad = (number(value, unit) for value in (self.good, self.bad))
+        if self.sides == "high":
+            return f"pass from {good}, fail below {bad}"
+        return f"pass up to {'±' if self.sides == 'both' else ''}{good}, fail beyond {'±' if self.sides == 'both' else ''}{bad}"
+
+
+def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Limit) -> Verdict:
+    """Judge a figure by its whole interval.
+
+    pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is not good. Otherwise the
+    samples are too few to tell, which is "not enough" and never a pass.
+    """
+    if value is None or ci95 is None or clusters < LEAST:
+        return "not enough"
+    low, high = ci95
+    if limit.sides == "both":
+        low, high, value = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high)), abs(value)
+    elif limit.sides == "high":
+        low, high, value = -high, -low, -value
+    turn = -1.0 if limit.sides == "high" else 1.0
+    good, bad = turn * limit.good, turn * limit.bad
+    if high <= good:
+        return "pass"
+    if low > bad:
+        return "fail"
+    return "warn" if value > good else "not enough"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure of an audit.
+
+    Attributes:
+        probe: the group it belongs to, and `name` its own name; together they are its key.
+        what: what is counted, in one sentence.
+        unit: share (0..1), net (-1..1), correlation (-1..1) or points (of the reward's scale).
+        value: None where nothing could be counted.
+        ci95: 95 % interval, over prompts: figures of one prompt do not count as independent.
+        n: how many comparisons or answers it rests on, and `clusters` on how many prompts.
+        lost: what was asked and not scored, by outcome.
+        why: why it does not apply, or what to know about it.
+        extra: further figures.
+        examples: texts behind it.
+    """
+
+    probe: str
+    name: str
+    what: str
+    unit: str = "share"
+    value: float | None = None
+    ci95: Interval | None = None
+    n: int = 0
+    clusters: int = 0
+    limit: Limit | None = None
+    verdict: Verdict = "info"
+    lost: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    examples: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name in JSON: `probe.name`."""
+        return f"{self.probe}.{self.name}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figure as plain JSON types."""
+        out: dict[str, Any] = {name: plain(getattr(self, name)) for name in _FIELDS}
+        out["limit"] = None if self.limit is None else vars(self.limit)
+        out["examples"] = [plain(example) for example in self.examples]
+        return out
+
+    def shown(self) -> str:
+        """The value for people."""
+        return number(self.value, self.unit)
+
+    def shown_interval(self) -> str:
+        """Its interval for people."""
+        return "-" if self.ci95 is None else f"{number(self.ci95[0], self.unit)} – {number(self.ci95[1], self.unit)}"
+
+
+_FIELDS = ("probe", "name", "what", "unit", "value", "ci95", "n", "clusters", "verdict", "lost", "why", "extra")
+
+
+def number(value: float | None, unit: str) -> str:
+    """A figure in its unit: shares as percentages, nets with their sign, the rest with two digits; a dash for none."""
+    if value is None:
+        return "-"
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    return f"{100 * value:+.1f} %" if unit == "net" else f"{value:.2f}"
+
+
+def found(
+    probe: str,
+    name: str,
+    what: str,
+    values: Sequence[float],
+    clusters: Sequence[Hashable],
+    limit: Limit | None,
+    *,
+    unit: Literal["share", "net"] = "share",
+    **more: Any,
+) -> Finding:
+    """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the limit says of it."""
+    distinct = len(set(clusters))
+    value, ci95 = share_interval(values, clusters) if unit == "share" else net_interval(values, clusters)
+    verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
+    return Finding(probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more)
+
+
+def share_interval(credits: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float | None, Interval | None]:
+    """The mean of credits within 0..1 and its Wilson interval for as many samples as the clusters are worth.
+
+    Source: Kish's design effect; the variance between clusters over that of independent samples, never below 1.
+    """
+    if not credits:
+        return None, None
+    mean = math.fsum(credits) / len(credits)
+    n = effective_n(credits, clusters)
+    return mean, wilson_interval(min(mean * n, n), n)
+
+
+def net_interval(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float | None, Interval | None]:
+    """The mean of values within -1..1: the share won less the share lost, with an interval that is honest at 0 and ±1.
+
+    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with Wilson limits.
+    """
+    if not values:
+        return None, None
+    n = effective_n(values, clusters)
+    won = math.fsum(max(value, 0.0) for value in values) / len(values)
+    gone = math.fsum(max(-value, 0.0) for value in values) / len(values)
+    (l1, u1), (l2, u2) = wilson_interval(won * n, n), wilson_interval(gone * n, n)
+    spread = math.sqrt(won * (1 - won) * gone * (1 - gone))
+    r = -won * gone / spread if spread else 0.0
+
+    def half(a: float, b: float) -> float:
+        return math.sqrt(max(0.0, a * a + b * b - 2 * r * a * b))
+
+    net = won - gone
+    return net, Interval(max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2)))
+
+
+def effective_n(values: Sequence[float], clusters: Sequence[Hashable]) -> int:
+    """How many independent samples these are worth: all of them where every cluster holds one, else by the design effect.
+
+    Where fewer than five values differ from the rest their spread over clusters tells nothing, and clusters are counted.
+    """
+    if len(clusters) != len(values):
+        raise ValueError(f"one cluster per value is needed, got {len(clusters)} for {len(values)}")
+    n, mean = len(values), math.fsum(values) / len(values)
+    sums: dict[Hashable, float] = {}
+    for value, cluster in zip(values, clusters, strict=True):
+        sums[cluster] = sums.get(cluster, 0.0) + value - mean
+    k = len(sums)
+    if k == n:
+        return n
+    common = max(values.count(value) for value in set(values))
+    if k == 1 or n - common < RARE:
+        return k
+    plain_variance = math.fsum((value - mean) ** 2 for value in values) / n
+    between = k / (k - 1) * math.fsum(total * total for total in sums.values()) / n
+    return max(1, min(n, int(n / max(1.0, between / plain_variance))))
+
+
+def sign_test(one: int, other: int) -> float | None:
+    """Two-sided exact p-value that both outcomes are equally likely; None without any.
+
+    Source: the sign test; pairs that agree say nothing and are left out.
+    """
+    if one + other == 0:
+        return None
+    from scipy.stats import binomtest
+
+    return float(binomtest(one, one + other, 0.5).pvalue)
+
+
+def correlation_interval(r: float | None, n: int) -> Interval | None:
+    """The interval of a rank correlation of n independent pairs, by Fisher's z with the variance 1.06/(n-3).
+
+    Source: E. Fieller, H. Hartley, E. Pearson, 1957.
+    """
+    if r is None or n < 5:
+        return None
+    half = NormalDist().inv_cdf(0.975) * math.sqrt(1.06 / (n - 3))
+    centre = math.atanh(max(-0.999999, min(0.999999, r)))
+    return Interval(math.tanh(centre - half), math.tanh(centre + half))

@@ -1,0 +1,178 @@
+"""Contradictions and cycles are found, counted with what they rest on, and never read out of garbage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.report.conflicts import conflicts, cycles, transitive
+from tests.support.command import command
+from tests.support.judge_server import JudgeServer
+from tests.support.judge_server_prompts import extract_candidates
+
+Judge = Callable[[str], str]
+
+
+def samples(n: int, answers: int = 4) -> list[DataSample]:
+    return [
+        DataSample(
+            unique_id=f"s{i}",
+            input=[ChatMessage(content=f"Question {i}")],
+            output=[DataOutput(answer=Step(content=f"answer {k} of {i}")) for k in range(answers)],
+        )
+        for i in range(n)
+    ]
+
+
+def number(text: str) -> int:
+    return int(text.split()[1])
+
+
+def prefers(better: Callable[[int, int], bool]) -> Judge:
+    """Names the first answer where it is better than the second."""
+
+    def judge(question: str) -> str:
+        first, second = (number(text) for text in extract_candidates(question))
+        return f"<best>{1 if better(first, second) else 2}</best>"
+
+    return judge
+
+
+SOUND = prefers(lambda a, b: a > b)
+ALWAYS_FIRST = prefers(lambda a, b: True)
+CIRCLE = prefers(lambda a, b: (a - b) % 4 == 1 if (a - b) % 2 else a > b)
+"""1 beats 0, 2 beats 1, 3 beats 2 and 0 beats 3: whatever the order."""
+
+
+def rates(judge: Judge, kind: type[Any] = BasePairWiseRubricReward, n: int = 12, **fields: Any) -> dict[str, Any]:
+    found = conflicts(kind(name="judge", llm=FakeLLM(reply=judge), **fields), samples(n), progress=False)
+    return {"scored": found.n_scored, **{name: figure.value for name, figure in found.figures.items()}}
+
+
+@pytest.mark.parametrize("kind", [BasePairWiseRubricReward, BaseListWiseRubricReward])
+@pytest.mark.parametrize(
+    ("judge", "expected"),
+    [
+        (SOUND, {"conflict": 0.0, "symmetry": 1.0, "transitivity": 1.0, "cycle": 0.0, "first_place": None}),
+        (ALWAYS_FIRST, {"conflict": 1.0, "symmetry": 0.0, "transitivity": 1.0, "cycle": 0.0, "first_place": 1.0}),
+        (CIRCLE, {"conflict": 1.0, "symmetry": 1.0, "transitivity": 0.5, "cycle": 1.0, "first_place": None}),
+    ],
+    ids=["sound", "always first", "in a circle"],
+)
+def test_a_judge_is_described_by_its_rates(judge: Judge, expected: dict[str, Any], kind: type[Any]) -> None:
+    assert rates(judge, kind) == {"scored": 12, **expected}
+
+
+def test_one_order_alone_is_asked_in_both_all_the_same() -> None:
+    assert rates(ALWAYS_FIRST, both_orders=False)["symmetry"] == 0.0
+
+
+def test_garbage_is_unscored_and_no_absence_of_conflicts() -> None:
+    reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply="I would rather not."), repair_attempts=0)
+    found = conflicts(reward, samples(5), progress=False)
+    assert (found.n, found.n_scored, dict(found.lost)) == (5, 0, {"unscored": 5})
+    assert [figure.value for figure in found.figures.values()] == [None] * 5
+    assert [(key, reason["n"]) for key, reason in found.reasons.items()] == [("unscored: parse", 30)]
+
+
+def test_a_sample_with_one_missing_verdict_is_left_out_and_counted() -> None:
+    def judge(question: str) -> str:
+        texts = extract_candidates(question)
+        return "no" if any(text.endswith("of 3") and number(text) == 2 for text in texts) else SOUND(question)
+
+    reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=judge), repair_attempts=0)
+    found = conflicts(reward, samples(6), progress=False)
+    assert (found.n_scored, dict(found.lost), found.figures["conflict"].n) == (5, {"unscored": 1}, 5)
+    assert found.figures["symmetry"].n == 30
+    assert found.figures["symmetry"].clusters == 5
+
+
+def test_intervals_count_samples_and_not_pairs() -> None:
+    found = conflicts(BasePairWiseRubricReward(name="j", llm=FakeLLM(reply=SOUND)), samples(12), progress=False)
+    figure = found.figures["symmetry"]
+    assert (figure.n, figure.clusters) == (72, 12)
+    assert figure.ci95 is not None
+    assert figure.ci95.low == pytest.approx(12 / (12 + 1.959964**2), abs=1e-6)
+
+
+class Positional(BaseListWiseReward):
+    """A rule that favours what comes first."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        ranks = [float(-place) for place in range(len(sample.output))]
+        return RewardResult(name="p", details=[RewardDimensionWithRank(name="p", rank=ranks)])
+
+
+def test_a_rule_may_care_about_places_too() -> None:
+    found = conflicts(Positional(name="positional"), samples(4, answers=3), progress=False)
+    assert (found.figures["symmetry"].value, found.figures["first_place"].value) == (0.0, 1.0)
+    assert found.examples[0] == {"id": "s0", "contradictory": [[1, 2], [1, 3], [2, 3]], "cycles": []}
+
+
+def brute_force(n: int, verdicts: dict[tuple[int, int], int]) -> bool:
+    """Whether some assignment of places, equal ones allowed, gives these verdicts."""
+    for places in product(range(n), repeat=n):
+        if all((places[j] > places[i]) - (places[j] < places[i]) == v for (i, j), v in verdicts.items()):
+            return True
+    return False
+
+
+def test_transitivity_of_three_is_that_some_order_fits() -> None:
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    for verdicts in product((-1, 0, 1), repeat=3):
+        graph = dict(zip(pairs, verdicts, strict=True))
+        assert transitive(graph, 0, 1, 2) == brute_force(3, graph), graph
+
+
+def test_without_ties_a_cycle_is_that_no_order_fits() -> None:
+    pairs = list(combinations(range(4), 2))
+    for verdicts in product((-1, 1), repeat=6):
+        edges = [pair if v > 0 else pair[::-1] for pair, v in zip(pairs, verdicts, strict=True)]
+        assert bool(cycles(4, edges)) != brute_force(4, dict(zip(pairs, verdicts, strict=True)))
+    assert cycles(5, [(0, 1), (1, 2), (2, 0), (3, 4)]) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("reward", "data", "error", "said"),
+    [
+        ("length_baseline", samples(2), ConfigError, "scores answers by themselves"),
+        (Positional(name="p"), samples(3, answers=1), DataError, "no sample has two answers"),
+        (Positional(name="p"), [], DataError, "data is empty"),
+    ],
+)
+def test_what_has_no_comparisons_is_refused(reward: Any, data: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        conflicts(reward, data, progress=False)
+
+
+def circle(call: Any) -> str:
+    texts = list(call.reading.candidates)
+    return CIRCLE("\n\n".join(f"<answer_{k} x>\n{text}\n</answer_{k} x>" for k, text in enumerate(texts, 1)))
+
+
+def test_the_command_finds_a_cycle_and_continues_its_run(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"r{i}", "prompt": f"Q{i}", "chosen": ["answer 3 of"], "rejected": [f"answer {k} of" for k in range(3)]}
+        for i in range(10)
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with JudgeServer(circle, in_process=True) as server:
+        words = ["conflicts", "base_helpfulness_pairwise", "--data", str(file), "--llm", "judge-1"]
+        words += ["--base-url", server.base_url, "--out", str(tmp_path / "run"), "--json", "--no-cache"]
+        first, again = command(*words), command(*words)
+    found = json.loads(first.out)
+    assert first.code == 0, first.err
+    assert (found["figures"]["cycle"]["value"], found["calls"], json.loads(again.out)["calls"]) == (1.0, 120, 0)
+    assert json.loads((tmp_path / "run" / "conflicts.json").read_text(encoding="utf-8"))["n_scored"] == 10
