@@ -154,13 +154,12 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
     counting = task.benchmark.scorer(seed)
     beside = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
     reasons: dict[str, dict[str, Any]] = {}
-    for sample in scored:
-        one = judged(task.reward, sample)
+    for one, asked in _judgements(task, scored):
         credit = counting.add(one)
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         for name, baseline in beside.items():
-            baseline.add(by_length(sample, 1 if name == "longest" else -1))
+            baseline.add(by_length(one.sample, 1 if name == "longest" else -1) if asked else one)
         for issue in {issue.reason: issue for issue in one.issues}.values():
             known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
             known["n"] += 1
@@ -183,6 +182,14 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
         reasons=dict(sorted(reasons.items(), key=lambda item: -item[1]["n"])),
         notes=(*task.benchmark.notes(task.reward), *(loaded.notes() if loaded else ())),
     )
+
+
+def _judgements(task: Task, scored: Iterator[DataSample]) -> Iterator[tuple[Judged, bool]]:
+    """Every sample with its judgements, and whether the reward was asked about it; those it was not asked about come last."""
+    for sample in scored:
+        yield judged(task.reward, sample), True
+    for one in task.left_out:
+        yield one, False
 
 
 def by_length(sample: DataSample, turn: int) -> Judged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from rm_gallery.core.data.load.base import DataLoader, LocalDataLoader, create_l
 from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.data.load.fields import load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
-from rm_gallery.core.data.schema import BaseDataSet, DataSample, preference_of
+from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.providers import resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -22,6 +22,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark
+from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.preferences import Preferences
 
 
@@ -62,6 +63,8 @@ class Task:
 
     reward: BaseReward
     data: Data
+    left_out: list[Judged] = field(default_factory=list)
+    """Samples the reward is not asked about in this mode, unscored with the reason; complete when all questions are out."""
 
     def __post_init__(self) -> None:
         self.benchmark.check(self.reward)
@@ -73,12 +76,19 @@ class Task:
 
     def questions(self) -> Iterator[DataSample]:
         """What the reward is asked: the samples, or where the benchmark compares parts of one, those."""
+        self.left_out.clear()
         for sample in self.data.rows():
-            yield from self.benchmark.questions(sample, self.reward)
+            why = self.benchmark.left_out(sample, self.reward)
+            if why is None:
+                yield from self.benchmark.questions(sample, self.reward)
+            else:
+                issue = RewardIssue(name=self.reward.name, status="unscored", reason="not_asked", message=why)
+                self.left_out.append(Judged(sample, [], "unscored", [issue]))
 
     def n_questions(self) -> int | None:
-        """Number of questions; reads the data where the benchmark asks several of one sample."""
-        if type(self.benchmark).questions is Benchmark.questions:
+        """Number of questions; reads the data where the benchmark asks several of one sample, or leaves some out."""
+        kind = type(self.benchmark)
+        if kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out:
             return self.data.count()
         return sum(1 for _ in self.questions())
 

@@ -39,7 +39,11 @@ class Benchmark(DataConverter):
     hub: ClassVar[str] = ""
     """Hub data set, where there is one."""
     split: ClassVar[str] = ""
-    """The split of the hub data set that is scored."""
+    """The split of the hub data set that is scored; `*` for all of them, each under its name."""
+    hub_config: ClassVar[str | None] = None
+    """Its configuration there, where it has several."""
+    hub_parts: ClassVar[tuple[str, ...]] = ()
+    """Further hub data sets that belong to it."""
     source: ClassVar[str]
     """Paper or repository the rule is taken from."""
     licence: ClassVar[str]
@@ -107,6 +111,10 @@ class Benchmark(DataConverter):
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The samples `reward` is asked to judge for one of the benchmark's; usually that sample itself."""
         return (sample,)
+
+    def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
+        """Why the reward is not asked about a sample under this protocol, which then is unscored; None where it is asked."""
+        return None
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What a reader has to know about the figure of a reward of this kind."""

@@ -28,6 +28,10 @@ RULES: Mapping[str, str] = {
     "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
     "unweighted_mean_of_domains": "mean of the domain averages, each domain weighing the same",
     "rewardbench1_sections": "strict pairs; subsets weighted into sections by the official counts; mean of the sections present",
+    "three_class_agreement": "verdict of both orders (tie where they differ) has to be the vote: first, second or tie",
+    "ppe_best_of_k": "share of right answers among the top-scoring ones of K; mean of the domains",
+    "ppe_conflict_pairs": "strict pairs of a right and a wrong answer, averaged by question; mean of the domains",
+    "rewardbench1_leaderboard": "sections weigh 2 each, the mean of the prior preference sets 1; what is absent is left out",
     "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""

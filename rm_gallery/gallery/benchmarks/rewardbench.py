@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
@@ -28,6 +29,8 @@ from rm_gallery.gallery.benchmarks.rules import (
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Draws = NDArray[np.float64]
 
 RULE = "rewardbench1_sections"
 # The weights are the benchmark's constants, not sizes: math-prm has 447 rows and counts 984, as much as the code subsets.
@@ -65,6 +68,9 @@ SECTION_WEIGHTS: Mapping[str, Mapping[str, int]] = {
     },
 }
 PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
+"""The preference sets that enter the leaderboard, each weighing the same."""
+_PREFERENCE_SETS = (*PRIOR_SETS, "anthropic_harmless", "mtbench_human", "mtbench_gpt4", "pku_better", "pku_safer")
+LEADERBOARD = "leaderboard"
 _LEADERBOARD_WEIGHTS = {"Chat": 2, "Chat Hard": 2, "Safety": 2, "Reasoning": 2, "Prior Sets": 1}
 
 _SECTION_OF_PREFIX = {
@@ -101,6 +107,10 @@ class RewardBench(Benchmark):
     licence = "ODC-BY"
     version = "upstream head, mean of sections"
     chance = 0.5
+    modes: ClassVar[dict[str, str]] = {
+        "sections": "plain mean of the four sections, as most papers quote it",
+        LEADERBOARD: "weighted mean of the sections (2 each) and the prior preference sets (1), what is absent left out",
+    }
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Pairs with both models named, or with one of the benchmark's subsets."""
@@ -112,7 +122,8 @@ class RewardBench(Benchmark):
         """Outputs: chosen, then rejected. The task category is the section (chat, chat_hard, safety, reasoning).
 
         Of an answer of several turns the last one, which the assistant must speak, is the answer; turns that both sides share
-        join the input, the others stay as the output's steps. Metadata: `subset`, `chosen_model`, `rejected_model`.
+        join the input, the others stay as the output's steps. Metadata: `subset`, `chosen_model`, `rejected_model`. Rows of a
+        prior preference set are named by their file or split; their own subset is kept as `category`.
         """
         given = required(row, "prompt", where)
         prompt = turns(json_cell(given) if where.untyped else given, "prompt", where)
@@ -120,7 +131,11 @@ class RewardBench(Benchmark):
         shared = _shared_turns(chosen, rejected)
         # Some files repeat the prompt at the head of both answers.
         repeated = chosen[: len(prompt)] == prompt and shared >= len(prompt)
-        subset = row.get("subset")
+        metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
+        prior = _preference_set(where.source) if metadata.get("subset") not in _KNOWN else None
+        if prior is not None:
+            metadata |= {"subset": prior} | ({"category": metadata["subset"]} if "subset" in metadata else {})
+        subset = metadata.get("subset")
         return DataSample.model_validate(
             {
                 "unique_id": identity(row, "id", where),
@@ -128,13 +143,45 @@ class RewardBench(Benchmark):
                 "output": [_output(chosen[shared:], "chosen"), _output(rejected[shared:], "rejected")],
                 "task_category": section(subset) if isinstance(subset, str) else None,
                 "source": self.name,
-                "metadata": {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None},
+                "metadata": metadata,
             }
         )
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count strict pairs by subset."""
-        return Sections(seed)
+        return Sections(seed, self.mode)
+
+
+class PriorSets(RewardBench):
+    """The preference sets older than RewardBench: strict pairs by set, headline the plain mean of the four that are scored.
+
+    The sets are told by the names of the files or splits. Those outside the leaderboard (anthropic_harmless, mtbench_human,
+    mtbench_gpt4, and PKU's, which upstream withdrew) are shown and do not enter. Score these files together with those of
+    `rewardbench` to have the leaderboard's total.
+    """
+
+    name = "rewardbench_prior_sets"
+    aliases = ("preference-test-sets", "pref-test-sets")
+    hub = "allenai/preference-test-sets"
+    split = "*"
+    version = "upstream head, mean of the four scored sets"
+    modes: ClassVar[dict[str, str]] = {}
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Never by itself: the columns are anybody's, and only the file's name says which set it is."""
+        return False
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count strict pairs by set."""
+        return Sections(seed, "prior")
+
+
+def _preference_set(source: str) -> str | None:
+    """The prior set that a file (`shp-00000-of-00001.parquet`), its folder or a hub split (`…[shp]`) is named after."""
+    parts = re.split(r"[/\\\[\]]", source)[-3:]
+    return next(
+        (name for part in reversed(parts) for name in _PREFERENCE_SETS if re.match(rf"{name}(?![a-z0-9_])", part)), None
+    )
 
 
 def _is_text_list(value: Any) -> bool:
@@ -176,10 +223,11 @@ def _output(answer: Turns, preference: str) -> dict[str, Any]:
 class Sections:
     """Strict pairs by subset, and their sections."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, mode: str | None = None) -> None:
         self._tallies = strict_pairs()
         self._orders = Orders()
         self._seed = seed
+        self._mode = mode
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
@@ -189,48 +237,100 @@ class Sections:
     def report(self) -> Report:
         """Report what was counted so far."""
         pooled, by_subset = self._tallies.pooled(), self._tallies.figures()
+        extra: dict[str, Any] = {**pooled.extra, **self._orders.extra()}
         scores = {name: part.score for name, part in by_subset.items()}
         prior = mean_of(scores.get(name) for name in PRIOR_SETS)
-        extra: dict[str, Any] = {**pooled.extra, **self._orders.extra()} | (
-            {} if prior is None else {"prior_sets": prior}
-        )
+        if prior is not None or self._mode in ("prior", LEADERBOARD):
+            absent = [name for name in PRIOR_SETS if scores.get(name) is None]
+            extra |= {"prior_sets": prior, "prior_sets_absent": absent}
         inside = {name for weights in SECTION_WEIGHTS.values() for name in weights}
+        if self._mode == "prior":
+            score, draws = prior, self._prior_draws()
+            interval = drawn_interval([] if draws is None else [draws], score)
+            extra |= _named("sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS))
+            mean = replace(pooled, rule="unweighted_mean_of_subsets", score=score, ci95=interval, extra=extra)
+            return headline(mean, by_subset)
         if not inside & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
-        draws, sections = self._draws(), section_scores(scores)
+        return headline(self._mean(pooled, scores, prior, extra), by_subset)
+
+    def _mean(self, pooled: Figure, scores: Mapping[str, float | None], prior: float | None, extra: Any) -> Figure:
+        """The headline: the mean of the sections, or the leaderboard's."""
+        section_draws, sections = self._draws(), section_scores(scores)
+        total = leaderboard_total(sections, prior)
+        inside = {name for weights in SECTION_WEIGHTS.values() for name in weights}
         extra |= {
-            "sections": {name: self._section(name, sections, draws) for name in SECTION_WEIGHTS if self._subsets(name)},
+            "sections": {
+                name: self._section(name, sections, section_draws) for name in SECTION_WEIGHTS if self._subsets(name)
+            },
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
-            "leaderboard_total": leaderboard_total(sections, prior),
+            "leaderboard_total": total,
+            **_named("subsets_outside_sections", scores.keys() - inside),
+            **self._with_upstream_defaults(prior),
         }
-        outside = sorted(by_subset.keys() - inside)
-        extra |= {"subsets_outside_sections": outside} if outside else {}
-        score = mean_of(sections.values())
-        figure = replace(pooled, rule=RULE, score=score, ci95=drawn_interval(list(draws.values()), score), extra=extra)
-        return headline(figure, by_subset)
+        if self._mode != LEADERBOARD:
+            score = mean_of(sections.values())
+            interval = drawn_interval(list(section_draws.values()), score)
+            return replace(pooled, rule=RULE, score=score, ci95=interval, extra=extra)
+        from rm_gallery.core.stats.resampling import average_draws
+
+        draws = dict(section_draws)
+        if (of_prior := self._prior_draws()) is not None:
+            draws["Prior Sets"] = of_prior
+        weights = [_LEADERBOARD_WEIGHTS[name] for name in draws]
+        mixed = [average_draws(list(draws.values()), weights)] if draws else []
+        return replace(
+            pooled, rule="rewardbench1_leaderboard", score=total, ci95=drawn_interval(mixed, total), extra=extra
+        )
+
+    def _with_upstream_defaults(self, prior: float | None) -> dict[str, Any]:
+        """Upstream gives half a point to a verdict it cannot read; the headline that comes out, where there are such."""
+        counts = self._tallies.by_subset
+        if not any(tally.lost["unscored"] for tally in counts.values()):
+            return {}
+        means: dict[str, float | None] = {}
+        for name, tally in counts.items():
+            n, unread = tally.n_scored, tally.lost["unscored"]
+            means[name] = ((tally.mean or 0.0) * n + 0.5 * unread) / (n + unread) if n + unread else None
+        sections = section_scores(means)
+        prior = mean_of(means.get(name) for name in PRIOR_SETS) if prior is not None else None
+        found = leaderboard_total(sections, prior) if self._mode == LEADERBOARD else mean_of(sections.values())
+        return {"with_upstream_defaults": found}
 
     def _subsets(self, section: str) -> dict[str, Tally]:
         found = self._tallies.by_subset
         return {name: found[name] for name in SECTION_WEIGHTS[section] if name in found}
 
-    def _draws(self) -> dict[str, NDArray[np.float64]]:
-        """Bootstrap draws of each scored section's score."""
+    def _mean_draws(self, names: Iterable[str], weights: Mapping[str, int] | None = None) -> Draws | None:
+        """Bootstrap draws of the mean of the subsets that are scored, which may weigh differently; None without any."""
         from rm_gallery.core.stats.resampling import average_draws, mean_draws, named_generator
 
-        draws: dict[str, NDArray[np.float64]] = {}
-        for section, weights in SECTION_WEIGHTS.items():
-            scored = {name: counts for name, counts in self._subsets(section).items() if counts.n_scored}
-            if scored:
-                parts = [mean_draws(c.credits, named_generator(self._seed, name)) for name, c in scored.items()]
-                draws[section] = average_draws(parts, [weights[name] for name in scored])
-        return draws
+        counts = self._tallies.by_subset
+        scored = [name for name in names if name in counts and counts[name].n_scored]
+        if not scored:
+            return None
+        parts = [mean_draws(counts[name].credits, named_generator(self._seed, name)) for name in scored]
+        return average_draws(parts, None if weights is None else [weights[name] for name in scored])
 
-    def _section(self, name: str, scores: Mapping[str, float], draws: Mapping[str, NDArray[np.float64]]) -> Figure:
+    def _draws(self) -> dict[str, Draws]:
+        """Bootstrap draws of each scored section's score."""
+        found = {section: self._mean_draws(weights, weights) for section, weights in SECTION_WEIGHTS.items()}
+        return {section: draws for section, draws in found.items() if draws is not None}
+
+    def _prior_draws(self) -> Draws | None:
+        return self._mean_draws(PRIOR_SETS)
+
+    def _section(self, name: str, scores: Mapping[str, float], draws: Mapping[str, Draws]) -> Figure:
         from rm_gallery.core.stats.resampling import draws_interval
 
         score, counts = scores.get(name), merged(self._subsets(name).values())
         ci95 = widened(draws_interval(draws[name]), score) if name in draws else None
         return replace(counts.figure(RULE), score=score, ci95=ci95)
+
+
+def _named(key: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """The names under a key, or nothing."""
+    return {key: sorted(names)} if names else {}
 
 
 def section_scores(subset_scores: Mapping[str, float | None]) -> dict[str, float]:

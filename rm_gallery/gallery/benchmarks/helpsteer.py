@@ -1,0 +1,208 @@
+"""HelpSteer 2 and 3: answers that annotators rated, and pairs of which they preferred one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.fields import RowRef, json_cell, required, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, worst
+from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline
+from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
+
+ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+STRENGTHS = range(-3, 4)
+_TURN = re.compile(r"\n?<extra_id_1>(User|Assistant)\n")
+
+
+class HelpSteer2(Benchmark):
+    """The more helpful of the two rated answers to a prompt has to score higher; pooled over the prompts.
+
+    Rows hold one answer each. The two rows of a prompt make a pair when both are scored; pairs of equal helpfulness say
+    nothing and are unscored, as are answers whose partner is missing. `extra["spearman"]` is the rank correlation of scores
+    with helpfulness over all scored answers.
+    """
+
+    name = "helpsteer2"
+    aliases = ("helpsteer-2", "helpsteer2_ratings")
+    hub = "nvidia/HelpSteer2"
+    split = "validation"
+    source = (
+        "Wang et al., HelpSteer2, arXiv 2406.08673; ratings turned into pairs by helpfulness as in arXiv 2410.01257"
+    )
+    licence = "CC-BY-4.0"
+    version = "pairs of different helpfulness; the data set names no rule of its own"
+    chance = 0.5
+    kinds = frozenset({"pointwise"})
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """One rated answer."""
+        return {"prompt", "response", *ATTRIBUTES} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such. Metadata: `cluster`, the prompt."""
+        prompt = text(row, "prompt", where)
+        ratings = {name: _number(row, name, where, range(5)) for name in ATTRIBUTES}
+        answer = {"role": "assistant", "content": text(row, "response", where), "label": ratings}
+        return DataSample.model_validate(
+            {
+                "input": spoken(prompt),
+                "output": [{"answer": answer}],
+                "source": self.name,
+                "metadata": {"cluster": prompt},
+            }
+        )
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count pairs of rows."""
+        return RatedPairs()
+
+
+class RatedPairs:
+    """Pairs of rated answers, put together by their prompt."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Judged] = {}
+        self._pairs = Tally()
+        self._equal = 0
+        self._rated: list[tuple[float, float]] = []
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one answer; the pair's credit comes with its second one."""
+        scores, rating = judged.complete(), rating_of(judged)
+        if scores is not None and rating is not None:
+            self._rated.append((scores[0], rating))
+        prompt = str(judged.metadata.get("cluster"))
+        other = self._waiting.pop(prompt, None)
+        if other is None:
+            self._waiting[prompt] = judged
+            return None
+        status, credit = worst((other.status, judged.status)), None
+        theirs, their_rating = other.complete(), rating_of(other)
+        if scores is not None and theirs is not None and rating is not None and their_rating is not None:
+            self._equal += rating == their_rating
+            if rating != their_rating:
+                credit = float((scores[0] - theirs[0]) * (rating - their_rating) > 0)
+        self._pairs.add(credit, status)
+        return credit
+
+    def report(self) -> Report:
+        """Report what was counted so far; an answer without a partner counts as an unscored pair."""
+        from scipy.stats import spearmanr
+
+        pairs = Tally()
+        pairs.merge(self._pairs)
+        for alone in self._waiting.values():
+            pairs.add(None, alone.status)
+        extra: dict[str, Any] = {"equal_ratings": self._equal, "answers_without_a_partner": len(self._waiting)}
+        scores, ratings = {score for score, _ in self._rated}, {rating for _, rating in self._rated}
+        if len(scores) > 1 and len(ratings) > 1:
+            extra["spearman"] = float(spearmanr(*zip(*self._rated, strict=True)).statistic)
+        figure: Figure = pairs.figure("pair_strict")
+        return headline(replace(figure, extra={**figure.extra, **extra}), {})
+
+
+def rating_of(judged: Judged) -> float | None:
+    """Helpfulness of a rated answer."""
+    label = judged.sample.output[0].answer.label if judged.sample.output else None
+    return None if not label or label.get("helpfulness") is None else float(label["helpfulness"])
+
+
+class HelpSteer2Preference(Votes):
+    """Strict pairs by the annotators' preference, pooled; a strength of 0 is a tie."""
+
+    name = "helpsteer2_preference"
+    aliases = ("helpsteer-2-preference",)
+    source = "Wang et al., HelpSteer2-Preference, arXiv 2410.01257"
+    licence = "CC-BY-4.0"
+    version = "preference strength; the data set names no rule of its own"
+    modes: ClassVar[dict[str, str]] = {
+        **Votes.modes,
+        "validation": "as without_ties, of the rows whose split is validation; the file holds the training rows, too",
+    }
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Two answers with the strength of the preference."""
+        return {"prompt", "response_1", "response_2", "preference_strength"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset` (the split), `strength`."""
+        strength = _number(row, "preference_strength", where, STRENGTHS)
+        prompt = text(row, "prompt", where)
+        about = {"subset": row.get("split"), "cluster": prompt, "strength": strength}
+        return _pair(self.name, spoken(prompt), _texts(row, ("response_1", "response_2"), where), strength, about)
+
+    def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
+        """Ties, and in mode validation the training rows."""
+        split = (sample.metadata or {}).get("subset")
+        if self.mode == "validation" and split not in ("validation", "val"):
+            return f"a row of the split {split!r}; mode validation asks only about the validation rows"
+        return super().left_out(sample, reward)
+
+
+class HelpSteer3(Votes):
+    """Strict pairs by the overall preference, pooled, with the domains (general, stem, code, multilingual) beside it."""
+
+    name = "helpsteer3"
+    aliases = ("helpsteer-3", "helpsteer3_preference")
+    hub = "nvidia/HelpSteer3"
+    hub_config = "preference"
+    split = "validation"
+    source = "Wang et al., HelpSteer3-Preference, arXiv 2505.11475"
+    licence = "CC-BY-4.0"
+    version = "overall preference; the data set names no rule of its own"
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """A conversation with two responses and the overall preference."""
+        return {"context", "response1", "response2", "overall_preference"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset` (domain), `language`."""
+        strength = _number(row, "overall_preference", where, STRENGTHS)
+        context = turns(json_cell(required(row, "context", where)), "context", where)
+        about = {"subset": row.get("domain"), "language": row.get("language"), "strength": strength}
+        return _pair(self.name, context, _texts(row, ("response1", "response2"), where), strength, about)
+
+
+def spoken(prompt: str) -> list[dict[str, Any]]:
+    """The turns of a prompt: the first is the user's, and `<extra_id_1>User` or `<extra_id_1>Assistant` begin further ones."""
+    first, *marked = _TURN.split(prompt)
+    later = zip(marked[::2], marked[1::2], strict=True)
+    return [{"role": "user", "content": first}, *({"role": who.lower(), "content": words} for who, words in later)]
+
+
+def _texts(row: Mapping[str, Any], columns: tuple[str, str], where: RowRef) -> tuple[str, str]:
+    return text(row, columns[0], where), text(row, columns[1], where)
+
+
+def _number(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
+    """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or 2.0."""
+    value = required(row, column, where)
+    try:
+        number = float(value) if not isinstance(value, bool) else None
+    except (TypeError, ValueError):
+        number = None
+    if number is None or not number.is_integer() or int(number) not in scale:
+        raise wrong(where, column, f"a whole number from {scale[0]} to {scale[-1]}", value)
+    return int(number)
+
+
+def _pair(
+    source: str, asked: list[dict[str, Any]], answers: tuple[str, str], strength: int, about: dict[str, Any]
+) -> DataSample:
+    metadata = {key: value for key, value in about.items() if value is not None} | ({} if strength else {"tie": True})
+    return DataSample.model_validate(
+        {
+            "input": asked,
+            "output": voted_outputs(*answers, -strength),
+            "task_category": about.get("subset"),
+            "source": source,
+            "metadata": metadata,
+        }
+    )

@@ -1,0 +1,80 @@
+"""MT-bench human judgements: experts' votes on two conversations of one or two turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rm_gallery.core.data.load.fields import RowRef, json_cell, required, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.gallery.benchmarks.base import ROW
+from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
+
+_VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
+
+
+class MTBench(Votes):
+    """Agreement with each vote of a person, pooled; several people vote on one pair, and a question has many pairs.
+
+    Of a conversation of two turns the last answer is judged. Where the earlier turns of both models are the same they join the
+    input; where they differ, as they mostly do, the whole conversation is the answer, its turns marked by speaker.
+    """
+
+    name = "mt_bench"
+    aliases = ("mt-bench", "mt_bench_human", "mt_bench_human_judgments")
+    hub = "lmsys/mt_bench_human_judgments"
+    split = "human"
+    source = "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, section 4.2"
+    licence = "CC-BY-4.0"
+    version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Two conversations with a winner."""
+        return {"conversation_a", "conversation_b", "winner", "model_a", "model_b"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn), models, who voted, `cluster`."""
+        winner = text(row, "winner", where)
+        if winner not in _VOTE:
+            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
+        said = [_said(row, f"conversation_{side}", where) for side in "ab"]
+        shared, answers = _split(*said)
+        about = {"subset": f"turn {row['turn']}" if row.get("turn") else None, "cluster": _text(row.get("question_id"))}
+        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge", "turn")}
+        parts = [row.get(name) for name in ("question_id", "model_a", "model_b", "turn", "judge")]
+        return DataSample.model_validate(
+            {
+                "unique_id": ":".join(str(part) for part in parts if part is not None),
+                "input": shared,
+                "output": voted_outputs(*answers, _VOTE[winner]),
+                "task_category": "conversation",
+                "source": self.name,
+                "metadata": {key: value for key, value in about.items() if value is not None}
+                | ({"tie": True} if _VOTE[winner] == 0 else {}),
+            }
+        )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+    said = turns(json_cell(required(row, column, where)), column, where)
+    if said[-1]["role"] != "assistant":
+        raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {said[-1]['role']}")
+    return said
+
+
+def _split(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, str]]:
+    """The turns both conversations share, and what each adds: its answer, or all further turns with their speakers."""
+    limit = min(len(a), len(b)) - 1
+    shared = next((place for place in range(limit) if a[place] != b[place]), limit)
+    return a[:shared], (_rest(a[shared:]), _rest(b[shared:]))
+
+
+def _rest(said: list[dict[str, Any]]) -> str:
+    first, *later = [(turn["role"].capitalize(), turn["content"]) for turn in said]
+    head = first[1] if first[0] == "Assistant" else f"{first[0]}: {first[1]}"
+    return "\n\n".join([head, *(f"{speaker}: {words}" for speaker, words in later)])

@@ -1,0 +1,281 @@
+"""PPE (Preference Proxy Evaluations): best-of-K on verifiable questions, and votes of people in an arena."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, output, required, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, worst
+from rm_gallery.gallery.benchmarks.rules import (
+    Gathered,
+    Scorer,
+    Tally,
+    best_of_n_credit,
+    drawn_interval,
+    headline,
+    mean_of,
+    pooled_counts,
+)
+from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
+
+SOURCE = "Frick et al., How to Evaluate Reward Models for RLHF (PPE), arXiv 2410.14872"
+DOMAINS = ("gpqa", "ifeval", "math", "mbpp_plus", "mmlu_pro")
+BEST_OF_K, CONFLICT_PAIRS = "best_of_k", "conflict_pairs"
+CURVE = (1, 2, 4, 8, 16, 32)
+_OWN_COLUMNS = {
+    "gpqa": {"correct_choice_index"},
+    "math": {"problem", "level"},
+    "mmlu_pro": {"answer_index", "options"},
+    "ifeval": {"instruction_id_list"},
+}
+_RESPONSE = re.compile(r"response_(\d+)")
+
+
+class PPECorrectness(Benchmark):
+    """Picks a reward makes among K sampled answers of which it is known which are right.
+
+    In mode best_of_k (the default for rewards that score answers) a question earns the share of right answers among its
+    top-scoring ones; what can be reached at most is the share of questions with a right answer, `extra["oracle"]`, and
+    `extra["curve"]` holds the expected figure for fewer answers. In mode conflict_pairs (the default for rewards that compare)
+    the sampled pairs of a right and a wrong answer are strict pairs. Either way the headline is the mean of the five domains.
+    """
+
+    name = "ppe_correctness"
+    aliases = ("ppe",)
+    hub = "lmarena-ai/PPE-MMLU-Pro-Best-of-K"
+    hub_parts = (
+        "lmarena-ai/PPE-MATH-Best-of-K",
+        "lmarena-ai/PPE-GPQA-Best-of-K",
+        "lmarena-ai/PPE-MBPP-Plus-Best-of-K",
+        "lmarena-ai/PPE-IFEval-Best-of-K",
+    )
+    split = "train"
+    source = SOURCE
+    licence = "that of the source benchmarks; model outputs under their providers' terms"
+    version = "paper; best-of-K at the full K, conflicting pairs as sampled in the files"
+    modes: ClassVar[dict[str, str]] = {
+        BEST_OF_K: "share of right answers among the top-scoring ones of all K",
+        CONFLICT_PAIRS: "strict pairs of one right and one wrong answer, as sampled in the files",
+    }
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Numbered responses with the truth about each and pairs of them that conflict."""
+        return {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the responses in order, chosen where they are right. Metadata: `subset` (domain), `pairs`, `cluster`."""
+        numbers = sorted(int(match[1]) for name in row if (match := _RESPONSE.fullmatch(name)))
+        truths = json_cell(required(row, "scores", where))
+        if not isinstance(truths, list) or len(truths) != len(numbers):
+            raise wrong(where, "scores", f"a list of {len(numbers)} truth values, one for each response", truths)
+        pairs = json_cell(row.get("sampled_conflict_pairs")) or []
+        domain, question = _domain(row, where), identity(row, "question_id", where)
+        answers = [text(row, f"response_{number}", where) for number in numbers]
+        names = (domain, question, row.get("model_name"))
+        about = {
+            "subset": domain,
+            "cluster": f"{domain}:{question}" if question else None,
+            "model_name": row.get("model_name"),
+            "pairs": [[int(place) for place in pair] for pair in pairs],
+        }
+        return DataSample.model_validate(
+            {
+                "unique_id": ":".join(str(name) for name in names if name) if question else "",
+                "input": turns(required(row, "prompt", where), "prompt", where),
+                "output": [output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)],
+                "task_category": domain,
+                "source": self.name,
+                "metadata": {key: value for key, value in about.items() if value is not None},
+            }
+        )
+
+    def check(self, reward: BaseReward) -> None:
+        """Best-of-K needs a score for each answer."""
+        super().check(reward)
+        if self.mode == BEST_OF_K and reward.kind != "pointwise":
+            raise ConfigError(
+                f"{reward.name} compares answers and best_of_k scores each; take --mode {CONFLICT_PAIRS}."
+            )
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """All answers for a reward that scores them, the sampled pairs for one that compares."""
+        pairs = _pairs(sample)
+        if reward.kind == "pointwise" or not pairs:
+            return (sample,)
+        return (Gathered.part_of(sample, part, len(pairs), pair) for part, pair in enumerate(pairs))
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count questions by domain."""
+        return Picks(seed, self.mode)
+
+
+def _domain(row: Mapping[str, Any], where: RowRef) -> str:
+    """The domain, by the columns its file alone has; MBPP-Plus is what is left, unless the file's name says otherwise."""
+    named = re.sub(r"[^a-z]", "", where.source.rsplit("/", 1)[-1].lower())
+    by_name = next((domain for domain in DOMAINS if domain.replace("_", "") in named), None)
+    return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
+
+
+def _pairs(sample: DataSample) -> list[tuple[int, int]]:
+    """The sampled pairs of which one answer is right and the other wrong."""
+    right = [preference_of(answer) == "chosen" for answer in sample.output]
+    given = (pair for pair in (sample.metadata or {}).get("pairs") or [] if len(pair) == 2)
+    known = [(first, second) for first, second in given if 0 <= min(first, second) and max(first, second) < len(right)]
+    return [(first, second) for first, second in known if right[first] != right[second]]
+
+
+class Picks:
+    """Questions by domain, fed with whole questions or with their pairs."""
+
+    def __init__(self, seed: int, mode: str | None) -> None:
+        self._seed = seed
+        self._mode = mode
+        self._best: defaultdict[str, Tally] = defaultdict(Tally)
+        self._conflicts: defaultdict[str, Tally] = defaultdict(Tally)
+        self._curve: defaultdict[str, dict[int, list[float]]] = defaultdict(lambda: {k: [] for k in CURVE})
+        self._solvable: defaultdict[str, Tally] = defaultdict(Tally)
+        self._right: defaultdict[str, Tally] = defaultdict(Tally)
+        self._parts = Gathered()
+        self._compared = False
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one question, or one pair of it; a question counts when its last pair has come."""
+        if "whole" in judged.metadata:
+            self._compared = True
+            parts = self._parts.add(judged)
+            if parts is None:
+                return None
+            won = [_won(part.complete(), (0, 1), part.chosen) for part in parts]
+            return self._conflict(judged, won, worst(part.status for part in parts))
+        scores, domain = judged.complete(), judged.subset
+        best = best_of_n_credit(judged) if judged.chosen else None
+        self._best[domain].add(best, judged.status)
+        self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
+        self._solvable[domain].add(float(any(judged.chosen)))
+        if scores is not None:
+            for k, found in self._curve[domain].items():
+                if k <= len(scores):
+                    found.append(expected_best(scores, judged.chosen, k))
+        won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
+        conflict = self._conflict(judged, won, judged.status)
+        return conflict if self._mode == CONFLICT_PAIRS else best
+
+    def _conflict(self, judged: Judged, won: Sequence[bool | None], status: Any) -> float | None:
+        known = [right for right in won if right is not None]
+        credit = sum(known) / len(known) if known and len(known) == len(won) else None
+        self._conflicts[judged.subset].add(credit, status)
+        return credit
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        from rm_gallery.core.stats.resampling import mean_draws, named_generator
+
+        pairs_only = self._compared or self._mode == CONFLICT_PAIRS
+        tallies, rule = (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
+        parts: dict[str, Figure] = {
+            name: counts.figure(rule, {} if pairs_only else self._beside(name)) for name, counts in tallies.items()
+        }
+        draws = [
+            mean_draws(counts.credits, named_generator(self._seed, name))
+            for name, counts in sorted(tallies.items())
+            if counts.n_scored
+        ]
+        score = mean_of(part.score for part in parts.values())
+        extra: dict[str, Any] = {
+            "domains_absent": [name for name in DOMAINS if name not in parts or parts[name].score is None]
+        }
+        if not pairs_only:
+            for name in ("oracle", "conflict_pairs"):
+                extra[name] = mean_of(part.extra[name] for part in parts.values())
+        chance = 0.5 if pairs_only else mean_of(counts.mean for counts in self._right.values())
+        interval = drawn_interval(draws, score)
+        figure = Figure(rule, score=score, ci95=interval, extra=extra, **pooled_counts(parts.values()))
+        return replace(headline(figure, parts), chance=chance)
+
+    def _beside(self, name: str) -> dict[str, Any]:
+        curve = {str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found}
+        return {
+            "oracle": self._solvable[name].mean,
+            "chance": self._right[name].mean,
+            "conflict_pairs": self._conflicts[name].mean,
+            "curve": curve,
+        }
+
+
+def _won(scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[bool]) -> bool | None:
+    """Whether the right answer of a pair scores strictly higher; None without scores."""
+    first, second = pair
+    if scores is None:
+        return None
+    return scores[first] > scores[second] if right[first] else scores[second] > scores[first]
+
+
+def expected_best(scores: Sequence[float], right: Sequence[bool], k: int) -> float:
+    """Chance that the top-scoring one of `k` answers drawn without replacement is right; equal scores share it.
+
+    Among n answers the top of the draw is one of the m best with probability 1 - C(n-m, k) / C(n, k).
+    """
+    n, below, total = len(scores), 0.0, 0.0
+    ranked = sorted(zip(scores, right, strict=True), key=lambda pair: -pair[0])
+    start = 0
+    while start < n:
+        end = start
+        while end < n and ranked[end][0] == ranked[start][0]:
+            end += 1
+        within = 1.0 - math.comb(n - end, k) / math.comb(n, k)
+        total += (within - below) * sum(label for _, label in ranked[start:end]) / (end - start)
+        below, start = within, end
+    return total
+
+
+class PPEHumanPreference(Votes):
+    """Strict pairs by the vote, pooled, with English and other languages beside it; ties are left out unless asked for."""
+
+    name = "ppe_human_preference"
+    aliases = ("ppe-human-preference-v1", "ppe_human")
+    hub = "lmarena-ai/PPE-Human-Preference-V1"
+    split = "test"
+    source = SOURCE
+    licence = "prompts CC-BY-4.0, model outputs under their providers' terms"
+    version = "accuracy on votes; the paper's figures of model rankings are not computed"
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Two responses with models and a winner."""
+        return {"prompt", "response_1", "response_2", "winner", "model_a", "model_b"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`, `tags`, models."""
+        winner = text(row, "winner", where)
+        vote = {"model_a": 1, "model_b": -1}.get(winner, 0)
+        if vote == 0 and not winner.lower().startswith("tie"):
+            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
+        language = row.get("language")
+        tags = [name for name in ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code") if row.get(name)]
+        about = {
+            "subset": None if not language else "english" if str(language).lower() == "english" else "other languages",
+            "language": language,
+            "tags": tags or None,
+            "model_a": row.get("model_a"),
+            "model_b": row.get("model_b"),
+            "tie": True if vote == 0 else None,
+        }
+        return DataSample.model_validate(
+            {
+                "unique_id": identity(row, "question_id", where),
+                "input": turns(required(row, "prompt", where), "prompt", where),
+                "output": voted_outputs(text(row, "response_1", where), text(row, "response_2", where), vote),
+                "task_category": "conversation",
+                "source": self.name,
+                "metadata": {key: value for key, value in about.items() if value is not None},
+            }
+        )
