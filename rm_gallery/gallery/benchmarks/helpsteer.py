@@ -78,7 +78,7 @@ class RatedPairs:
         scores, rating = judged.complete(), rating_of(judged)
         if scores is not None and rating is not None:
             self._rated.append((scores[0], rating))
-        prompt = str(judged.metadata.get("cluster"))
+        prompt = str(judged.metadata.get("cluster") or judged.sample_id)
         other = self._waiting.pop(prompt, None)
         if other is None:
             self._waiting[prompt] = judged
