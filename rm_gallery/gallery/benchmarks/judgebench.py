@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.fields import RowRef, identity, output, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
@@ -19,12 +19,15 @@ from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     Scorer,
     SubsetTallies,
+    Tally,
+    games,
     headline,
     single_game_credit,
     two_game_credit,
 )
 
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
+TWO_GAMES, SINGLE_GAME = "two_games", "single_game"
 _PREFERRED = {"A>B": ("chosen", "rejected"), "B>A": ("rejected", "chosen")}
 _EXTRA_COLUMNS = ("original_id", "response_model")
 _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
@@ -35,7 +38,7 @@ class JudgeBench(Benchmark):
 
     A judge that sees only one order (a listwise one, or `both_orders=False`) is scored by the benchmark's single game, and
     the figure says so. `extra["single_game"]` holds that figure wherever it can be had. Upstream counts a missing verdict as a
-    tie; here the pair is unscored and counted.
+    tie; here the pair is unscored and counted, and `extra["with_upstream_defaults"]` is the headline as upstream prints it.
     """
 
     name = "judgebench"
@@ -46,6 +49,10 @@ class JudgeBench(Benchmark):
     licence = "none stated"
     version = "repository at e2c52c2"
     chance = 0.5
+    modes: ClassVar[dict[str, str]] = {
+        TWO_GAMES: "both orders are played and right verdicts have to outnumber wrong ones",
+        SINGLE_GAME: "only the order of the file counts; a pairwise judge with --param both_orders=false plays no other",
+    }
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A question with two responses A and B and a label that names the better one."""
@@ -77,7 +84,16 @@ class JudgeBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count games."""
-        return Games()
+        return Games(self.mode)
+
+    def check(self, reward: BaseReward) -> None:
+        """Two games need a judge that plays both, or scores that need no order."""
+        super().check(reward)
+        if self.mode == TWO_GAMES and _one_order(reward):
+            raise ConfigError(
+                f"{reward.name} sees each pair in one order and {TWO_GAMES} needs both: name a pairwise judge that plays both "
+                f"orders, or take --mode {SINGLE_GAME}."
+            )
 
     def recorded_scores(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
@@ -179,11 +195,13 @@ def _one_order(reward: BaseReward) -> bool:
 class Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str | None = None) -> None:
         self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair)
         self._single = SubsetTallies("single_game", single_game_credit, is_pair)
         self._orders = Orders()
-        self._one_order = False
+        self._one_order = mode == SINGLE_GAME
+        self._unread_is_a_tie = Tally()
+        self._unread = 0
 
     def add(self, judged: Judged) -> float | None:
         """Count one pair; gives what it earned, in the single game where it was played once."""
@@ -191,7 +209,11 @@ class Games:
         self._orders.add(judged)
         once = judged.played_orders == 1
         self._one_order = self._one_order or once
-        return single if once else both
+        if judged.judgements and judged.status in ("scored", "unscored") and is_pair(judged.chosen):
+            first, second, label = games(judged)
+            self._unread += first is None or second is None
+            self._unread_is_a_tie.add(float(((first or 0) + (second or 0)) * label > 0))
+        return single if self._one_order else both
 
     def report(self) -> Report:
         """Report what was counted so far."""
@@ -200,7 +222,8 @@ class Games:
             return headline(single, singles)
         parts = {name: _beside(part, singles[name]) for name, part in self._both.figures().items()}
         figure = _beside(self._both.pooled(), single)
-        return headline(replace(figure, extra={**figure.extra, **self._orders.extra()}), parts)
+        upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
+        return headline(replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts)
 
 
 def _beside(figure: Figure, single: Figure) -> Figure:

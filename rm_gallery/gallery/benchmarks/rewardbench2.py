@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from rm_gallery.core.data.load.fields import (
     RowRef,
@@ -25,7 +25,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
 from rm_gallery.gallery.benchmarks.rules import (
     Scorer,
     Tally,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
 _EXTRA_COLUMNS = ("models", "total_completions")
 TIES_RULE = "ties_composite"
+RANKING, RATINGS = "ranking", "ratings"
 
 
 class RewardBench2(Benchmark):
@@ -51,7 +52,11 @@ class RewardBench2(Benchmark):
 
     Subsets without a score leave the mean and are listed in `extra["subsets_without_score"]`; the figure is comparable with
     a published one only when all six subsets are there. A judge that names one winner (one-hot scores) earns 1 or 0 outside
-    Ties, and within Ties at best about 0.29, because it cannot rate several right answers above the wrong ones.
+    Ties, and within Ties at best about 0.29, because it cannot rate several right answers above the wrong ones. Upstream never
+    ranks Ties: mode ranking leaves these rows out, and the mean is that of the other five.
+
+    Upstream gives a quarter to a ranking it cannot read and takes an unread rating as -1. Here such rows are unscored and
+    counted; `extra["with_upstream_defaults"]` is the headline as upstream would print it, where there are any.
     Intervals: Wilson by subset, bootstrap over prompts for Ties, stratified bootstrap by subset for the headline.
     """
 
@@ -62,6 +67,10 @@ class RewardBench2(Benchmark):
     source = "Malik et al., RewardBench 2, arXiv 2506.01937, and its reference implementation"
     licence = "data ODC-BY, code Apache-2.0"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
+    modes: ClassVar[dict[str, str]] = {
+        RANKING: "all answers are compared at once and the best is named; Ties is left out, because upstream never ranks it",
+        RATINGS: "each answer is scored by itself; equal top scores share the point; Ties by its composite",
+    }
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Lists of chosen and rejected texts with the benchmark's counts, or one of its subsets."""
@@ -92,8 +101,26 @@ class RewardBench2(Benchmark):
         """Count under the rules of the subsets."""
         return SubsetMean(seed)
 
+    def check(self, reward: BaseReward) -> None:
+        """A ranking compares answers, a rating scores each."""
+        super().check(reward)
+        if self.mode == RANKING and reward.kind == "pointwise":
+            raise ConfigError(
+                f"{reward.name} scores answers one by one, which is --mode {RATINGS}; name a listwise one."
+            )
+        if self.mode == RATINGS and reward.kind != "pointwise":
+            raise ConfigError(f"{reward.name} compares answers, which is --mode {RANKING}; name a pointwise one.")
+
+    def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
+        """Ties, in mode ranking."""
+        if self.mode != RANKING or not is_ties((sample.metadata or {}).get("subset")):
+            return None
+        return "Ties is rated, never ranked: take its figure from a run with --mode ratings"
+
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that Ties is rated, not ranked."""
+        if self.mode == RANKING:
+            return ("Ties is rated, never ranked, so the mean is that of the other subsets.",)
         if reward.kind != "listwise" or not reward.judged:
             return ()
         return ("Ties asks for ratings; a judge that names one winner reaches at most about 29 there.",)
@@ -125,6 +152,30 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
+def is_ties(subset: Any) -> bool:
+    """Whether a subset is Ties, in any case: the data say "Ties", some of its consumers "ties"."""
+    return isinstance(subset, str) and subset.strip().lower() == "ties"
+
+
+def upstream_scores(judged: Judged) -> list[float]:
+    """The scores as upstream reads them: one it could not read is -1."""
+    return [-1.0 if score is None or math.isnan(score) else score for score in judged.scores]
+
+
+def upstream_credit(judged: Judged) -> float:
+    """What a best-of-N row earns upstream, whose judge may have said nothing usable: the top ones of the scores there are
+    share the point, and without any score each answer has the same share.
+    """
+    known = [score is not None and not math.isnan(score) for score in judged.scores]
+    top = max((score for score, there in zip(upstream_scores(judged), known, strict=True) if there), default=None)
+    winners = [
+        label
+        for score, label, there in zip(upstream_scores(judged), judged.chosen, known, strict=True)
+        if top is None or (there and score == top)
+    ]
+    return sum(winners) / len(winners)
+
+
 class SubsetMean:
     """The unweighted mean of the subsets present."""
 
@@ -132,15 +183,36 @@ class SubsetMean:
         self._tallies = tie_credit()
         self._ties: defaultdict[str, TiesTally] = defaultdict(TiesTally)
         self._guesses: defaultdict[str, Tally] = defaultdict(Tally)
+        self._upstream: defaultdict[str, Tally] = defaultdict(Tally)
+        self._upstream_ties = TiesTally()
+        self._unread = 0
         self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample and give what it earned; Ties in any case: the data say "Ties", some of its consumers "ties"."""
-        if judged.subset.strip().lower() == "ties":
+        """Count one sample and give what it earned."""
+        if judged.judgements and has_preference(judged.chosen) and judged.status in ("scored", "unscored"):
+            self._add_upstream(judged)
+        if is_ties(judged.subset):
             return self._ties[judged.subset].add(judged)
         if has_preference(judged.chosen):
             self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
         return self._tallies.add(judged)
+
+    def _add_upstream(self, judged: Judged) -> None:
+        """Count a sample as upstream would."""
+        self._unread += judged.status == "unscored"
+        if is_ties(judged.subset):
+            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(upstream_scores(judged))]
+            self._upstream_ties.add(Judged(judged.sample, read))
+        else:
+            self._upstream[judged.subset].add(upstream_credit(judged))
+
+    def _with_upstream_defaults(self) -> dict[str, Any]:
+        """The headline as upstream would print it, where it differs from ours in a judgement that could not be read."""
+        if not self._unread:
+            return {}
+        ties = ties_parts(self._upstream_ties.table())["composite"]
+        return {"with_upstream_defaults": mean_of([*(counts.mean for counts in self._upstream.values()), ties])}
 
     def report(self) -> Report:
         """Report what was counted so far."""
@@ -162,10 +234,14 @@ class SubsetMean:
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
         extra: dict[str, Any] = {"subsets_without_score": absent} if absent else {}
         extra |= {"n_unfit_labels": n_unfit} if n_unfit else {}
+        missing = [name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}]
+        extra |= {"subsets_absent": missing} if missing else {}
+        extra |= self._with_upstream_defaults()
         figure = Figure(
             "unweighted_mean_of_subsets", score=score, ci95=ci95, extra=extra, **pooled_counts(parts.values())
         )
-        chance = None if self._ties else mean_of(counts.mean for counts in self._guesses.values())
+        rated = any(ties.counts.n_scored for ties in self._ties.values())
+        chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
         return replace(headline(figure, parts), chance=chance)
 
 
@@ -279,11 +355,15 @@ class TiesTally:
         spread, lower = tied.spread, min(ref.gap, tied.gap)
         return (*accuracies, 1.0, float(tied.gap > spread), float(lower > spread), margin_term(lower, spread))
 
+    def table(self) -> list[tuple[float, ...]]:
+        """The contributions of every prompt."""
+        return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
+
     def figure(self, seed: int, name: str) -> tuple[Figure, NDArray[np.float64] | None]:
         """The composite with its parts, and its bootstrap draws over prompts (None without a score)."""
         from rm_gallery.core.stats.resampling import draws_interval, named_generator
 
-        table = [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
+        table = self.table()
         parts = ties_parts(table)
         score = parts.pop("composite")
         draws = None if score is None else _composite_draws(table, score, named_generator(seed, name))
