@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.prediction_powered import Part, count, n_eff, part_of
+from rm_gallery.core.stats.score_interval import Piece, ScoreTest
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,10 +31,8 @@ if TYPE_CHECKING:
     Numbers = Sequence[float | None] | NDArray[np.float64]
     Floats = NDArray[np.float64]
 
-# weight of the pseudo-rows per cell of labels; 0.5 is the least that keeps coverage with a judge that was never seen to err
-_PSEUDO = 0.5
-# labels of more different kinds than this are not looked at cell by cell
-_MOST_CELLS = 4
+# labels drawn with no more different probabilities than this are a stratified sample
+_MOST_PROBABILITIES = 4
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Corrected:
     labels_mean: float | None = None
     bounds: tuple[float, float] = (0.0, 1.0)
     confidence: float = 0.95
-    _score: _Score | None = field(default=None, repr=False, compare=False)
+    _test: ScoreTest | None = field(default=None, repr=False, compare=False)
 
     def p_value(self, null: float) -> float | None:
         """Give the two-sided p-value of "the true mean is `null`"; below 1 - confidence exactly where the interval leaves it out.
@@ -82,58 +82,14 @@ class Corrected:
         Raises:
             ConfigError: `null` lies outside the bounds.
         """
-        if self._score is None:
+        if self._test is None:
             return None
         low, high = self.bounds
         if not low <= null <= high:
             raise ConfigError(
                 f"p_value: null is {null!r}, outside the bounds {low:g}..{high:g}; name a value within them"
             )
-        return self._score.p_value(null)
-
-
-@dataclass(frozen=True)
-class _Score:
-    """One statistic, (estimate - t) / sqrt(variance at t), for the interval and the test alike."""
-
-    estimate: float
-    n_eff: float
-    variance: float
-    df: float
-    low: float
-    high: float
-
-    def interval(self, level: float) -> Interval:
-        quantile = _t_quantile(self.df, level)
-        if math.isinf(self.n_eff):
-            half = quantile * math.sqrt(self.variance)
-            return Interval(max(self.low, self.estimate - half), min(self.high, self.estimate + half))
-        span = self.high - self.low
-        p, q2 = (self.estimate - self.low) / span, quantile * quantile / self.n_eff
-        centre = (p + q2 / 2) / (1 + q2)
-        half = math.sqrt(max(0.0, q2 * p * (1 - p) + q2 * q2 / 4)) / (1 + q2)
-        # rounding must not push an end past the estimate where that lies at a bound
-        lower = 0.0 if p <= 0.0 else max(0.0, centre - half)
-        upper = 1.0 if p >= 1.0 else min(1.0, centre + half)
-        return Interval(self.low + span * lower, self.low + span * upper)
-
-    def p_value(self, null: float) -> float:
-        from scipy.special import stdtr
-
-        variance = self.variance
-        if not math.isinf(self.n_eff):
-            variance = (null - self.low) * (self.high - null) / self.n_eff
-        distance = abs(self.estimate - null)
-        if variance <= 0.0:
-            return 1.0 if distance == 0.0 else 0.0
-        return float(2.0 * stdtr(self.df if math.isfinite(self.df) else 1e12, -distance / math.sqrt(variance)))
-
-
-def _t_quantile(df: float, level: float) -> float:
-    from scipy.special import ndtri, stdtrit
-
-    tail = (1.0 + level) / 2.0
-    return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
+        return self._test.p_value(null)
 
 
 def corrected_mean(
@@ -175,60 +131,74 @@ def corrected_mean(
     low, high = (float(bound) for bound in bounds)
     if not low < high:
         raise ConfigError(f"bounds are (lowest, highest) possible label; found ({low:g}, {high:g})")
-    f, y = _numbers(judge, "judge"), _numbers(labels, "labels")
+    f, y = numbers(judge, "judge"), numbers(labels, "labels")
+    chosen = None if probabilities is None else numbers(probabilities, "probabilities")
     n = len(y)
-    chosen = None if probabilities is None else _numbers(probabilities, "probabilities")
-    for name, length in (("judge", len(f)), ("clusters", _length(clusters)), ("strata", _length(strata))):
-        if length not in (None, n):
-            raise ConfigError(f"{name} needs one entry per row: found {length} for {n} labels")
-    if chosen is not None and len(chosen) != n:
-        raise ConfigError(f"probabilities needs one entry per row: found {len(chosen)} for {n} labels")
+    for name, values in (("judge", f), ("clusters", clusters), ("strata", strata), ("probabilities", chosen)):
+        if values is not None and len(values) != n:
+            raise ConfigError(f"{name} needs one entry per row: found {len(values)} for {n} labels")
     labelled, judged = ~np.isnan(y), ~np.isnan(f)
     _check_labels(y[labelled], low, high)
-    if chosen is not None:
-        _check_probabilities(chosen[labelled])
-    m = int(labelled.sum())
+    m, n_judged = int(labelled.sum()), int(judged.sum())
     notes: list[str] = []
-    if m < n and not judged.all():
-        notes.append(f"{n - int(judged.sum())} of {n} rows have no judge score; they count with the mean of the others")
-    judge_mean = float(f[judged].mean()) if judged.any() else None
-    groups = _codes(clusters, n)
-    if m == 0:
-        notes.append("no row has a label, so nothing can be corrected")
-        return Corrected(
-            None, None, "none", n, 0, 0.0, 0.0, tuple(notes), None, math.inf, int(judged.sum()), _count(groups),
-            judge_mean, None, (low, high), confidence,
-        )  # fmt: skip
-    parts = _strata(strata, shares, labelled)
-    psi, floor, theta, lams, alone = np.zeros(n), 0.0, 0.0, 0.0, 0.0
-    spread = 0.0
-    dfs: list[tuple[float, float]] = []
-    for rows, share in parts:
-        part = _part(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high))
-        psi[rows] = share * part.psi
-        theta += share * part.estimate
-        lams += share * part.lam
-        floor += share**2 * part.floor
-        alone += share**2 * part.alone
-        spread += share * part.estimate**2
-        dfs.append((share**2 * part.variance, part.df))
-    sums = np.bincount(groups, weights=psi)
-    variance = float(sums @ sums) + floor
-    if shares is None and len(parts) > 1:  # the shares are themselves counted on these rows
-        variance += max(0.0, spread - theta**2) / n
-    total = sum(v for v, _ in dfs)
-    df = total**2 / sum(v**2 / d for v, d in dfs) if total > 0 else min(d for _, d in dfs)
-    inside = min(max(theta, low), high)
-    score = _Score(inside, _n_eff(inside, variance, m, low, high), variance, df, low, high)
-    if df < 4:
-        notes.append(f"only {m} labels: the interval rests on very little")
-    uses_judge = m < n and lams > 0.0
-    method = "inverse probability" if chosen is not None else "prediction-powered" if uses_judge else "labels only"
-    return Corrected(
-        inside, score.interval(confidence), method, n, m, lams, m * alone / variance if variance > 0 else float(m),
-        tuple(notes), math.sqrt(float(sums @ sums)), df, int(judged.sum()), _count(groups), judge_mean, float(y[labelled].mean()),
-        (low, high), confidence, score,
+    if m < n and n_judged < n:
+        notes.append(f"{n - n_judged} of {n} rows have no judge score; they count with the mean of the others")
+    groups = codes(clusters, n)
+    found = Corrected(
+        None, None, "none", n, m, 0.0, 0.0, (*notes, "no row has a label, so nothing can be corrected"),
+        n_judged=n_judged, n_clusters=count(groups), judge_mean=float(f[judged].mean()) if n_judged else None,
+        bounds=(low, high), confidence=confidence,
     )  # fmt: skip
+    if m == 0:
+        return found
+    cells: Sequence[Hashable] | None = strata
+    if chosen is not None:
+        _check_probabilities(chosen, labelled)
+        chosen = _by_verdict(chosen, f)
+        if strata is None and _is_stratified(chosen, labelled):
+            cells, chosen = list(chosen), None
+    drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
+    parts = [
+        part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high))
+        for rows, _ in drawn
+    ]
+    theta = math.fsum(share * part.estimate for (_, share), part in zip(drawn, parts, strict=True))
+    between = math.fsum(share * part.estimate**2 for (_, share), part in zip(drawn, parts, strict=True)) - theta**2
+    psi = np.zeros(n)
+    for (rows, share), part in zip(drawn, parts, strict=True):
+        psi[rows] = share * part.psi
+    sums = np.bincount(groups, weights=psi)
+    # without given shares these are counted on the same rows, which adds to the error
+    plain = float(sums @ sums) + (max(0.0, between) / n if shares is None and len(parts) > 1 else 0.0)
+    squares = [share**2 for _, share in drawn]
+    variance = plain + math.fsum(k * part.floor for k, part in zip(squares, parts, strict=True))
+    alone = math.fsum(k * part.alone for k, part in zip(squares, parts, strict=True))
+    test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
+    if test.df < 4:
+        notes.append(f"{m} labels leave {test.df:.1f} degrees of freedom: the interval rests on very little")
+    lam = math.fsum(share * part.lam for (_, share), part in zip(drawn, parts, strict=True))
+    method = "labels only" if lam == 0.0 else "prediction-powered"
+    return replace(
+        found, estimate=test.estimate, ci95=test.interval(confidence), lam=lam, notes=tuple(notes), se=math.sqrt(plain),
+        method=method if probabilities is None else "inverse probability", df=test.df, labels_mean=float(y[labelled].mean()),
+        effective_labels=m * alone / variance if variance > 0.0 else float(m), _test=test,
+    )  # fmt: skip
+
+
+def _test_of(
+    theta: float, parts: Sequence[Part], shares: Sequence[float], variance: float, low: float, high: float
+) -> ScoreTest:
+    own = [share**2 * part.variance for share, part in zip(shares, parts, strict=True)]
+    total = math.fsum(own)
+    # Satterthwaite's degrees of freedom of a sum of variances
+    spent = math.fsum(v**2 / part.df for v, part in zip(own, parts, strict=True))
+    df = total**2 / spent if spent > 0.0 else min(part.df for part in parts)
+    pieces = []
+    for share, part in zip(shares, parts, strict=True):
+        inside = min(max(part.estimate, low), high)
+        pieces.append(Piece(share, inside, n_eff(inside, part.variance, part.m, low, high), part.variance))
+    extra = variance - total if len(parts) > 1 else 0.0
+    return ScoreTest(min(max(theta, low), high), tuple(pieces), extra, df, low, high)
 
 
 def corrected_difference(
@@ -253,7 +223,7 @@ def corrected_difference(
         ConfigError: as `corrected_mean`.
     """
     sides = [
-        (_numbers(values, name), name)
+        (numbers(values, name), name)
         for values, name in (
             (judge_a, "judge_a"), (judge_b, "judge_b"), (labels_a, "labels_a"), (labels_b, "labels_b"),
         )
@@ -271,145 +241,35 @@ def corrected_difference(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One stratum: estimate and what every row of it adds to the error (`psi`)."""
-
-    estimate: float
-    lam: float
-    psi: Floats
-    variance: float
-    floor: float
-    alone: float
-    df: float
-
-
-def _part(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], bounds: tuple[float, float]) -> _Part:
+def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
+    """Whether few different probabilities were used, all known, and labels came of each: that is a stratified sample."""
     import numpy as np
 
-    labelled = ~np.isnan(y)
-    missing = np.isnan(f)
-    if missing.any():
-        f = np.where(missing, 0.0 if missing.all() else f[~missing].mean(), f)
-    m, n = int(labelled.sum()), len(y)
-    fl, yl, gl = f[labelled], y[labelled], groups[labelled]
-    if chosen is None:
-        weights = np.full(m, 1.0 / m)
-        lam = _tuned(fl, yl, f, n - m, bounds)
-        mean_f = float(f[~labelled].mean()) if m < n else 0.0
-        deviations = np.where(labelled, 0.0, f - mean_f) / max(n - m, 1)
-        side = ~labelled
-    else:
-        inverse = 1.0 / chosen[labelled]
-        weights = inverse / inverse.sum()
-        lam = _tuned_weighted(fl, yl, f, inverse, weights, bounds)
-        mean_f = float(f.mean())
-        deviations = (f - mean_f) / n
-        side = np.ones(n, dtype=bool)
-    residuals = yl - lam * fl
-    centre = float(weights @ residuals)
-    theta = lam * mean_f + centre
-    residuals = residuals - centre
-    own = weights * residuals
-    clusters = _count(gl)
-    psi = lam * deviations * _bessel(_count(groups[side]))
-    psi[labelled] += own * _bessel(clusters)
-    plain = float(own @ own) * _bessel(m) ** 2
-    cells = _cells(fl, None if chosen is None else chosen[labelled])
-    ends = (float(yl.min()), float(yl.max())) if yl.min() < yl.max() else bounds
-    if math.isinf(ends[0]) or math.isinf(ends[1]):
-        ends = (float(yl.min()), float(yl.max()))
-    floor = _squares(residuals, fl, lam, centre, weights, cells, ends) - plain
-    # labels alone, under the same weights and pseudo-rows, for comparison
-    bare = yl - float(weights @ yl)
-    alone = _squares(bare, fl, 0.0, float(weights @ yl), weights, cells, ends)
-    sizes = np.bincount(gl, weights=weights)
-    df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else 2.0))
-    sums = np.bincount(groups, weights=psi)
-    variance = float(sums @ sums) + max(floor, 0.0)
-    if _count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
-        together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        alone += float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2
-    return _Part(theta, lam, psi, variance, max(floor, 0.0), alone, df)
+    if np.isnan(chosen).any():
+        return False
+    kinds, cells = np.unique(chosen, return_inverse=True)
+    return len(kinds) <= _MOST_PROBABILITIES and bool(np.bincount(cells, weights=labelled).min() >= 1)
 
 
-def _tuned(fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[float, float]) -> float:
-    """The share of the judge that makes the estimate most precise (PPI++, eq. 10, with the variance over all rows)."""
-    if n_unlabelled == 0 or len(yl) < 2:
-        return 0.0
-    spread = float(f.var(ddof=1))
-    if spread <= 0.0:
-        return 0.0
-    common = float(((fl - fl.mean()) * (yl - yl.mean())).mean())
-    return _clipped(common / (spread * (1.0 + len(yl) / n_unlabelled)), f, bounds)
-
-
-def _tuned_weighted(
-    fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]
-) -> float:
-    """The same where labels were drawn with known probabilities: a row that was sure to be labelled needs no judge."""
-    needed = weights * (inverse - 1.0)
-    g = fl - float(weights @ fl)
-    spread = float(needed @ (g * g))
-    if len(yl) < 2 or spread <= 1e-12 * max(1.0, float(fl @ fl)):
-        return 0.0
-    return _clipped(float(needed @ (g * (yl - float(weights @ yl)))) / spread, f, bounds)
-
-
-def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
-    """Never against the judge, and never more than all of it where it speaks in the labels' unit."""
-    same_scale = bounds[0] <= float(f.min()) and float(f.max()) <= bounds[1]
-    return min(max(lam, 0.0), 1.0) if same_scale else max(lam, 0.0)
-
-
-def _squares(
-    residuals: Floats,
-    fl: Floats,
-    lam: float,
-    centre: float,
-    weights: Floats,
-    cells: NDArray[Any],
-    ends: tuple[float, float],
-) -> float:
-    """Sum of squared weighted residuals as if each cell held a little more: half a row, at either end of the scale.
-
-    Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
-    """
+def _by_verdict(chosen: Floats, f: Floats) -> Floats:
+    """Fill in the probability of rows without one, where all rows with their verdict that have one have the same."""
     import numpy as np
 
-    pseudo = sum((end - lam * fl - centre) ** 2 for end in ends) / 2.0
-    counts = np.bincount(cells).astype(np.float64)
-    strength = _PSEUDO if len(counts) > 1 else 2.0 * _PSEUDO
-    observed = np.bincount(cells, weights=residuals**2)
-    supposed = np.bincount(cells, weights=pseudo) / counts
-    moments = (observed + strength * supposed) / (counts + strength)
-    m = len(fl)
-    return float(np.bincount(cells, weights=weights**2) @ moments) * (m / (m - 1.0) if m > 1 else 1.0)
-
-
-def _cells(fl: Floats, probabilities: Floats | None) -> NDArray[Any]:
-    """Kinds of labelled rows: by their probability of being labelled, else by the verdict, where there are few kinds."""
-    import numpy as np
-
-    for values in (probabilities, fl):
-        if values is not None:
-            kinds, cells = np.unique(values, return_inverse=True)
-            if 1 < len(kinds) <= _MOST_CELLS:
-                return cells
-    return np.zeros(len(fl), dtype=np.intp)
-
-
-def _n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
-    """Independent 0/1 labels that would be as precise; the mean is drawn a little to the middle, as its variance was."""
-    if math.isinf(low) or math.isinf(high):
-        return math.inf
-    drawn = (m * theta + 2.0 * _PSEUDO * (low + high) / 2.0) / (m + 2.0 * _PSEUDO)
-    return (drawn - low) * (high - drawn) / variance if variance > 0.0 else math.inf
+    known = ~np.isnan(chosen)
+    if known.all():
+        return chosen
+    filled = chosen.copy()
+    for verdict in np.unique(f[known])[: _MOST_PROBABILITIES + 1]:
+        same = f == verdict
+        if len(np.unique(chosen[same & known])) == 1:
+            filled[same & ~known] = chosen[same & known][0]
+    return filled
 
 
 def _strata(
     strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: NDArray[np.bool_]
 ) -> list[tuple[NDArray[Any], float]]:
+    """Rows and share of each stratum that counts."""
     import numpy as np
 
     n = len(labelled)
@@ -417,32 +277,34 @@ def _strata(
         if shares is not None:
             raise ConfigError("shares are those of strata; name the stratum of every row in `strata` too")
         return [(np.arange(n), 1.0)]
-    members: dict[Hashable, list[int]] = {}
-    for i, name in enumerate(strata):
-        members.setdefault(name, []).append(i)
-    bare = [str(name) for name, rows in members.items() if not labelled[rows].any()]
-    weights = {name: len(rows) / n for name, rows in members.items()}
+    places = codes(strata, n)
+    names = list(dict.fromkeys(strata))
+    order = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
+    weights = {name: len(rows) / n for name, rows in zip(names, order, strict=True)}
     if shares is not None:
-        missing = [str(name) for name in shares if name not in members and shares[name] > 0]
-        absent = [str(name) for name in members if name not in shares]
-        if missing or absent:
-            raise ConfigError(
-                f"shares and strata name different strata: without rows {missing[:5]}, without a share {absent[:5]}"
-            )
-        total = math.fsum(shares.values())
-        if not (math.isfinite(total) and total > 0 and all(share >= 0 for share in shares.values())):
-            raise ConfigError("shares are numbers of at least 0, and not all of them 0")
-        weights = {name: shares[name] / total for name in members}
-        bare = [name for name in bare if any(str(k) == name and weights[k] > 0 for k in members)]
+        weights = _scaled_shares(shares, names)
+    drawn = [(name, rows) for name, rows in zip(names, order, strict=True) if weights[name] > 0.0]
+    bare = [name for name, rows in drawn if not labelled[rows].any()]
     if bare:
         raise ConfigError(
-            f"{len(bare)} of {len(members)} strata have no label, first {bare[0]!r}; label some of its rows or join it"
-            " with another stratum"
+            f"{len(bare)} of {len(names)} strata have no label, the first is {str(bare[0])!r}; label some of its rows or join"
+            " it with another stratum"
         )
-    return [(np.array(rows), weights[name]) for name, rows in members.items() if weights[name] > 0]
+    return [(rows, weights[name]) for name, rows in drawn]
 
 
-def _numbers(values: Numbers | ArrayLike, name: str) -> Floats:
+def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> dict[Hashable, float]:
+    empty = [str(name) for name in shares if name not in names and shares[name] > 0]
+    absent = [str(name) for name in names if name not in shares]
+    if empty or absent:
+        raise ConfigError(f"shares and strata differ: a share but no rows {empty[:5]}, rows but no share {absent[:5]}")
+    total = math.fsum(shares.values())
+    if not (math.isfinite(total) and total > 0.0 and min(shares.values()) >= 0.0):
+        raise ConfigError(f"shares are numbers of at least 0 and not all 0; found {dict(list(shares.items())[:5])}")
+    return {name: shares[name] / total for name in names}
+
+
+def numbers(values: Numbers | ArrayLike, name: str) -> Floats:
     """As floats with NaN for what is missing; infinities and texts are refused, never cast."""
     import numpy as np
 
@@ -465,29 +327,26 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
         )
 
 
-def _check_probabilities(chosen: Floats) -> None:
-    if not ((chosen > 0.0) & (chosen <= 1.0)).all():
-        raise ConfigError("probabilities of labelled rows lie above 0 and at most at 1; found another, or none")
+def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
+    import numpy as np
+
+    if np.isnan(chosen[labelled]).any():
+        raise ConfigError(
+            "probabilities needs one for every labelled row: with what probability it was chosen for labelling"
+        )
+    known = chosen[~np.isnan(chosen)]
+    if not ((known > 0.0) & (known <= 1.0)).all():
+        raise ConfigError(
+            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:g}. Rows that could"
+            " not be chosen are no part of what labels can speak for; leave them out"
+        )
 
 
-def _length(values: Sequence[Hashable] | None) -> int | None:
-    return None if values is None else len(values)
-
-
-def _codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
+def codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
+    """Number the cluster names 0, 1, … by first appearance; without names every row is its own."""
     import numpy as np
 
     if clusters is None:
         return np.arange(n)
     places: dict[Hashable, int] = {}
     return np.array([places.setdefault(name, len(places)) for name in clusters], dtype=np.intp)
-
-
-def _count(codes: NDArray[Any]) -> int:
-    import numpy as np
-
-    return len(np.unique(codes))
-
-
-def _bessel(k: int) -> float:
-    return math.sqrt(k / (k - 1.0)) if k > 1 else 1.0

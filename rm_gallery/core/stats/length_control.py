@@ -6,8 +6,9 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rm_gallery.core.stats.corrected import _codes, _numbers, _t_quantile
+from rm_gallery.core.stats.corrected import codes, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.score_interval import t_quantile
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,14 +66,14 @@ def length_controlled(
 
     check_level(confidence)
     y, a, b = (
-        _numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b"))
+        numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b"))
     )
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):
         raise ConfigError(
             f"one length of each side (and one cluster) per preference is needed; found {len(y)} preferences"
         )
     kept = ~(np.isnan(y) | np.isnan(a) | np.isnan(b))
-    y, difference, groups = y[kept], (a - b)[kept], _codes(clusters, len(y))[kept]
+    y, difference, groups = y[kept], (a - b)[kept], codes(clusters, len(y))[kept]
     if len(y) and not (y.min() >= 0.0 and y.max() <= 1.0):
         raise ConfigError("preferences lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     if not len(y):
@@ -81,7 +82,7 @@ def length_controlled(
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
     design = np.stack(columns, axis=1)
     beta, covariance, df = firth(design, y, groups)
-    half = _t_quantile(df, confidence) * math.sqrt(covariance[0, 0])
+    half = t_quantile(df, confidence) * math.sqrt(covariance[0, 0])
     return LengthControlled(
         _sigmoid(float(beta[0])),
         Interval(_sigmoid(float(beta[0]) - half), _sigmoid(float(beta[0]) + half)),

@@ -1,0 +1,190 @@
+"""One stratum of a corrected mean: the estimate, how much of the judge it uses, and what every row adds to its error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+# weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never seen to err
+_PSEUDO = 1.0
+# judges with more different verdicts than this are not looked at verdict by verdict
+_MOST_CELLS = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one stratum says.
+
+    Attributes:
+        estimate: its corrected mean.
+        lam: share of the judge used.
+        psi: per row, what it adds to the error of the estimate; sums over clusters, squared and added, give the variance.
+        variance: of the estimate, with `floor`.
+        floor: what the pseudo-rows add to the variance.
+        alone: variance of the mean of the labels alone.
+        df: degrees of freedom.
+        m: labels.
+    """
+
+    estimate: float
+    lam: float
+    psi: Floats
+    variance: float
+    floor: float
+    alone: float
+    df: float
+    m: int
+
+
+def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], bounds: tuple[float, float]) -> Part:
+    """Correct the mean of one stratum.
+
+    Args:
+        f: judge score per row, NaN where there is none.
+        y: label per row, NaN where there is none; at least one is there.
+        chosen: probability of having been labelled per row, needed for labelled rows; None where all had the same.
+        groups: cluster number per row.
+        bounds: lowest and highest possible label.
+    """
+    import numpy as np
+
+    labelled = ~np.isnan(y)
+    missing = np.isnan(f)
+    if missing.any():
+        f = np.where(missing, 0.0 if missing.all() else f[~missing].mean(), f)
+    m, n = int(labelled.sum()), len(y)
+    fl, yl, gl = f[labelled], y[labelled], groups[labelled]
+    if chosen is None:
+        weights = np.full(m, 1.0 / m)
+        lam = _tuned(fl, yl, f, n - m, bounds)
+        mean_f = float(f[~labelled].mean()) if m < n else 0.0
+        deviations = np.where(labelled, 0.0, f - mean_f) / max(n - m, 1)
+        side = ~labelled
+    else:
+        inverse = 1.0 / chosen[labelled]
+        weights = inverse / inverse.sum()
+        lam = _tuned_weighted(fl, yl, f, inverse, weights, bounds)
+        mean_f = float(f.mean())
+        deviations = (f - mean_f) / n
+        side = np.ones(n, dtype=bool)
+    residuals = yl - lam * fl
+    centre = float(weights @ residuals)
+    theta = lam * mean_f + centre
+    residuals = residuals - centre
+    own = weights * residuals
+    clusters = count(gl)
+    psi = lam * deviations * _bessel(count(groups[side]))
+    psi[labelled] += own * _bessel(clusters)
+    plain = float(own @ own) * _bessel(m) ** 2
+    cells = _cells(fl)
+    floor = _squares(residuals, _pseudo(residuals, yl, lam * fl + centre, bounds), weights, cells) - plain
+    # labels alone, under the same weights and with their own pseudo-rows, for comparison
+    mean = float(weights @ yl)
+    bare = yl - mean
+    alone = _squares(bare, _pseudo(bare, yl, np.full(m, mean), bounds), weights, cells)
+    sizes = np.bincount(gl, weights=weights)
+    df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else 2.0))
+    sums = np.bincount(groups, weights=psi)
+    variance = float(sums @ sums) + max(floor, 0.0)
+    if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
+        together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
+        alone += float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2
+    return Part(theta, lam, psi, variance, max(floor, 0.0), alone, df, m)
+
+
+def _tuned(fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[float, float]) -> float:
+    """The share of the judge that makes the estimate most precise (PPI++, eq. 10, with the variance over all rows)."""
+    if n_unlabelled == 0 or len(yl) < 2:
+        return 0.0
+    spread = float(f.var(ddof=1))
+    if spread <= 0.0:
+        return 0.0
+    common = float(((fl - fl.mean()) * (yl - yl.mean())).mean())
+    return _clipped(common / (spread * (1.0 + len(yl) / n_unlabelled)), f, bounds)
+
+
+def _tuned_weighted(
+    fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]
+) -> float:
+    """The same where labels were drawn with known probabilities: a row that was sure to be labelled needs no judge."""
+    needed = weights * (inverse - 1.0)
+    g = fl - float(weights @ fl)
+    spread = float(needed @ (g * g))
+    if len(yl) < 2 or spread <= 1e-12 * max(1.0, float(fl @ fl)):
+        return 0.0
+    return _clipped(float(needed @ (g * (yl - float(weights @ yl)))) / spread, f, bounds)
+
+
+def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
+    """Never against the judge, and never more than all of it where it speaks in the labels' unit."""
+    same_scale = bounds[0] <= float(f.min()) and float(f.max()) <= bounds[1]
+    return min(max(lam, 0.0), 1.0) if same_scale else max(lam, 0.0)
+
+
+def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[float, float]) -> Floats:
+    """Squared residual per labelled row of a pseudo-row: half of it at either end of the scale as far as it was used."""
+    import numpy as np
+
+    low, high = float(yl.min()), float(yl.max())
+    if len(np.unique(yl)) > max(5, len(yl) // 2):  # a fine scale: the residuals themselves show how far they reach
+        return np.full(len(yl), float(np.abs(residuals).max()) ** 2)
+    if not (math.isinf(bounds[0]) or math.isinf(bounds[1])):
+        reach = high - low
+        if reach == 0.0:
+            low, high = bounds
+        # labels piled up at one bound: the rare values at the other side are the ones that were not drawn
+        elif float((yl == bounds[1]).mean()) >= 0.5:
+            low = max(bounds[0], low - reach)
+        elif float((yl == bounds[0]).mean()) >= 0.5:
+            high = min(bounds[1], high + reach)
+    return ((low - predicted) ** 2 + (high - predicted) ** 2) / 2.0
+
+
+def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any]) -> float:
+    """Sum of squared weighted residuals as if the cells together held one pseudo-row more.
+
+    Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
+    """
+    import numpy as np
+
+    counts = np.bincount(cells).astype(np.float64)
+    strength = _PSEUDO / len(counts)
+    # residuals keep their own weights, since rows with large weights are often those with small residuals
+    observed = np.bincount(cells, weights=(weights * residuals) ** 2)
+    supposed = np.bincount(cells, weights=weights**2) * np.bincount(cells, weights=pseudo) / counts
+    total = (counts * observed + strength * supposed) / (counts + strength)
+    return float(total.sum()) * _bessel(len(residuals)) ** 2
+
+
+def _cells(fl: Floats) -> NDArray[Any]:
+    """Labelled rows by the judge's verdict, where it has few different ones."""
+    import numpy as np
+
+    kinds, cells = np.unique(fl, return_inverse=True)
+    return cells if 1 < len(kinds) <= _MOST_CELLS else np.zeros(len(fl), dtype=np.intp)
+
+
+def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
+    """Independent 0/1 labels that would be as precise; the mean is drawn a little to the middle, as its variance was."""
+    if math.isinf(low) or math.isinf(high):
+        return math.inf
+    drawn = (m * theta + _PSEUDO * (low + high) / 2.0) / (m + _PSEUDO)
+    return (drawn - low) * (high - drawn) / variance if variance > 0.0 else math.inf
+
+
+def count(codes: NDArray[Any]) -> int:
+    """How many different ones there are among small whole numbers."""
+    import numpy as np
+
+    return int(np.count_nonzero(np.bincount(codes)))
+
+
+def _bessel(k: int) -> float:
+    return math.sqrt(k / (k - 1.0)) if k > 1 else 1.0
