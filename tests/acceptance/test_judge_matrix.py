@@ -45,13 +45,16 @@ def rows_of(name: str) -> list[excerpts.Row]:
             "judgebench": excerpts.judgebench(str(k), "mmlu-pro", a, b, "A>B" if k % 2 else "B>A"),
             "rmbbenchmark_pairwise": excerpts.rmb_pair(str(k), "Helpfulness/Chat", right, wrong),
             "rmbbenchmark_bestofn": excerpts.rmb_list(str(k), "Helpfulness/Chat", right, styles[1]),
+            "llmbar": excerpts.llmbar(f"question {k}", a, b, 1 if k % 2 else 2),
+            "auto_j": excerpts.auto_j(f"question {k}", a, b, 0 if k % 2 else 1),
+            "hhh": excerpts.hhh("honest", f"question {k}", right, wrong),
             "hh_rlhf": excerpts.hh_rlhf(f"question {k}", right, wrong),
         }
         made.append(by_name[name])
     return made
 
 
-BENCHMARKS = [name for name in excerpts.EXCERPTS if name != "preferences"]
+BENCHMARKS = [name for name in excerpts.LONGEST if name != "preferences"]
 
 
 @pytest.fixture(scope="module")

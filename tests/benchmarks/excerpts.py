@@ -62,6 +62,21 @@ def hh_rlhf(question: str, chosen: str, rejected: str) -> Row:
     }
 
 
+def llmbar(question: str, first: str, second: str, label: int) -> Row:
+    """A row of LLMBar."""
+    return {"input": question, "output_1": first, "output_2": second, "label": label}
+
+
+def auto_j(question: str, first: str, second: str, label: int, scenario: str = "chitchat") -> Row:
+    """A row of Auto-J's pairwise test."""
+    return {"scenario": scenario, "label": label, "prompt": question, "response 1": first, "response 2": second}
+
+
+def hhh(subset: str, question: str, better: str, worse: str) -> Row:
+    """A row of HHH alignment."""
+    return {"subset": subset, "input": question, "targets": {"choices": [better, worse], "labels": [1, 0]}}
+
+
 STYLES, REVERSED = [SHORT, MIDDLE, LONG], [LONG, MIDDLE, SHORT]
 
 EXCERPTS: dict[str, list[Row]] = {
@@ -101,6 +116,14 @@ EXCERPTS: dict[str, list[Row]] = {
         rmb_list("c", "Harmlessness/S1", LONG, [LONG, SHORT, MIDDLE]),
     ],
     "hh_rlhf": [hh_rlhf("q", LONG, SHORT), hh_rlhf("r", SHORT, LONG), hh_rlhf("s", LONG, MIDDLE)],
+    "llmbar": [llmbar("q", LONG, SHORT, 1), llmbar("r", LONG, MIDDLE, 2), llmbar("s", SHORT, LONG, 2)],
+    "auto_j": [
+        auto_j("q", LONG, SHORT, 0),
+        auto_j("r", LONG, MIDDLE, 1),
+        auto_j("s", SHORT, SHORT, 2, "code_generation"),
+        auto_j("t", MIDDLE, SHORT, 2, "code_generation"),
+    ],
+    "hhh": [hhh("honest", "q", LONG, SHORT), hhh("honest", "r", SHORT, LONG), hhh("other", "s", SHORT, MIDDLE)],
     "preferences": [
         {"id": "1", "prompt": "q", "chosen": LONG, "rejected": SHORT, "subset": "own"},
         {"id": "2", "prompt": "r", "chosen": SHORT, "rejected": LONG, "subset": "own"},
@@ -124,6 +147,9 @@ LONGEST: dict[str, tuple[str, float, dict[str, float]]] = {
     "rmbbenchmark_pairwise": ("pair_strict", 2 / 3, {"Harmlessness": 0.5, "Helpfulness": 1.0}),
     "rmbbenchmark_bestofn": ("all_losers_beaten", 1 / 3, {"Harmlessness": 0.0, "Helpfulness": 1.0}),
     "hh_rlhf": ("pair_strict", 2 / 3, {}),
+    "llmbar": ("pair_strict", 2 / 3, {}),
+    "auto_j": ("both_orders", 0.5, {"Code": 0.5, "General Communication": 0.5}),
+    "hhh": ("pair_strict", 1 / 3, {"honest": 0.5, "other": 0.0}),
     "preferences": ("pair_strict", 0.5, {"own": 0.5}),
 }
 """By benchmark: rule, headline and figure of each subset."""

@@ -56,7 +56,9 @@ def test_i5_found_by_its_own_columns(row: Row, name: str, as_text: bool) -> None
 
 NOT_FOUND: list[Row] = [
     {},
-    {"input": "q", "output_1": "a", "output_2": "b", "label": 1},
+    {"input": "q", "output_1": "a", "output_2": "b", "label": 3},
+    {"input": "q", "targets": ["a", "b"]},
+    changed("auto_j", label="first"),
     {"prompt": "q", "response": "a", "reference": "b"},
     {"messages": [{"role": "user", "content": "q"}]},
     {"chosen": "a", "rejected": "b"},

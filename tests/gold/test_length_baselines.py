@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery.core.data.schema import preference_of
+from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.report.evaluate import evaluate
 from tests.support.command import command
@@ -109,6 +111,42 @@ def test_hh_rlhf() -> None:
     longer = sum(len(row["chosen"].rstrip()) > len(row["rejected"].rstrip()) for row in rows)
     assert report.n_scored == len(rows)
     assert digits(report) == round(100 * longer / len(rows), 4)
+
+
+LLMBAR = ("natural", "adversarial_neighbor", "adversarial_gptinst", "adversarial_gptout", "adversarial_manual")
+
+
+def test_llmbar(gold: dict[str, Any]) -> None:
+    report = baseline(*(f"llmbar_{name}" for name in LLMBAR))
+    assert (report.benchmark, report.rule, report.n) == ("llmbar", "pair_strict", 419)
+    assert {name: digits(part) for name, part in report.by_subset.items()} == gold["llmbar"]
+    shortest = baseline(*(f"llmbar_{name}" for name in LLMBAR), shortest=True)
+    assert [round(digits(shortest.by_subset[name]), 1) for name in LLMBAR] == [43.0, 88.1, 87.0, 55.3, 80.4]
+    adversarial = [gold["llmbar"][name] for name in LLMBAR[1:]]
+    assert digits(report.extra["adversarial_mean"]) == pytest.approx(sum(adversarial) / 4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark", "longest", "shortest"),
+    [("autoj_pairwise", "auto_j", 52.9, 21.3), ("hhh_alignment", "hhh", 62.9, 36.2)],
+)
+def test_one_decimal_is_recorded_of(name: str, benchmark: str, longest: float, shortest: float) -> None:
+    report = baseline(name)
+    assert (report.benchmark, round(digits(report), 1)) == (benchmark, longest)
+    assert round(digits(report.baselines["shortest"]), 1) == shortest
+
+
+def test_hhh_gives_the_same_pairs_from_grading_prompts() -> None:
+    rows = pq.read_table(shared_file("hhh_alignment.parquet")).to_pylist()
+    benchmark = get_benchmark("hhh")
+    for row in rows:
+        listed = benchmark.convert(row)
+        graded = benchmark.convert(
+            {name: row[name] for name in ("subset", "chosen_instruction", "rejected_instruction")}
+        )
+        texts = [{o.answer.text.strip(): preference_of(o) for o in s.output} for s in (listed, graded)]
+        assert texts[0] == texts[1]
+        assert listed.query_text().strip() == graded.query_text().strip()
 
 
 def test_i5_the_command_prints_the_official_figure() -> None:

@@ -1,0 +1,269 @@
+"""Auto-J's pairwise test: which of two answers people prefer, or neither, in 58 scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rm_gallery.core.data.load.fields import RowRef, identity, output, required, shown, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict
+from rm_gallery.gallery.benchmarks.protocols import auto_j
+from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, need, peek
+from rm_gallery.gallery.benchmarks.rules import (
+    Scorer,
+    SubsetTallies,
+    both_orders_credit,
+    consistency_credit,
+    games,
+    headline,
+)
+
+_PER_SCENARIO = 24
+_WRITING = ("personal_essay", "blog_post", "song_lyrics", "social_media_post", "marketing_materials", "advertisement")
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Summarization": ("post_summarization", "text_summarization", "note_summarization"),
+    "Exam Questions": (
+        "math_reasoning",
+        "solving_exam_question_with_math",
+        "solving_exam_question_without_math",
+    ),
+    "Code": (
+        "code_generation",
+        "code_simplification",
+        "code_correction_rewriting",
+        "code_to_code_translation",
+        "explaining_code",
+    ),
+    "Rewriting": (
+        "instructional_rewriting",
+        "language_polishing",
+        "paraphrasing",
+        "text_correction",
+        "text_simplification",
+    ),
+    "Creative Writing": (
+        "counterfactual",
+        "creative_writing",
+        "writing_presentation_script",
+        *(f"writing_{kind}" for kind in _WRITING),
+    ),
+    "Functional Writing": (
+        "functional_writing",
+        "writing_biography",
+        "writing_cooking_recipe",
+        "writing_email",
+        "writing_job_application",
+        "writing_legal_document",
+        "writing_news_article",
+        "writing_product_description",
+        "writing_scientific_paper",
+        "writing_technical_document",
+    ),
+    "General Communication": (
+        "analyzing_general",
+        "asking_how_to_question",
+        "brainstorming",
+        "chitchat",
+        "explaining_general",
+        "open_question",
+        "planning",
+        "recommendation",
+        "roleplay",
+        "seeking_advice",
+        "value_judgement",
+        "verifying_fact",
+    ),
+    "NLP Tasks": (
+        "classification_identification",
+        "data_analysis",
+        "information_extraction",
+        "keywords_extraction",
+        "others",
+        "question_generation",
+        "ranking",
+        "reading_comprehension",
+        "text_to_text_translation",
+        "title_generation",
+        "topic_modeling",
+    ),
+}
+_GROUP_OF = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
+_PREFERRED = {0: ("chosen", "rejected"), 1: ("rejected", "chosen"), 2: ("tie", "tie")}
+_SIGNS: Mapping[int, int] = {0: 1, 1: -1, 2: 0}
+
+
+class AutoJ(Benchmark):
+    """Agreement: the verdict is the label in both orders, and a tie is a class of its own. Pooled, with the eight groups.
+
+    `extra["consistency"]` is the share of pairs judged alike in both orders, `extra["single"]` the agreement of the first order
+    alone. Scores know no order: equal ones are a tie, without any band around it. A judge that sees one order is scored by it.
+    """
+
+    name = "auto_j"
+    aliases = ("auto-j", "GAIR-NLP/auto-j")
+    source = (
+        "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, codes/leaderboard/pairwise_eval.py"
+    )
+    licence = "none stated for code and data"
+    version = "repository at 2ae17a3"
+    measures = "agreement with people on which of two answers is better, or that neither is, over everyday scenarios"
+    sizes = {group: _PER_SCENARIO * len(scenarios) for group, scenarios in GROUPS.items()}
+    layout = {
+        "scenario": "one of 58",
+        "label": "0 the first answer is better, 1 the second, 2 a tie",
+        "prompt": "the query",
+        "response 1": "an answer (the name has a space)",
+        "response 2": "another answer",
+    }
+    formula = "agreement = pairs whose verdicts in both orders are the label / all pairs"
+    traps = (
+        "length alone reaches 52.9 % by the easier rule of one order, above what ChatGPT and Claude-2 reach with two",
+        "for scalar rewards the leaderboard searches a tie band on the test labels; such a figure is comparable with no other",
+        "373 of 1,392 labels are ties, so guessing between two answers does not reach a half",
+    )
+    published = (
+        ("GPT-4", "agreement 62.28, consistency 86.28", "README of the repository"),
+        ("Auto-J-13B", "agreement 54.96, consistency 83.41", "README of the repository"),
+        ("Auto-J-Bilingual-6B", "agreement 53.45, consistency 81.61", "README of the repository"),
+        ("LLaMA-2-70B-Chat", "agreement 46.12, consistency 69.90", "README of the repository"),
+        ("ChatGPT", "agreement 42.74, consistency 62.43", "README of the repository"),
+        ("Claude-2", "agreement 42.6, consistency 63.43", "README of the repository"),
+    )
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """A prompt with two numbered responses, a scenario and a label of three classes."""
+        return {"scenario", "label", "prompt", "response 1", "response 2"} <= columns.keys() and (
+            _class(columns["label"]) is not None
+        )
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the first response, then the second, labelled chosen and rejected, or both as a tie.
+
+        Metadata: `subset` (the group of scenarios) and `scenario`.
+        """
+        label = _class(required(row, "label", where))
+        if label is None:
+            raise wrong(where, "label", "0, 1 or 2", row["label"])
+        scenario = text(row, "scenario", where)
+        answers = [text(row, column, where) for column in ("response 1", "response 2")]
+        return DataSample.model_validate(
+            {
+                "unique_id": identity(row, "id", where),
+                "input": turns(text(row, "prompt", where), "prompt", where),
+                "output": [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)],
+                "task_category": scenario,
+                "source": self.name,
+                "metadata": {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario},
+            }
+        )
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count agreement and consistency."""
+        return Agreement()
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """Say that one order is the easier rule."""
+        if reward.judged and (reward.kind == "listwise" or not getattr(reward, "both_orders", True)):
+            return (f"{reward.name} sees each pair in one order, which is the leaderboard's easier single type.",)
+        return ()
+
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Iterator[tuple[Group, Judged]]:
+        """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts (`raw_text`, `raw_text_exchanged`).
+
+        Of a text counts what follows its last "final decision is ". A verdict that cannot be read agrees with no label.
+        """
+        self.under(**rule)
+        first, rows = peek(rows)
+        columns = ("pred", "pred_exchanged_raw") if "pred" in first else ("raw_text", "raw_text_exchanged")
+        for number, row in enumerate(rows, 1):
+            need(row, ("scenario", "label", *columns), number)
+            label = _class(row["label"])
+            if label is None:
+                raise DataError(
+                    f"recorded row {number}, column 'label': expected 0, 1 or 2, found {shown(row['label'])}."
+                )
+            said = [_verdict(row[column]) for column in columns]
+            swapped = None if said[1] is None else -said[1]
+            about = {"subset": _GROUP_OF.get(str(row["scenario"]), "other"), "unreadable": None in said}
+            yield {}, judged_pair(str(number), _SIGNS[label], (said[0], swapped), **about)
+
+    def recorded_scorer(self, seed: int = 0) -> Scorer:
+        """As for judgements, but a verdict that cannot be read agrees with nothing."""
+        return Readable(Agreement(unread=0.0))
+
+    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """The report with the leaderboard's figures at hand, overall and by group."""
+        figures = {name: _leaderboard(part) for name, part in report.by_subset.items()}
+        return {**super().recorded_line(group, report), **_leaderboard(report), "by_group": figures}
+
+
+def _leaderboard(figure: Figure) -> dict[str, Any]:
+    return {"agreement": figure.score, **{name: figure.extra.get(name) for name in ("consistency", "single")}}
+
+
+def _class(value: Any) -> int | None:
+    """0, 1 or 2; None for anything else."""
+    if isinstance(value, str) and value in ("0", "1", "2"):
+        return int(value)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and value in _PREFERRED
+    return int(value) if known else None
+
+
+def _verdict(said: Any) -> Verdict:
+    """A recorded label or text as a verdict on the answers as they were shown."""
+    if isinstance(said, str) and not said.isdecimal():
+        return auto_j(said)
+    label = _class(said)
+    return None if label is None else _SIGNS[label]
+
+
+class Agreement:
+    """Pairs with three classes of labels: right in both orders, alike in both, and right in the first."""
+
+    def __init__(self, unread: float | None = None) -> None:
+        def read(credit: float | None) -> float | None:
+            return unread if credit is None else credit
+
+        self._figures = {
+            "agreement": SubsetTallies("both_orders", lambda judged: read(both_orders_credit(judged)), _fits),
+            "consistency": SubsetTallies("consistency", lambda judged: read(consistency_credit(judged)), _fits),
+            "single": SubsetTallies("single_order", lambda judged: read(_single(judged)), _fits),
+        }
+        self._one_order = False
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one pair."""
+        self._one_order = self._one_order or judged.played_orders == 1
+        earned = {name: tallies.add(judged) for name, tallies in self._figures.items()}
+        return earned["single" if judged.played_orders == 1 else "agreement"]
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        counted = "single" if self._one_order else "agreement"
+        parts = {name: tallies.figures() for name, tallies in self._figures.items()}
+        whole = {name: tallies.pooled() for name, tallies in self._figures.items()}
+        beside = [name for name in self._figures if name != counted]
+        by_group = {
+            group: replace(part, extra={**part.extra, **{name: parts[name][group].score for name in beside}})
+            for group, part in parts[counted].items()
+        }
+        extra = {**whole[counted].extra, **{name: whole[name].score for name in beside}}
+        return headline(replace(whole[counted], extra=extra), by_group)
+
+
+def _fits(chosen: Sequence[bool]) -> bool:
+    return len(chosen) == 2 and not all(chosen)
+
+
+def _single(judged: Judged) -> float | None:
+    first, second, label = games(judged)
+    played = first if first is not None or judged.played_orders != 1 else second
+    return None if played is None else float(played == label)

@@ -1,0 +1,270 @@
+"""LLMBar: pairs in which one answer follows the instruction and the other only looks better, shown in both orders."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from rm_gallery.core.data.load.fields import RowRef, identity, output, required, shown, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
+from rm_gallery.gallery.benchmarks.protocols import llmbar_ratings, llmbar_reader
+from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, need
+from rm_gallery.gallery.benchmarks.rules import (
+    Credit,
+    Scorer,
+    SubsetTallies,
+    games,
+    headline,
+    mean_of,
+    mean_of_orders_credit,
+    pair_credit,
+    single_game_credit,
+)
+
+ADVERSARIAL = tuple(f"adversarial_{name}" for name in ("neighbor", "gptinst", "gptout", "manual"))
+SIZES = {
+    "natural": 100,
+    "adversarial_neighbor": 134,
+    "adversarial_gptinst": 92,
+    "adversarial_gptout": 47,
+    "adversarial_manual": 46,
+    "casestudy_constraint": 89,
+    "casestudy_negation": 59,
+    "casestudy_normal": 59,
+    "casestudy_base_9": 54,
+    "casestudy_base_10": 54,
+    "processed_faireval": 66,
+    "processed_llmeval2": 200,
+    "processed_mtbench": 200,
+}
+_LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SIZES}
+_LABELS = {"1": ("chosen", "rejected"), "2": ("rejected", "chosen")}
+_STATISTICS = ("correct_False", "correct_True", "correct_average", "correct_both", "equal")
+_RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
+
+
+class LLMBar(Benchmark):
+    """Accuracy in both orders, averaged; pooled, with the published sets apart and the mean of the adversarial ones.
+
+    A judge that compares is asked in both orders. Scores know no order: there the right answer has to score strictly higher, and
+    `extra["mean_of_orders"]` holds what the benchmark's rating methods earn, which are right in one order when two ratings are equal.
+    A judge that sees one order only is scored by that order, and the figure says so.
+    """
+
+    name = "llmbar"
+    aliases = ("llm-bar", "princeton-nlp/LLMBar")
+    source = "Zeng et al., Evaluating Large Language Models at Evaluating Instruction Following, arXiv 2310.07641"
+    licence = "MIT"
+    version = "repository at 900616b"
+    chance = 0.5
+    measures = "whether a judge prefers the answer that follows the instruction to one that only looks better"
+    sizes = SIZES
+    layout = {
+        "input": "the instruction",
+        "output_1": "an answer",
+        "output_2": "another answer",
+        "label": "1 or 2, the answer that follows the instruction; the set is named by the file or its folder",
+    }
+    formula = "accuracy = (right with the answers in order + right with the answers swapped) / (2 n)"
+    traps = (
+        "the published kappas of a judge with people and their average are wrong: winners are 1 and 2, and 2 was read as 0",
+        "the adversarial sets are mostly won by length: the shorter answer is right in 88.1, 87.0, 55.3 and 80.4 % of them",
+        "457 recorded texts name both answers; upstream reads them as the first, and 348 name none; upstream calls them wrong",
+        "two equal ratings, and two of which one is no number, are right in exactly one order",
+    )
+    published = (
+        ("GPT-4, Vanilla", "natural 95.5, adversarial mean 80.8", "statistics.json of the repository"),
+        ("GPT-4, Metrics_Reference", "natural 96.0, adversarial mean 82.8", "statistics.json of the repository"),
+        ("PaLM2, Metrics_Reference", "natural 86.5, adversarial mean 69.5", "statistics.json of the repository"),
+        ("ChatGPT-0613, Vanilla", "natural 81.5, adversarial mean 30.6", "statistics.json of the repository"),
+        ("LLaMA2-70B, Vanilla", "natural 80.5, adversarial mean 37.1", "statistics.json of the repository"),
+    )
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """An input with two outputs and a label that is 1 or 2."""
+        return {"input", "output_1", "output_2", "label"} <= columns.keys() and _label(columns["label"]) in _LABELS
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the first, then the second, labelled by the one that follows the instruction.
+
+        Metadata: `subset`, of the column or else of the file's or folder's name where it is a published set.
+        """
+        label = _label(required(row, "label", where))
+        if label not in _LABELS:
+            raise wrong(where, "label", "1 or 2", row["label"])
+        answers = [text(row, column, where) for column in ("output_1", "output_2")]
+        subset = row.get("subset") or _set_of(where.source)
+        return DataSample.model_validate(
+            {
+                "unique_id": identity(row, "id", where),
+                "input": turns(text(row, "input", where), "input", where),
+                "output": [output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)],
+                "task_category": "instruction_following",
+                "source": self.name,
+                "metadata": {"subset": subset} if subset else None,
+            }
+        )
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count both orders; a pair of which one has no verdict is unscored."""
+        return BothOrders(mean_of_orders_credit)
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """Say that one order is not the official two."""
+        if reward.judged and (reward.kind == "listwise" or not getattr(reward, "both_orders", True)):
+            return (
+                f"{reward.name} sees each pair in one order; the published figures average both, as a pairwise judge does.",
+            )
+        return ()
+
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Iterator[tuple[Group, Judged]]:
+        """The published results, one row a text: subset, evaluator, method, index, label, stage, kind, swap, raw_text.
+
+        Every text is read again as its method has it, recorded winners are not used; the last stage of a method decides, so that
+        the swap methods look at a pair again where their two orders disagreed.
+        """
+        self.under(**rule)
+        texts: dict[tuple[str, str, str, int], _Texts] = {}
+        for number, row in enumerate(rows, 1):
+            need(row, _RECORDED, number)
+            key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), int(row["index"]))
+            if key not in texts:
+                label = _label(row["label"])
+                if label not in _LABELS:
+                    raise DataError(
+                        f"recorded row {number}, column 'label': expected 1 or 2, found {shown(row['label'])}."
+                    )
+                texts[key] = _Texts(1 if label == "1" else -1)
+            texts[key].add(row)
+        for (subset, evaluator, method, index), said in texts.items():
+            verdicts = said.read(evaluator, method)
+            about = {"subset": subset, "unreadable": None in verdicts}
+            yield (
+                {"subset": subset, "evaluator": evaluator, "method": method},
+                judged_pair(f"{subset}:{index}", said.label, verdicts, **about),
+            )
+
+    def recorded_scorer(self, seed: int = 0) -> Scorer:
+        """Both orders as published: a text without a verdict is wrong in its order."""
+        return Readable(BothOrders(_published_mean))
+
+    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """The published statistics of a run of a judge on a set, as shares."""
+        if not {"subset", "evaluator", "method"} <= group.keys():
+            return super().recorded_line(group, report)
+        figures = {**report.extra, "correct_average": report.score}
+        beside = {"rule": report.rule, "ci95": plain(report.ci95), "n_unreadable": report.extra.get("n_unreadable", 0)}
+        return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **beside}
+
+
+def _label(value: Any) -> str:
+    """1 or 2 as text; a table column with gaps has floats, a file without types has text."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
+
+
+def _set_of(source: str) -> str | None:
+    """The published set a file belongs to: `llmbar_adversarial_manual.parquet`, `Adversarial/Manual/dataset.json`."""
+    path = PurePath(source.replace("\\", "/"))
+    for name in (path.stem, path.parent.name):
+        bare = re.sub(r"[^a-z0-9]", "", name.lower())
+        found = [word for word in _LAST_WORD if bare.endswith(word)]
+        if found:
+            return _LAST_WORD[max(found, key=len)]
+    return None
+
+
+class _Texts:
+    """What a method wrote on one pair: texts by stage and order, or two ratings."""
+
+    def __init__(self, label: int) -> None:
+        self.label = label
+        self._compared: dict[int, dict[bool, tuple[str, str]]] = {}
+        self._rated: dict[str, str] = {}
+
+    def add(self, row: Row) -> None:
+        """Keep one text."""
+        kind, said = str(row["kind"]), row["raw_text"]
+        if kind.startswith("rating_output"):
+            self._rated[kind] = said or ""
+        elif kind in ("compare", "synthesize"):
+            self._compared.setdefault(int(row["stage"]), {})[bool(row["swap"])] = (kind, said or "")
+
+    def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
+        """The verdicts of both orders, naming the outputs."""
+        if self._rated:
+            return llmbar_ratings(*(self._rated.get(f"rating_output_{place}", "") for place in (1, 2)))
+        last = self._compared[max(self._compared)] if self._compared else {}
+        verdicts: list[Verdict] = []
+        for swapped in (False, True):
+            kind, said = last.get(swapped, ("compare", ""))
+            verdict = llmbar_reader(evaluator, method, kind)(said)
+            verdicts.append(-verdict if swapped and verdict is not None else verdict)
+        return verdicts[0], verdicts[1]
+
+
+def _published_mean(judged: Judged) -> float | None:
+    first, second, label = games(judged)
+    return ((first == label) + (second == label)) / 2
+
+
+class BothOrders:
+    """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at all."""
+
+    def __init__(self, credit: Credit) -> None:
+        self._rules = {
+            0: SubsetTallies("pair_strict", pair_credit, is_pair),
+            1: SubsetTallies("single_game", single_game_credit, is_pair),
+            2: SubsetTallies("mean_of_orders", credit, is_pair),
+        }
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._played: set[int] = set()
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one pair."""
+        played = min(judged.played_orders, 2)
+        if judged.status == "scored":
+            self._played.add(played)
+        credits = {n: tallies.add(judged) for n, tallies in self._rules.items()}
+        if credits[2] is not None:
+            first, second, label = games(judged)
+            right = {"correct_False": first == label, "correct_True": second == label}
+            self._counts[judged.subset].update(n=1, correct_both=all(right.values()), equal=first == second, **right)
+        return credits[played]
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        played = 1 if 1 in self._played else max(self._played, default=2)
+        tallies, means = self._rules[played], self._rules[2]
+        averages = means.figures()
+        parts = {name: self._beside(part, averages[name], [name], played) for name, part in tallies.figures().items()}
+        whole = self._beside(tallies.pooled(), means.pooled(), list(self._counts), played)
+        extra = dict(whole.extra)
+        if any(name in parts for name in ADVERSARIAL):
+            extra["adversarial_mean"] = mean_of(parts[name].score for name in ADVERSARIAL if name in parts)
+            extra["adversarial_absent"] = [name for name in ADVERSARIAL if name not in parts]
+        return headline(replace(whole, extra=extra), parts)
+
+    def _beside(self, figure: Figure, average: Figure, subsets: list[str], played: int) -> Figure:
+        """The figure with those that both orders give: each order by itself, or what equal scores would earn."""
+        if played == 0:
+            return replace(figure, extra={**figure.extra, "mean_of_orders": average.score})
+        counts = sum((self._counts[name] for name in subsets), Counter[str]())
+        if played == 1 or not counts["n"]:
+            return figure
+        shares = {
+            name: counts[name] / counts["n"] for name in ("correct_False", "correct_True", "correct_both", "equal")
+        }
+        return replace(figure, extra={**figure.extra, **shares})
