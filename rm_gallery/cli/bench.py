@@ -37,6 +37,7 @@ def bench(
         list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")
     ] = None,
     hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
+    split: Annotated[str | None, typer.Option(help="Another split than the usual one; with --hub.")] = None,
     mode: Annotated[
         str | None, typer.Option(help="One of the benchmark's official protocols; --list names them.")
     ] = None,
@@ -98,7 +99,7 @@ def bench(
     )
     task: dict[str, Any] = {"params": opt.parse_params(param or []), "llm": llm, "base_url": base_url, "limit": limit}
     task |= {"seed": seed, "on_bad_row": on_bad_row, "options": options}
-    source = _source(benchmark, data, hub)
+    source = _source(benchmark, data, hub, split)
     if estimate:
         return show_estimate(reward, source, benchmark, task, json)
     report = judged_report(reward, source, benchmark, task)
@@ -109,8 +110,10 @@ def bench(
     sys.exit(conclude(report, max_failures))
 
 
-def _source(benchmark: Benchmark, data: list[str] | None, hub: bool) -> str | list[str]:
+def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
     """The files that were named, or the hub name."""
+    if split is not None and not hub:
+        raise ConfigError("--split names a split on the hub; give it with --hub.")
     if data and hub:
         raise ConfigError("--data and --hub both say where the rows are; give one of them.")
     if data:
@@ -120,7 +123,7 @@ def _source(benchmark: Benchmark, data: list[str] | None, hub: bool) -> str | li
         raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}.")
     if not benchmark.hub:
         raise ConfigError(f"{benchmark.name} is on no hub; give its files with --data PATH.")
-    return benchmark.hub
+    return benchmark.hub if split is None else f"{benchmark.hub}[{split}]"
 
 
 def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None, llm: str | None) -> None:

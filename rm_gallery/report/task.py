@@ -122,12 +122,9 @@ def open_data(
         samples = _samples(data, limit, seed)
         return Data(_of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples)
     known = None if benchmark is None else _named(benchmark)
-    hub = _on_hub(data)
+    hub = _on_hub(data, known[0] if known else None)
     if hub is not None:
-        known = known or (hub, hub.name)
-        config |= {"path": hub.hub, "split": hub.split or None}
-        loader = create_loader(hub.name, "huggingface", known[1], config)
-        return Data(known[0], hub.hub, {**chosen, "data": hub.hub}, loader)
+        return _hub_data(*hub, known[1] if known else hub[0].name, known[0] if known else hub[0], config, chosen)
     paths = _paths(data)
     shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
     config |= {"path": str(paths[0])} if paths else {"data": data}
@@ -240,12 +237,24 @@ def _samples(data: list[Any], limit: int | None, seed: int) -> list[DataSample]:
     return [data[place] for place in seeded_positions(len(data), limit, seed)]
 
 
-def _on_hub(data: Any) -> Benchmark | None:
-    """The benchmark whose hub name `data` is, when it is no path."""
+def _on_hub(data: Any, wanted: Benchmark | None) -> tuple[Benchmark, str] | None:
+    """The benchmark whose hub name `data` is, when it is no path, and the split: the one in brackets, else its own."""
     if not isinstance(data, str) or Path(data).exists():
         return None
-    found = find_benchmark(data)
-    return found() if found is not None and found.hub.lower() == data.lower() else None
+    name, bracket, split = data.partition("[")
+    found = find_benchmark(name) if wanted is None or wanted.hub.lower() != name.lower() else type(wanted)
+    if found is None or not found.hub or found.hub.lower() != name.lower():
+        return None
+    return found(), split.removesuffix("]") if bracket else found.split
+
+
+def _hub_data(
+    hub: Benchmark, split: str, layout: str, benchmark: Benchmark, config: dict[str, Any], chosen: dict[str, Any]
+) -> Data:
+    config |= {"path": hub.hub, "split": split or None, "dataset_config": hub.hub_config, "parts": hub.hub_parts}
+    loader = create_loader(hub.name, "huggingface", layout, config)
+    name = hub.hub if split == hub.split else f"{hub.hub}[{split}]"
+    return Data(benchmark, ", ".join([name, *hub.hub_parts]), {**chosen, "data": name}, loader)
 
 
 def _paths(data: Any) -> list[Path]:

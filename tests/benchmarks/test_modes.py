@@ -159,7 +159,8 @@ def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: P
     main = tmp_path / "filtered.jsonl"
     main.write_text(json.dumps(rewardbench(9, "math-prm", LONG, SHORT)) + "\n", encoding="utf-8")
     alone = evaluate("length_baseline", tmp_path / "sets", "rewardbench_prior_sets")
-    assert (alone.rule, alone.score) == ("unweighted_mean_of_subsets", pytest.approx((2 / 3 + 1 / 2) / 2))
+    assert alone.rule == "unweighted_mean_of_subsets"
+    assert alone.score == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert alone.extra["prior_sets_absent"] == ["shp", "summarize"]
     assert alone.extra["sets_outside_the_mean"] == ["anthropic_harmless"]
     assert alone.ci95 is not None and alone.ci95.low < (alone.score or 0) < alone.ci95.high

@@ -92,8 +92,18 @@ def test_several_splits_must_be_named(calls: list[dict[str, Any]]) -> None:
         hub("two/splits").run()
 
 
+def test_parts_and_all_splits_are_read_one_after_another(calls: list[dict[str, Any]]) -> None:
+    found = hub("two/splits", parts=["some/set"], split="*").run()
+    assert len(found) == 50 + 5 + 50
+    assert [call["path"] for call in calls] == ["two/splits", "some/set"]
+    assert {call["split"] for call in calls} == {None}
+
+
 def test_hub_errors_name_the_data_set(calls: list[dict[str, Any]]) -> None:
-    with pytest.raises(DataError, match="'gone/away' cannot be loaded: FileNotFoundError: no data set gone/away$"):
+    with pytest.raises(
+        DataError,
+        match="'gone/away' cannot be loaded: FileNotFoundError: no data set gone/away. Without a network, give files",
+    ):
         hub("gone/away").run()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -170,6 +171,11 @@ class PriorSets(RewardBench):
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Never by itself: the columns are anybody's, and only the file's name says which set it is."""
         return False
+
+    def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
+        """PKU's sets, which upstream withdrew."""
+        withdrawn = str((sample.metadata or {}).get("subset")).startswith("pku_")
+        return "upstream withdrew this set from scoring" if withdrawn else None
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count strict pairs by set."""

@@ -34,6 +34,7 @@ from rm_gallery.core.utils.file import seeded_positions
 __all__ = ["DataConverter", "DataConverterRegistry", "DataLoader", "LoadReport", "RowRef", "create_loader"]
 
 _KEPT_MESSAGES = 5
+EVERY_SPLIT = "*"
 _JSON_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 
@@ -258,12 +259,13 @@ class LocalDataLoader(DataLoader):
 class HuggingFaceDataLoader(DataLoader):
     """Loads one split of a hub data set: config key `path` (default: the loader's name), `dataset_config`, `split`.
 
-    Without `split` the data set must have exactly one. `streaming` reads without downloading first; with `limit` it
+    `parts` names further data sets that are read after it in the same way, and the split `*` stands for all splits. Without
+    `split` the data set must have exactly one. `streaming` reads without downloading first; with `limit` it
     still passes over the whole split, for a fair sample. Code shipped with a data set is never run.
     """
 
     strategy = "huggingface"
-    config_keys = COMMON_KEYS | {"path", "dataset_config", "split", "revision", "streaming"}
+    config_keys = COMMON_KEYS | {"path", "parts", "dataset_config", "split", "revision", "streaming"}
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError for unknown keys and values of the wrong type."""
@@ -271,28 +273,40 @@ class HuggingFaceDataLoader(DataLoader):
         for key in ("path", "dataset_config", "split", "revision"):
             if config.get(key) is not None and not isinstance(config[key], str):
                 raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
+        if not all(isinstance(part, str) for part in config.get("parts", ())):
+            raise ConfigError(f"config key 'parts' must be a list of names of hub data sets, found {config['parts']!r}")
         if not isinstance(config.get("streaming", False), bool):
             raise ConfigError(f"config key 'streaming' must be true or false, found {config['streaming']!r}")
 
     def sources(self) -> list[RowSource]:
-        """The wanted split; MissingExtra without `datasets`, DataError when the hub does not give it."""
+        """The wanted split, of `path` and then of each of `parts`; with the split `*` all of them.
+
+        Raises MissingExtra without `datasets`, DataError when the hub does not give it.
+        """
         try:
             import datasets
         except ImportError as error:
             raise MissingExtra("datasets", "hub", "Loading from the Hugging Face hub") from error
-        path = self._path()
+        return [source for path in (self._path(), *self.config.get("parts", ())) for source in self._of(datasets, path)]
+
+    def _of(self, datasets: Any, path: str) -> list[HubSource]:
+        split = self.config.get("split")
         try:
             found = datasets.load_dataset(
                 path,
                 self.config.get("dataset_config"),
-                split=self.config.get("split"),
+                split=None if split == EVERY_SPLIT else split,
                 revision=self.config.get("revision"),
                 streaming=self.config.get("streaming", False),
             )
         # The hub client raises errors of four packages, and all of them mean the same here.
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-            raise DataError(f"hub data set '{path}' cannot be loaded: {reason}") from error
+            raise DataError(
+                f"hub data set '{path}' cannot be loaded: {reason}. Without a network, give files that were downloaded elsewhere."
+            ) from error
+        if split == EVERY_SPLIT:
+            return [HubSource(rows, f"{path}[{name}]") for name, rows in found.items()]
         return [HubSource(*self._only_split(found, path))]
 
     def _only_split(self, found: Any, path: str) -> tuple[Any, str]:
