@@ -31,13 +31,13 @@ def check_level(level: float) -> float:
     return level
 
 
-def wilson_interval(successes: float, n: int, level: float = 0.95) -> Interval:
+def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
     """Give the Wilson score interval of a proportion, within 0..1.
 
     Args:
         successes: how many of the `n` trials succeeded. Fractional credit is allowed (a tie worth 1/k); the interval is
             then conservative, because outcomes within 0..1 vary at most as much as a 0/1 outcome of the same mean.
-        n: number of trials; with none the interval is (0, 1), for nothing is known.
+        n: number of trials, or of independent ones they are worth; with none the interval is (0, 1), for nothing is known.
         level: confidence level.
 
     Raises:

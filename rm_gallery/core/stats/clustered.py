@@ -1,0 +1,271 @@
+"""The mean of outcomes that come in clusters, with an interval that holds for few clusters, uneven ones and shares near 0 and 1.
+
+Samples of one prompt share its fate, so the prompt, not the sample, is the witness. The variance is that of the cluster
+bootstrap in closed form (no draws, hence no seed and no memory), each cluster's part enlarged for its leverage, and at least
+that of clusters with one common correlation; the interval is Wilson's for the number of independent outcomes that have this
+variance (E. Korn and B. Graubard, 1998; N. Dean and M. Pagano, 2015). Where every sample is its own cluster and outcomes are
+0 or 1 it *is* Wilson's interval. A percentile bootstrap covers 34 to 90 % instead of 95 % for shares near 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
+from rm_gallery.core.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+_EQUAL = 1e-12
+_EXTREME = 0.25
+"""Clusters added at the extremes; with a quarter, coverage is nearest to the level over few and many clusters."""
+
+
+@dataclass(frozen=True)
+class ClusteredMean:
+    """A mean, or a weighted mean of means, with what its uncertainty rests on.
+
+    Attributes:
+        estimate: the mean.
+        variance: its estimated sampling variance over clusters; never 0 unless every outcome lies at one end of `bounds`.
+        n: outcomes counted.
+        n_clusters: clusters they come from.
+        effective_clusters: equally heavy clusters that weigh as much; below `n_clusters` when some are larger than others.
+        bounds: smallest and largest possible outcome.
+    """
+
+    estimate: float
+    variance: float
+    n: int
+    n_clusters: int
+    effective_clusters: float
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    @cached_property
+    def effective_n(self) -> float:
+        """Independent all-or-nothing outcomes of this mean that would be as uncertain."""
+        share = self._share(self.estimate)
+        spread = self.variance / (self.bounds[1] - self.bounds[0]) ** 2
+        worth = share * (1.0 - share) / spread if spread > 0.0 and 0.0 < share < 1.0 else self.effective_clusters
+        return float(round(worth)) if abs(worth - round(worth)) < 1e-9 * worth else worth
+
+    @property
+    def standard_error(self) -> float:
+        """Square root of the variance."""
+        return math.sqrt(self.variance)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Give the interval at this level: within the bounds, holding the estimate, and never of width 0."""
+        share = self._share(self.estimate)
+        low, high = wilson_interval(share * self.effective_n, self.effective_n, level)
+        scale = self.bounds[1] - self.bounds[0]
+        ends = self.bounds[0] + low * scale, self.bounds[0] + high * scale
+        return Interval(min(ends[0], self.estimate), max(ends[1], self.estimate))
+
+    def p_value(self, null: float) -> float:
+        """Two-sided p-value of "the true mean is `null`"; below 1 - level exactly where the interval leaves `null` out."""
+        share, of_null = self._share(self.estimate), self._share(null)
+        spread = of_null * (1.0 - of_null) / self.effective_n
+        if spread <= 0.0:
+            return 1.0 if abs(share - of_null) <= _EQUAL else 0.0
+        return 2.0 * NormalDist().cdf(-abs(share - of_null) / math.sqrt(spread))
+
+    def _share(self, value: float) -> float:
+        return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
+
+
+def cluster_numbers(names: Sequence[Any] | None, n: int) -> NDArray[np.int64]:
+    """Number the clusters 0, 1, … in the order they appear; without names every item is its own.
+
+    Raises:
+        ConfigError: unless there is one name per item.
+    """
+    import numpy as np
+
+    if names is None:
+        return np.arange(n)
+    if len(names) != n:
+        raise ConfigError(f"one cluster name per item is needed, got {len(names)} names for {n} items")
+    if isinstance(names, np.ndarray) and names.dtype != object:
+        return np.asarray(np.unique(names, return_inverse=True)[1], dtype=np.int64)
+    known: dict[Any, int] = {}
+    return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n)
+
+
+def clustered_mean(
+    values: ArrayLike,
+    clusters: Sequence[Any] | None = None,
+    *,
+    strata: Sequence[Any] | None = None,
+    weights: Mapping[Any, float] | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> ClusteredMean | None:
+    """Give the mean of outcomes over clusters, or the weighted mean of the means of strata.
+
+    Args:
+        values: outcomes, shape (n,), finite and within `bounds`; leave out what has no outcome.
+        clusters: one name per outcome, hashable (an array of numbers is fastest); None where each stands alone. A cluster
+            may have outcomes in several strata.
+        strata: one name per outcome. The result is then the mean of the strata's means, each weighing the same.
+        weights: weight per stratum instead, above 0; strata without a weight are left out.
+        bounds: smallest and largest possible outcome; (-1, 1) for differences of shares.
+
+    Returns:
+        The mean with its uncertainty; None without outcomes.
+
+    Raises:
+        ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights in the wrong order.
+    """
+    import numpy as np
+
+    found = np.asarray(values, dtype=np.float64)
+    numbers = cluster_numbers(clusters, len(found))
+    if not bounds[0] < bounds[1]:
+        raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
+    if found.size and not (np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]):
+        wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
+        raise ConfigError(f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them")
+    places, shares = _strata(strata, weights, len(found))
+    kept = shares[places] > 0.0
+    if not kept.all():
+        found, numbers, places = found[kept], numbers[kept], places[kept]
+    return _mean(found, np.unique(numbers, return_inverse=True)[1], places, shares, bounds) if len(found) else None
+
+
+def _strata(
+    strata: Sequence[Any] | None, weights: Mapping[Any, float] | None, n: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Number of each item's stratum, and the weights of the strata, which add up to 1."""
+    import numpy as np
+
+    if strata is None:
+        return np.zeros(n, dtype=np.int64), np.ones(1)
+    if len(strata) != n:
+        raise ConfigError(f"one stratum per item is needed, got {len(strata)} for {n} items")
+    known: dict[Any, int] = {}
+    places = np.fromiter((known.setdefault(name, len(known)) for name in strata), dtype=np.int64, count=n)
+    given = np.array([1.0 if weights is None else float(weights.get(name, 0.0)) for name in known])
+    if (given < 0.0).any() or not np.isfinite(given).all():
+        raise ConfigError("weights of strata have to be finite and not below 0")
+    return places, given / given.sum() if given.sum() > 0.0 else given
+
+
+def _mean(
+    values: NDArray[np.float64],
+    clusters: NDArray[np.int64],
+    places: NDArray[np.int64],
+    shares: NDArray[np.float64],
+    bounds: tuple[float, float],
+) -> ClusteredMean:
+    import numpy as np
+
+    n_strata, n_clusters = len(shares), int(clusters.max()) + 1
+    n = np.bincount(places, minlength=n_strata).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.bincount(places, weights=values, minlength=n_strata) / n
+    present = n > 0
+    estimate = float(np.sum(shares[present] * means[present]))
+    # one entry per cluster and stratum: how far its outcomes add up to lie from the stratum's mean, and how many they are
+    cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
+    of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
+    apart = values - means[places]
+    deviation, size = np.bincount(cell, weights=apart), np.bincount(cell).astype(np.float64)
+    weight = np.bincount(of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters)
+    effective = 1.0 / float(np.sum(weight**2))
+    width = bounds[1] - bounds[0]
+    share = (estimate - bounds[0]) / width
+    widest = max(share * (1.0 - share), 0.0) * width**2
+    if np.ptp(values) <= _EQUAL * width:
+        # outcomes that are all alike would be taken for certain
+        return ClusteredMean(estimate, widest / effective, len(values), n_clusters, effective, bounds)
+    n_cells = np.bincount(of_stratum, minlength=n_strata).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # delete-one-cluster jackknife: what the mean moves by when the cluster is left out
+        moved = deviation / (n[of_stratum] - size) * np.sqrt(1.0 - 1.0 / n_cells[of_stratum])
+    # one cluster says nothing about the spread of its stratum, so it is taken as wide as it can be
+    moved = np.where(n_cells[of_stratum] == 1.0, math.sqrt(widest), moved)
+    influence = np.bincount(of_cluster, weights=shares[of_stratum] * moved, minlength=n_clusters)
+    # the jackknife sees too little where the few large clusters happen to agree; a common correlation within clusters does not
+    several = n > 1
+    squares = np.bincount(places, weights=apart**2, minlength=n_strata)
+    design = 1.0 + (np.bincount(of_stratum, weights=size**2, minlength=n_strata)[several] / n[several] - 1.0) * (
+        _correlation_within(apart, deviation, size, of_stratum, n)
+    )
+    alike = float(np.sum(shares[several] ** 2 * squares[several] / (n[several] * (n[several] - 1.0)) * design))
+    variance = max(float(np.sum(influence**2)), alike) * (1.0 - 1.0 / n_clusters if n_clusters > 1 else 1.0)
+    # a fraction of one more cluster, as extreme as can be, for the same reason
+    variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
+    return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds)
+
+
+def _correlation_within(
+    apart: NDArray[np.float64],
+    deviation: NDArray[np.float64],
+    size: NDArray[np.float64],
+    of_stratum: NDArray[np.int64],
+    n: NDArray[np.float64],
+) -> float:
+    """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0 where none has two."""
+    import numpy as np
+
+    n_all, n_cells, n_strata = float(n.sum()), len(size), int(np.sum(n > 0))
+    if n_all <= n_cells or n_cells <= n_strata:
+        return 0.0
+    between = float(np.sum(deviation**2 / size))
+    within = (float(np.sum(apart**2)) - between) / (n_all - n_cells)
+    between /= n_cells - n_strata
+    typical = (n_all - float(np.sum(size**2 / n[of_stratum]))) / (n_cells - n_strata)
+    total = between + (typical - 1.0) * within
+    return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
+
+
+def mean_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    clusters: Sequence[Any] | None = None,
+    *,
+    strata: Sequence[Any] | None = None,
+    weights: Mapping[Any, float] | None = None,
+) -> ClusteredMean | None:
+    """Give the mean of first minus second over the same samples, both within 0..1; otherwise as `clustered_mean`."""
+    import numpy as np
+
+    return clustered_mean(
+        np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64),
+        clusters,
+        strata=strata,
+        weights=weights,
+        bounds=(-1.0, 1.0),
+    )
+
+
+def interval_from_draws(
+    estimate: float,
+    draws: NDArray[np.float64],
+    n_clusters: float,
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    level: float = 0.95,
+) -> Interval | None:
+    """Give the interval of a figure that is no mean, from cluster-bootstrap draws of it; otherwise as `ClusteredMean.interval`.
+
+    The spread of the draws stands for the variance; NaN draws are left out, and None is left if all are.
+    """
+    import numpy as np
+
+    check_level(level)
+    usable = draws[~np.isnan(draws)]
+    if not len(usable):
+        return None
+    width = bounds[1] - bounds[0]
+    share = min(max((estimate - bounds[0]) / width, 0.0), 1.0)
+    widest = share * (1.0 - share) * width**2 / n_clusters
+    variance = (n_clusters * float(np.var(usable)) + _EXTREME * widest) / (n_clusters + _EXTREME)
+    return ClusteredMean(estimate, variance, int(n_clusters), int(n_clusters), n_clusters, bounds).interval(level)
