@@ -21,7 +21,7 @@ from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
 from rm_gallery.report.opened import SampleFile, sample_record
 from rm_gallery.report.task import Task, build_reward, judge_of, open_data
@@ -152,18 +152,18 @@ def report_on(
 
 def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None) -> Report:
     counting = task.benchmark.scorer(seed)
-    beside = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
+    lengths = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
     reasons: dict[str, dict[str, Any]] = {}
     for one, asked in _judgements(task, scored):
         credit = counting.add(one)
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
-        for name, baseline in beside.items():
+        for name, baseline in lengths.items():
             baseline.add(by_length(one.sample, 1 if name == "longest" else -1) if asked else one)
         for issue in {issue.reason: issue for issue in one.issues}.values():
             known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
             known["n"] += 1
-    report = task.benchmark.named(counting.report())
+    report = beside(task.benchmark.named(counting.report()), {name: found.report() for name, found in lengths.items()})
     if unfit := report.extra.get("n_unfit_labels"):
         message = f"no chosen and rejected answers that {report.rule} compares."
         reasons["unscored: labels"] = {"n": unfit, "example": message}
@@ -175,7 +175,6 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
         judge=judge,
         endpoint=endpoint,
         data=task.data.name,
-        baselines={name: baseline.report().score for name, baseline in beside.items()},
         duplicates=loaded.duplicates if loaded else 0,
         id_collisions=loaded.id_collisions if loaded else 0,
         skipped=loaded.skipped if loaded else 0,

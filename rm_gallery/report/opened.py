@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -125,7 +124,7 @@ def sample_record(reward: BaseReward, one: Judged, credit: float | None) -> dict
         "id": sample.sample_id,
         "key": sample.sample_key,
         "subset": one.subset,
-        "cluster": _cluster(one, prompt),
+        "cluster": one.cluster,
         "status": one.status,
         "prompt": prompt,
         "answers": [output.answer.text for output in sample.output],
@@ -143,13 +142,6 @@ def sample_record(reward: BaseReward, one: Judged, credit: float | None) -> dict
 
 def _issue(issue: Any) -> Issue:
     return Issue(issue.status, issue.reason, issue.message)
-
-
-def _cluster(one: Judged, prompt: str) -> str:
-    given = one.metadata.get("cluster")
-    if given is not None:
-        return str(given)
-    return hashlib.blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:

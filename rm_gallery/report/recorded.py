@@ -11,7 +11,7 @@ from typing import Any
 from rm_gallery.core.data.load.readers import file_sources
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.rules import Scorer
 from rm_gallery.report.evaluate import by_length
 from rm_gallery.report.task import Data
@@ -49,16 +49,16 @@ def score_recorded(
     started, benchmark = time.monotonic(), benchmark.under(**(rule or {}))
     read = benchmark.recorded_scores if scores is not None else benchmark.replayed
     counted: dict[str, tuple[dict[str, Any], Scorer]] = {}
-    beside: dict[str, dict[str, Scorer]] = {}
+    lengths: dict[str, dict[str, Scorer]] = {}
     reasons: dict[str, dict[str, dict[str, Any]]] = {}
     for group, one in read(_rows(Path(path)), None if data is None else data.rows()):
         key = repr(group)
         if key not in counted:
             counted[key] = group, benchmark.recorded_scorer(seed)
             wanted = ("longest", "shortest") if benchmark.baselines and data is not None else ()
-            beside[key] = {name: benchmark.scorer(seed) for name in wanted}
+            lengths[key] = {name: benchmark.scorer(seed) for name in wanted}
         counted[key][1].add(one)
-        for name, baseline in beside[key].items():
+        for name, baseline in lengths[key].items():
             baseline.add(by_length(one.sample, 1 if name == "longest" else -1))
         for issue in one.issues:
             found = reasons.setdefault(key, {}).setdefault(
@@ -71,10 +71,12 @@ def score_recorded(
     recorded: Recorded = []
     for key, (group, counting) in counted.items():
         report = replace(
-            benchmark.named(counting.report()),
+            beside(
+                benchmark.named(counting.report()),
+                {name: baseline.report() for name, baseline in lengths[key].items()},
+            ),
             reward=" ".join(map(str, group.values())) or Path(path).name,
             data=str(path) if data is None else f"{path} on {data.name}",
-            baselines={name: baseline.report().score for name, baseline in beside[key].items()},
             duplicates=loaded.duplicates if loaded else 0,
             id_collisions=loaded.id_collisions if loaded else 0,
             skipped=loaded.skipped if loaded else 0,

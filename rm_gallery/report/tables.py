@@ -13,16 +13,21 @@ if TYPE_CHECKING:
     from rm_gallery.report.findings import Finding
 
 WIDTH = 80
+INTERVAL = "95 % interval"
+FIGURES = ("score %", INTERVAL, "longest", "shortest", "chance", "n", "unscored", "failed", "stopped")
 LONGEST_CELL = 120
 
 
 def print_report(report: Report) -> None:
     """Print the figures by subset, and below them what they rest on."""
     stopped = ["stopped"] if report.n_stopped else []
-    table = _table(["subset"], ["score %", "95 % interval", "n", "unscored", "failed", *stopped])
+    differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
+    beside = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
+    table = _table(["subset"], ["score %", INTERVAL, *beside, "n", "unscored", "failed", *stopped])
     for name, part in [*report.by_subset.items(), ("all", report)]:
         counts = [part.n, part.n_unscored, part.n_failed, *([part.n_stopped] if stopped else [])]
-        _add(table, [name, percent(part.score), interval(part.ci95), *map(str, counts)])
+        known = [percent(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
+        _add(table, [name, percent(part.score), interval(part.ci95), *known, *map(str, counts)])
     _print(table, report.about())
 
 
@@ -64,11 +69,11 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in left:
         table.add_column(Text(name), overflow="fold")
     for name in right:
-        table.add_column(Text(name), justify="right", overflow="fold")
+        table.add_column(Text(name), justify="right", overflow="fold", no_wrap=name in FIGURES)
     return table
 
 

@@ -22,7 +22,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     pair_credit,
     single_game_credit,
     two_game_credit,
-    widened,
 )
 from tests.support.benchmarks import by_hand
 
@@ -152,6 +151,8 @@ def test_u6_what_order_did_stands_beside_a_strict_pair() -> None:
     judged = [by_hand([1, 0], games=(1, 1)), by_hand([0.5, 0.5], games=(1, -1)), by_hand([0.5, 0.5], games=(0, 0))]
     report = get_benchmark("pairs").score(judged)
     assert report.score == pytest.approx(1 / 3)
+    intervals = report.extra["orders"].pop("ci95")
+    assert intervals["both_orders"] == wilson_interval(1, 3)
     assert report.extra["orders"] == {
         "n": 3,
         "draws": 2,
@@ -186,8 +187,7 @@ def test_figures_and_intervals_do_not_depend_on_the_order_of_samples() -> None:
         report = benchmark.score(judged)
         assert benchmark.score(random.Random(1).sample(judged, 60)).to_dict() == report.to_dict()
         assert report.score is not None and report.ci95 is not None and report.ci95.covers(report.score)
-        other = benchmark.score(judged, seed=1)
-        assert (other.score, other.ci95 == report.ci95) == (report.score, False)
+        assert benchmark.score(judged, seed=1).to_dict() == report.to_dict(), "no mean needs draws"
 
 
 @pytest.mark.parametrize("name", ["rewardbench", "rewardbench2", "rm_bench", "pairs", "judgebench", "rmb_bon"])
@@ -200,19 +200,6 @@ def test_l_three_samples_that_agree_do_not_make_a_figure_certain(name: str) -> N
     assert report.score == 1.0
     assert report.ci95 is not None
     assert report.ci95.high == 1.0 and report.ci95.low < 0.8
-
-
-@pytest.mark.parametrize(
-    ("interval", "score", "expected"),
-    [
-        (Interval(0.2, 0.4), 0.5, (0.2, 0.5)),
-        (Interval(0.2, 0.4), 0.1, (0.1, 0.4)),
-        (None, 0.5, None),
-        (Interval(0.2, 0.4), None, None),
-    ],
-)
-def test_an_interval_holds_its_score(interval: Interval | None, score: Score, expected: object) -> None:
-    assert widened(interval, score) == expected
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from tests.cli.rows import best_of_4
 from tests.support.command import command
 
 KEYS = (
-    "reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped score ci95 by_subset "
-    "chance baselines duplicates id_collisions skipped calls cached usage reasons stopped notes seconds"
+    "reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped score ci95 chance "
+    "baselines extra by_subset duplicates id_collisions skipped calls cached usage reasons stopped notes seconds"
 ).split()
-PART_KEYS = "rule n n_scored n_unscored n_failed n_stopped score ci95".split()
+PART_KEYS = "rule n n_scored n_unscored n_failed n_stopped score ci95 chance baselines".split()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ def oracle_of(samples: Iterable[DataSample]) -> dict[str, dict[str, Any]]:
     )
 
 
+_prompts = count()
+
+
 def by_hand(
     scores: Sequence[Score],
     chosen: Sequence[bool] = (True, False),
@@ -34,13 +38,18 @@ def by_hand(
     status: Status = "scored",
     sample_id: str = "s",
     games: tuple[Verdict, Verdict] | None = None,
+    prompt: str | None = None,
     **metadata: Any,
 ) -> Judged:
-    """A sample with these scores and labels; `games` are the verdicts on a pair as given and swapped, +1 for output 0."""
+    """A sample with these scores and labels, of a prompt of its own or the one named.
+
+    `games` are the verdicts on a pair as given and swapped, +1 for output 0.
+    """
     labels = [{"preference": "chosen" if label else "rejected"} for label in chosen]
     outputs = [{"answer": {"role": "assistant", "content": "x", "label": label}} for label in labels]
     about = {**metadata, **({"subset": subset} if subset else {})}
-    sample = DataSample.model_validate({"unique_id": sample_id, "output": outputs, "metadata": about})
+    asked = [{"role": "user", "content": f"prompt {next(_prompts)}" if prompt is None else prompt}]
+    sample = DataSample.model_validate({"unique_id": sample_id, "input": asked, "output": outputs, "metadata": about})
     judgements = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
     if games is not None:
         first, second = games

@@ -16,12 +16,14 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
+from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
+
+    Names = Sequence[Any] | NDArray[Any]
 
 _EQUAL = 1e-12
 _EXTREME = 0.25
@@ -81,7 +83,7 @@ class ClusteredMean:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
 
 
-def cluster_numbers(names: Sequence[Any] | None, n: int) -> NDArray[np.int64]:
+def cluster_numbers(names: Names | None, n: int) -> NDArray[np.int64]:
     """Number the clusters 0, 1, … in the order they appear; without names every item is its own.
 
     Raises:
@@ -101,9 +103,9 @@ def cluster_numbers(names: Sequence[Any] | None, n: int) -> NDArray[np.int64]:
 
 def clustered_mean(
     values: ArrayLike,
-    clusters: Sequence[Any] | None = None,
+    clusters: Names | None = None,
     *,
-    strata: Sequence[Any] | None = None,
+    strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> ClusteredMean | None:
@@ -131,7 +133,9 @@ def clustered_mean(
         raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
     if found.size and not (np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]):
         wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
-        raise ConfigError(f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them")
+        raise ConfigError(
+            f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them"
+        )
     places, shares = _strata(strata, weights, len(found))
     kept = shares[places] > 0.0
     if not kept.all():
@@ -140,7 +144,7 @@ def clustered_mean(
 
 
 def _strata(
-    strata: Sequence[Any] | None, weights: Mapping[Any, float] | None, n: int
+    strata: Names | None, weights: Mapping[Any, float] | None, n: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Number of each item's stratum, and the weights of the strata, which add up to 1."""
     import numpy as np
@@ -176,7 +180,7 @@ def _mean(
     cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
     of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
     apart = values - means[places]
-    deviation, size = np.bincount(cell, weights=apart), np.bincount(cell).astype(np.float64)
+    deviation, size = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None))
     weight = np.bincount(of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters)
     effective = 1.0 / float(np.sum(weight**2))
     width = bounds[1] - bounds[0]
@@ -229,9 +233,9 @@ def _correlation_within(
 def mean_difference(
     first: ArrayLike,
     second: ArrayLike,
-    clusters: Sequence[Any] | None = None,
+    clusters: Names | None = None,
     *,
-    strata: Sequence[Any] | None = None,
+    strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
 ) -> ClusteredMean | None:
     """Give the mean of first minus second over the same samples, both within 0..1; otherwise as `clustered_mean`."""
@@ -246,26 +250,40 @@ def mean_difference(
     )
 
 
-def interval_from_draws(
-    estimate: float,
-    draws: NDArray[np.float64],
-    n_clusters: float,
-    *,
-    bounds: tuple[float, float] = (0.0, 1.0),
-    level: float = 0.95,
-) -> Interval | None:
-    """Give the interval of a figure that is no mean, from cluster-bootstrap draws of it; otherwise as `ClusteredMean.interval`.
+def from_draws(
+    estimate: float, draws: NDArray[np.float64], n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
+) -> ClusteredMean:
+    """Give a figure that is no mean, with the spread of its cluster-bootstrap draws in place of the variance of a mean.
 
-    The spread of the draws stands for the variance; NaN draws are left out, and None is left if all are.
+    NaN draws are left out. Draws that are all alike, or none, say nothing: the figure then is as uncertain as a share of as
+    many clusters can be.
     """
     import numpy as np
 
-    check_level(level)
-    usable = draws[~np.isnan(draws)]
-    if not len(usable):
-        return None
     width = bounds[1] - bounds[0]
     share = min(max((estimate - bounds[0]) / width, 0.0), 1.0)
-    widest = share * (1.0 - share) * width**2 / n_clusters
-    variance = (n_clusters * float(np.var(usable)) + _EXTREME * widest) / (n_clusters + _EXTREME)
-    return ClusteredMean(estimate, variance, int(n_clusters), int(n_clusters), n_clusters, bounds).interval(level)
+    variance = widest = share * (1.0 - share) * width**2 / n_clusters
+    usable = draws[~np.isnan(draws)]
+    if len(usable) and np.ptp(usable) > _EQUAL * width:
+        variance = (n_clusters * float(np.var(usable)) + _EXTREME * widest) / (n_clusters + _EXTREME)
+    return ClusteredMean(estimate, variance, n_clusters, n_clusters, float(n_clusters), bounds)
+
+
+def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | None:
+    """Give the weighted mean of figures that share no clusters; weights above 0 that need not add up to 1; None of none."""
+    if len(parts) < 2:
+        return parts[0][0] if parts else None
+    total = math.fsum(weight for _, weight in parts)
+    shares = [weight / total for _, weight in parts]
+    found = [part for part, _ in parts]
+    return ClusteredMean(
+        math.fsum(share * part.estimate for share, part in zip(shares, found, strict=True)),
+        math.fsum(share**2 * part.variance for share, part in zip(shares, found, strict=True)),
+        sum(part.n for part in found),
+        sum(part.n_clusters for part in found),
+        1.0 / math.fsum(share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)),
+        (
+            math.fsum(share * part.bounds[0] for share, part in zip(shares, found, strict=True)),
+            math.fsum(share * part.bounds[1] for share, part in zip(shares, found, strict=True)),
+        ),
+    )

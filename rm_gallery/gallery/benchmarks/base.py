@@ -16,7 +16,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rules import Scorer
 
@@ -143,8 +143,7 @@ class Benchmark(DataConverter):
         """The report with this benchmark's name, version and chance level in it."""
         from dataclasses import replace
 
-        chance = self.chance if report.chance is None else report.chance
-        return replace(report, benchmark=self.name, version=self.protocol, chance=chance)
+        return replace(beside(report, {}, self.chance), benchmark=self.name, version=self.protocol)
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The names under which a file of scores may know a sample of this benchmark."""

@@ -6,9 +6,9 @@ import html
 import math
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -57,7 +57,9 @@ class Figure:
         ci95: 95 % interval of the score as (low, high), over prompts: samples of one prompt (`judgements.cluster_of`) are
             one witness. Wilson's where every prompt is its own cluster and credits are 0 or 1. Never of width 0, within
             what is possible; None without a score.
-        extra: further figures of the rule by name.
+        extra: further figures of the rule by name; their intervals, where there are any, under `ci95`.
+        chance: what guessing reaches on these samples, 0..1; None where nobody knows.
+        baselines: what length alone reaches on the same samples by the same rule (`longest`, `shortest`).
     """
 
     rule: str
@@ -69,12 +71,18 @@ class Figure:
     score: float | None
     ci95: Interval | None
     extra: dict[str, Any] = field(default_factory=dict)
+    chance: float | None = None
+    baselines: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types; figures that are no finite numbers become None."""
         shown: dict[str, Any] = {name: getattr(self, name) for name in ("rule", *COUNTS)}
         shown |= {"score": plain(self.score), "ci95": plain(self.ci95)}
+        shown |= {"chance": plain(self.chance), "baselines": plain(self.baselines)}
         return shown | ({"extra": plain(self.extra)} if self.extra else {})
+
+
+F = TypeVar("F", bound=Figure)
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,6 @@ class Report(Figure):
         by_subset: the parts by name.
         benchmark: name of the benchmark.
         version: version of its rule.
-        chance: what guessing reaches, 0..1; None where it depends on the data.
-        baselines: what length alone reaches on the same samples by the same rule (`longest`, `shortest`).
         reward: name of the reward.
         judge: the model that judged; None where none did.
         endpoint: where it was asked, without secrets.
@@ -104,8 +110,6 @@ class Report(Figure):
     by_subset: dict[str, Figure] = field(default_factory=dict)
     benchmark: str = ""
     version: str = ""
-    chance: float | None = None
-    baselines: dict[str, float | None] = field(default_factory=dict)
     reward: str = ""
     judge: str | None = None
     endpoint: str | None = None
@@ -125,8 +129,6 @@ class Report(Figure):
         """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
         head = {name: getattr(self, name) for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")}
         tail = (
-            "chance",
-            "baselines",
             "duplicates",
             "id_collisions",
             "skipped",
@@ -189,6 +191,20 @@ class Report(Figure):
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
         )
         return f"<table><tr>{head}</tr>{body}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
+
+
+def beside(report: Report, baselines: Mapping[str, Report], chance: float | None = None) -> Report:
+    """The report with what each baseline reaches, and the chance level, beside every figure in it; a part's own chance stays."""
+
+    def held(figure: F, found: Mapping[str, Figure | None]) -> F:
+        scores = {name: None if other is None else other.score for name, other in found.items()}
+        return replace(figure, baselines=scores, chance=chance if figure.chance is None else figure.chance)
+
+    parts = {
+        name: held(part, {key: other.by_subset.get(name) for key, other in baselines.items()})
+        for name, part in report.by_subset.items()
+    }
+    return replace(held(report, baselines), by_subset=parts)
 
 
 def _further(extra: Mapping[str, Any]) -> list[str]:

@@ -21,8 +21,8 @@ from rm_gallery.gallery.benchmarks.rules import (
     Scorer,
     Tally,
     best_of_n_credit,
-    drawn_interval,
     headline,
+    interval_of_mean,
     mean_of,
     pooled_counts,
 )
@@ -116,7 +116,7 @@ class PPECorrectness(Benchmark):
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count questions by domain."""
-        return Picks(seed, self.mode)
+        return Picks(self.mode)
 
 
 def _domain(row: Mapping[str, Any], where: RowRef) -> str:
@@ -137,8 +137,7 @@ def _pairs(sample: DataSample) -> list[tuple[int, int]]:
 class Picks:
     """Questions by domain, fed with whole questions or with their pairs."""
 
-    def __init__(self, seed: int, mode: str | None) -> None:
-        self._seed = seed
+    def __init__(self, mode: str | None) -> None:
         self._mode = mode
         self._best: defaultdict[str, Tally] = defaultdict(Tally)
         self._conflicts: defaultdict[str, Tally] = defaultdict(Tally)
@@ -159,7 +158,7 @@ class Picks:
             return self._conflict(judged, won, worst(part.status for part in parts))
         scores, domain = judged.complete(), judged.subset
         best = best_of_n_credit(judged) if judged.chosen else None
-        self._best[domain].add(best, judged.status)
+        self._best[domain].add(best, judged.status, judged.cluster)
         self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
         self._solvable[domain].add(float(any(judged.chosen)))
         if scores is not None:
@@ -173,23 +172,16 @@ class Picks:
     def _conflict(self, judged: Judged, won: Sequence[bool | None], status: Any) -> float | None:
         known = [right for right in won if right is not None]
         credit = sum(known) / len(known) if known and len(known) == len(won) else None
-        self._conflicts[judged.subset].add(credit, status)
+        self._conflicts[judged.subset].add(credit, status, judged.cluster)
         return credit
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        from rm_gallery.core.stats.resampling import mean_draws, named_generator
-
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
         tallies, rule = (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
         parts: dict[str, Figure] = {
             name: counts.figure(rule, {} if pairs_only else self._beside(name)) for name, counts in tallies.items()
         }
-        draws = [
-            mean_draws(counts.credits, named_generator(self._seed, name))
-            for name, counts in sorted(tallies.items())
-            if counts.n_scored
-        ]
         score = mean_of(part.score for part in parts.values())
         extra: dict[str, Any] = {
             "domains_absent": [name for name in DOMAINS if name not in parts or parts[name].score is None]
@@ -198,7 +190,7 @@ class Picks:
             for name in ("oracle", "conflict_pairs"):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         chance = 0.5 if pairs_only else mean_of(counts.mean for counts in self._right.values())
-        interval = drawn_interval(draws, score)
+        interval = interval_of_mean(tallies)
         figure = Figure(rule, score=score, ci95=interval, extra=extra, **pooled_counts(parts.values()))
         return replace(headline(figure, parts), chance=chance)
 

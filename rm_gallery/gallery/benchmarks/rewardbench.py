@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -19,19 +20,12 @@ from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     Scorer,
     Tally,
-    drawn_interval,
     headline,
+    interval_of_mean,
     mean_of,
     merged,
     strict_pairs,
-    widened,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Draws = NDArray[np.float64]
 
 RULE = "rewardbench1_sections"
 # The weights are the benchmark's constants, not sizes: math-prm has 447 rows and counts 984, as much as the code subsets.
@@ -97,7 +91,7 @@ class RewardBench(Benchmark):
     Sections without a scored subset leave the mean and are listed in `extra["sections_absent"]` (upstream prints 0 for them,
     which would read as "all wrong"); the figure is comparable with a published one only when all four are there. Subsets that
     belong to no section (prior sets, data of one's own) are reported but do not enter; if no subset belongs to a section, the
-    headline is the pooled strict pair accuracy. Intervals of sections and headline: stratified bootstrap by subset.
+    headline is the pooled strict pair accuracy.
     """
 
     name = "rewardbench"
@@ -150,7 +144,7 @@ class RewardBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count strict pairs by subset."""
-        return Sections(seed, self.mode)
+        return Sections(self.mode)
 
 
 class PriorSets(RewardBench):
@@ -179,7 +173,7 @@ class PriorSets(RewardBench):
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count strict pairs by set."""
-        return Sections(seed, "prior")
+        return Sections("prior")
 
 
 def _preference_set(source: str) -> str | None:
@@ -229,10 +223,9 @@ def _output(answer: Turns, preference: str) -> dict[str, Any]:
 class Sections:
     """Strict pairs by subset, and their sections."""
 
-    def __init__(self, seed: int, mode: str | None = None) -> None:
+    def __init__(self, mode: str | None = None) -> None:
         self._tallies = strict_pairs()
         self._orders = Orders()
-        self._seed = seed
         self._mode = mode
 
     def add(self, judged: Judged) -> float | None:
@@ -251,10 +244,9 @@ class Sections:
             extra |= {"prior_sets": prior, "prior_sets_absent": absent}
         inside = {name for weights in SECTION_WEIGHTS.values() for name in weights}
         if self._mode == "prior":
-            score, draws = prior, self._prior_draws()
-            interval = drawn_interval([] if draws is None else [draws], score)
+            interval = self._interval(dict.fromkeys(self._scored(PRIOR_SETS), 1.0))
             extra |= _named("sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS))
-            mean = replace(pooled, rule="unweighted_mean_of_subsets", score=score, ci95=interval, extra=extra)
+            mean = replace(pooled, rule="unweighted_mean_of_subsets", score=prior, ci95=interval, extra=extra)
             return headline(mean, by_subset)
         if not inside & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
@@ -262,31 +254,31 @@ class Sections:
 
     def _mean(self, pooled: Figure, scores: Mapping[str, float | None], prior: float | None, extra: Any) -> Figure:
         """The headline: the mean of the sections, or the leaderboard's."""
-        section_draws, sections = self._draws(), section_scores(scores)
+        sections = section_scores(scores)
         total = leaderboard_total(sections, prior)
         inside = {name for weights in SECTION_WEIGHTS.values() for name in weights}
         extra |= {
-            "sections": {
-                name: self._section(name, sections, section_draws) for name in SECTION_WEIGHTS if self._subsets(name)
-            },
+            "sections": {name: self._section(name, sections) for name in SECTION_WEIGHTS if self._subsets(name)},
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
             "leaderboard_total": total,
             **_named("subsets_outside_sections", scores.keys() - inside),
             **self._with_upstream_defaults(prior),
         }
-        if self._mode != LEADERBOARD:
-            score = mean_of(sections.values())
-            interval = drawn_interval(list(section_draws.values()), score)
-            return replace(pooled, rule=RULE, score=score, ci95=interval, extra=extra)
-        from rm_gallery.core.stats.resampling import average_draws
-
-        draws = dict(section_draws)
-        if (of_prior := self._prior_draws()) is not None:
-            draws["Prior Sets"] = of_prior
-        weights = [_LEADERBOARD_WEIGHTS[name] for name in draws]
-        mixed = [average_draws(list(draws.values()), weights)] if draws else []
+        leaderboard = self._mode == LEADERBOARD
+        parts = {name: self._weights(name) for name in sections}
+        if leaderboard and (known := self._scored(PRIOR_SETS)):
+            parts["Prior Sets"] = dict.fromkeys(known, 1.0 / len(known))
+        weights = {
+            name: weight * (_LEADERBOARD_WEIGHTS[part] if leaderboard else 1.0)
+            for part, names in parts.items()
+            for name, weight in names.items()
+        }
         return replace(
-            pooled, rule="rewardbench1_leaderboard", score=total, ci95=drawn_interval(mixed, total), extra=extra
+            pooled,
+            rule="rewardbench1_leaderboard" if leaderboard else RULE,
+            score=total if leaderboard else mean_of(sections.values()),
+            ci95=self._interval(weights),
+            extra=extra,
         )
 
     def _with_upstream_defaults(self, prior: float | None) -> dict[str, Any]:
@@ -307,31 +299,23 @@ class Sections:
         found = self._tallies.by_subset
         return {name: found[name] for name in SECTION_WEIGHTS[section] if name in found}
 
-    def _mean_draws(self, names: Iterable[str], weights: Mapping[str, int] | None = None) -> Draws | None:
-        """Bootstrap draws of the mean of the subsets that are scored, which may weigh differently; None without any."""
-        from rm_gallery.core.stats.resampling import average_draws, mean_draws, named_generator
+    def _scored(self, names: Iterable[str]) -> list[str]:
+        found = self._tallies.by_subset
+        return [name for name in names if name in found and found[name].n_scored]
 
-        counts = self._tallies.by_subset
-        scored = [name for name in names if name in counts and counts[name].n_scored]
-        if not scored:
-            return None
-        parts = [mean_draws(counts[name].credits, named_generator(self._seed, name)) for name in scored]
-        return average_draws(parts, None if weights is None else [weights[name] for name in scored])
+    def _weights(self, section: str) -> dict[str, float]:
+        """The weights of the section's scored subsets, which add up to 1."""
+        weights = SECTION_WEIGHTS[section]
+        scored = self._scored(weights)
+        total = sum(weights[name] for name in scored)
+        return {name: weights[name] / total for name in scored}
 
-    def _draws(self) -> dict[str, Draws]:
-        """Bootstrap draws of each scored section's score."""
-        found = {section: self._mean_draws(weights, weights) for section, weights in SECTION_WEIGHTS.items()}
-        return {section: draws for section, draws in found.items() if draws is not None}
+    def _interval(self, weights: Mapping[str, float]) -> Interval | None:
+        return interval_of_mean({name: self._tallies.by_subset[name] for name in weights}, weights)
 
-    def _prior_draws(self) -> Draws | None:
-        return self._mean_draws(PRIOR_SETS)
-
-    def _section(self, name: str, scores: Mapping[str, float], draws: Mapping[str, Draws]) -> Figure:
-        from rm_gallery.core.stats.resampling import draws_interval
-
-        score, counts = scores.get(name), merged(self._subsets(name).values())
-        ci95 = widened(draws_interval(draws[name]), score) if name in draws else None
-        return replace(counts.figure(RULE), score=score, ci95=ci95)
+    def _section(self, name: str, scores: Mapping[str, float]) -> Figure:
+        counts = merged(self._subsets(name).values())
+        return replace(counts.figure(RULE), score=scores.get(name), ci95=self._interval(self._weights(name)))
 
 
 def _named(key: str, names: Iterable[str]) -> dict[str, list[str]]:

@@ -29,17 +29,17 @@ from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgemen
 from rm_gallery.gallery.benchmarks.rules import (
     Scorer,
     Tally,
-    drawn_interval,
     headline,
     mean_of,
+    mean_over_clusters,
     pooled_counts,
     tie_credit,
-    widened,
 )
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+
+    from rm_gallery.core.stats.clustered import ClusteredMean
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
 _EXTRA_COLUMNS = ("models", "total_completions")
@@ -57,7 +57,7 @@ class RewardBench2(Benchmark):
 
     Upstream gives a quarter to a ranking it cannot read and takes an unread rating as -1. Here such rows are unscored and
     counted; `extra["with_upstream_defaults"]` is the headline as upstream would print it, where there are any.
-    Intervals: Wilson by subset, bootstrap over prompts for Ties, stratified bootstrap by subset for the headline.
+    The interval of Ties, which is no mean, comes from a seeded bootstrap of its prompts.
     """
 
     name = "rewardbench2"
@@ -216,20 +216,18 @@ class SubsetMean:
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        from rm_gallery.core.stats.resampling import mean_draws, named_generator
+        from rm_gallery.core.stats.clustered import combined
 
-        parts = self._tallies.figures()
-        draws = {
-            name: mean_draws(counts.credits, named_generator(self._seed, name))
-            for name, counts in self._tallies.by_subset.items()
-            if counts.n_scored
-        }
+        parts = {name: replace(part, chance=self._guesses[name].mean) for name, part in self._tallies.figures().items()}
+        means = [mean_over_clusters(self._tallies.by_subset)]
         for name, ties in self._ties.items():
             parts[name], of_ties = ties.figure(self._seed, name)
-            draws |= {} if of_ties is None else {name: of_ties}
-        score, scored = mean_of(part.score for part in parts.values()), sorted(draws)
-        only = len(scored) == 1
-        ci95 = parts[scored[0]].ci95 if only else drawn_interval([draws[name] for name in scored], score)
+            means.append(of_ties)
+        # every scored subset weighs the same; the first mean stands for all of them but Ties
+        n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
+        known = [(found, n_means if place == 0 else 1) for place, found in enumerate(means) if found is not None]
+        score, whole = mean_of(part.score for part in parts.values()), combined(known)
+        ci95 = None if whole is None else whole.interval()
         absent = sorted(name for name, part in parts.items() if part.score is None)
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
         extra: dict[str, Any] = {"subsets_without_score": absent} if absent else {}
@@ -359,16 +357,16 @@ class TiesTally:
         """The contributions of every prompt."""
         return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
 
-    def figure(self, seed: int, name: str) -> tuple[Figure, NDArray[np.float64] | None]:
-        """The composite with its parts, and its bootstrap draws over prompts (None without a score)."""
-        from rm_gallery.core.stats.resampling import draws_interval, named_generator
+    def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
+        """The composite with its parts, and what its uncertainty over prompts rests on (None without a score)."""
+        from rm_gallery.core.stats.resampling import named_generator
 
         table = self.table()
         parts = ties_parts(table)
         score = parts.pop("composite")
-        draws = None if score is None else _composite_draws(table, score, named_generator(seed, name))
-        ci95 = None if draws is None else widened(draws_interval(draws), score)
-        return Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, **self.counts.counts()), draws
+        whole = None if score is None else _composite(table, score, named_generator(seed, name))
+        ci95 = None if whole is None else whole.interval()
+        return Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, **self.counts.counts()), whole
 
 
 def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
@@ -388,15 +386,13 @@ def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
     return parts
 
 
-def _composite_draws(table: list[tuple[float, ...]], score: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Bootstrap draws of the composite; a ref and a tied row of the same prompt are drawn together."""
+def _composite(table: list[tuple[float, ...]], score: float, rng: np.random.Generator) -> ClusteredMean:
+    """The composite with its spread over bootstrap draws; a ref and a tied row of the same prompt are drawn together."""
     import numpy as np
 
-    from rm_gallery.core.stats.resampling import cluster_sum_draws, mean_draws
+    from rm_gallery.core.stats.clustered import from_draws
+    from rm_gallery.core.stats.resampling import cluster_sum_draws
 
-    # the margin aside, prompts that all behave alike would make the composite look known exactly
-    if len({row[:7] for row in table}) == 1:
-        return mean_draws({min(max(score, 0.0), 1.0): len(table)}, rng)
     n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = cluster_sum_draws(table, rng).T
     with np.errstate(invalid="ignore", divide="ignore"):
         means = {
@@ -406,8 +402,12 @@ def _composite_draws(table: list[tuple[float, ...]], score: float, rng: np.rando
             "correctness_preferred_hard": hard / n_pairs,
             "margin": margin / n_pairs,
         }
-        weighted = [weight * means[name] for name, weight in WEIGHTS.items()]
-    return np.asarray(np.sum(weighted, axis=0), dtype=np.float64)
+        draws = np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0)
+    # the margin aside, prompts that all behave alike would make the composite look known exactly
+    alike = len({row[:7] for row in table}) == 1
+    return from_draws(
+        score, draws[:0] if alike else draws, len(table), bounds=(-WEIGHTS["margin"], sum(WEIGHTS.values()))
+    )
 
 
 def split_folder() -> Path:

@@ -17,8 +17,8 @@ from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
     Scorer,
     Tally,
-    drawn_interval,
     headline,
+    interval_of_mean,
     mean_of,
     pooled_counts,
 )
@@ -106,7 +106,7 @@ class RMBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count the matrices of all domains."""
-        return Matrices(seed)
+        return Matrices()
 
 
 def _domain(row: Mapping[str, Any]) -> str | None:
@@ -117,17 +117,20 @@ def _domain(row: Mapping[str, Any]) -> str | None:
 
 @dataclass
 class Matrix:
-    """One domain: how often each cell was won, and by how many cells a row was won."""
+    """One domain: what rows earn over all cells and at each level, and how often each cell was won."""
 
     wins: Counter[tuple[int, int]] = field(default_factory=Counter)
     rows: Tally = field(default_factory=Tally)
+    levels: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in LEVELS})
 
-    def add(self, won: Mapping[tuple[int, int], bool] | None, status: Status) -> float | None:
+    def add(self, won: Mapping[tuple[int, int], bool] | None, status: Status, cluster: str) -> float | None:
         """Count one row with all its cells and give the share of them it won; None without them."""
         credit = None if won is None or status != "scored" else sum(won.values()) / len(CELLS)
-        self.rows.add(credit, status)
+        self.rows.add(credit, status, cluster)
         if won is not None and credit is not None:
             self.wins.update(cell for cell, right in won.items() if right)
+            for name, cells in LEVELS.items():
+                self.levels[name].add(sum(won[cell] for cell in cells) / len(cells), status, cluster)
         return credit
 
     def share(self, cells: Iterable[tuple[int, int]]) -> float | None:
@@ -139,16 +142,16 @@ class Matrix:
         """The domain average with hard, normal, easy and the matrix (chosen style by rejected style)."""
         levels: dict[str, Any] = {name: self.share(cells) for name, cells in LEVELS.items()}
         matrix = [[self.share([(i, j)]) for j in range(_SIZE)] for i in range(_SIZE)]
-        return self.rows.figure(RULE, {**levels, "matrix": matrix})
+        intervals = {name: counts.interval() for name, counts in self.levels.items()}
+        return self.rows.figure(RULE, {**levels, "matrix": matrix, "ci95": intervals})
 
 
 class Matrices:
     """The matrices of all domains, fed with whole rows or with their nine pairs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self) -> None:
         self._domains: defaultdict[str, Matrix] = defaultdict(Matrix)
         self._pairs = Gathered()
-        self._seed = seed
         self._n_unfit = 0
 
     def add(self, judged: Judged) -> float | None:
@@ -161,30 +164,28 @@ class Matrices:
             return None
         scores = [pair.complete() for pair in pairs]
         won = {cell: pair[0] > pair[1] for cell, pair in zip(CELLS, scores, strict=True) if pair is not None}
-        return matrix.add(won if len(won) == len(CELLS) else None, worst(pair.status for pair in pairs))
+        status = worst(pair.status for pair in pairs)
+        return matrix.add(won if len(won) == len(CELLS) else None, status, judged.cluster)
 
     def _add_row(self, matrix: Matrix, judged: Judged) -> float | None:
         fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
         self._n_unfit += judged.status == "scored" and not fits
         scores = judged.complete() if fits else None
         won = None if scores is None else {(i, j): scores[i] > scores[_SIZE + j] for i, j in CELLS}
-        return matrix.add(won, judged.status)
+        return matrix.add(won, judged.status, judged.cluster)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
-        from rm_gallery.core.stats.resampling import mean_draws, named_generator
-
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
-        draws = [
-            mean_draws(matrix.rows.credits, named_generator(self._seed, name))
-            for name, matrix in sorted(self._domains.items())
-            if matrix.rows.n_scored
-        ]
         score = mean_of(part.score for part in parts.values())
         extra: dict[str, Any] = {level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS}
+        extra["ci95"] = {
+            level: interval_of_mean({name: matrix.levels[level] for name, matrix in self._domains.items()})
+            for level in LEVELS
+        }
         extra["domains_absent"] = [name for name in DOMAINS if name not in parts or parts[name].score is None]
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
-        ci95 = drawn_interval(draws, score)
+        ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
         figure = Figure(
             "unweighted_mean_of_domains", score=score, ci95=ci95, extra=extra, **pooled_counts(parts.values())
         )

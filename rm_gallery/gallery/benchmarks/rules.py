@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from rm_gallery.core.stats.clustered import ClusteredMean
 
 Credit = Callable[[Judged], "float | None"]
 """What a scored sample earns, 0..1; None when a judgement it needs is missing."""
@@ -141,45 +144,88 @@ def consistency_credit(judged: Judged) -> float | None:
 
 
 class Tally:
-    """Running counts of credits and of samples without one; its size does not grow with the number of samples."""
+    """Credits of samples with their clusters, and counts of samples without one; sixteen bytes a sample."""
 
     def __init__(self) -> None:
-        self.credits: Counter[float] = Counter()
+        self.credits = array("d")
+        self.clusters = array("Q")
         self.lost: Counter[Status] = Counter()
 
-    def add(self, credit: float | None, status: Status = "scored") -> None:
-        """Count one sample; a scored sample whose credit is None counts as unscored."""
+    def add(self, credit: float | None, status: Status = "scored", cluster: str | None = None) -> None:
+        """Count one sample; a scored sample whose credit is None counts as unscored, one without a cluster is its own."""
         if status == "scored" and credit is not None:
-            self.credits[credit] += 1
+            self.credits.append(credit)
+            self.clusters.append(next(_own) if cluster is None else _number(cluster))
         else:
             self.lost["unscored" if status == "scored" else status] += 1
 
     def merge(self, other: Tally) -> None:
         """Add another tally's samples to this one."""
-        self.credits.update(other.credits)
+        self.credits.extend(other.credits)
+        self.clusters.extend(other.clusters)
         self.lost.update(other.lost)
 
     @property
     def n_scored(self) -> int:
         """Samples with a credit."""
-        return sum(self.credits.values())
+        return len(self.credits)
 
     @property
     def mean(self) -> float | None:
         """Mean credit of the scored samples; None without any."""
-        n = self.n_scored
-        return math.fsum(credit * k for credit, k in self.credits.items()) / n if n else None
+        return math.fsum(self.credits) / len(self.credits) if self.credits else None
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, Any]:
         """The counts as a `Figure` names them."""
         lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
         return {"n": self.n_scored + sum(lost.values()), "n_scored": self.n_scored, **lost}
 
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the mean credit over clusters; None without a scored sample."""
+        return interval_of_mean({"": self})
+
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
-        """The mean credit with its Wilson interval."""
-        mean, n = self.mean, self.n_scored
-        ci95 = None if mean is None else wilson_interval(mean * n, n)
-        return Figure(rule=rule, score=mean, ci95=ci95, extra=extra or {}, **self.counts())
+        """The mean credit with its interval."""
+        return Figure(rule=rule, score=self.mean, ci95=self.interval(), extra=extra or {}, **self.counts())
+
+
+_own = count()
+
+
+@lru_cache(maxsize=4096)
+def _number(cluster: str) -> int:
+    """64 bits that stand for a cluster's name, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(cluster.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def mean_over_clusters(
+    tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None
+) -> ClusteredMean | None:
+    """The mean of the tallies' means, each weighing the same or as `weights` say, with what its uncertainty rests on.
+
+    Tallies without a credit leave the mean; a cluster with samples in several tallies is one witness. None without credits.
+    """
+    import numpy as np
+
+    from rm_gallery.core.stats.clustered import clustered_mean
+
+    scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].credits}
+    if not scored:
+        return None
+    values = np.concatenate([np.frombuffer(found.credits, dtype=np.float64) for found in scored.values()])
+    clusters = np.concatenate([np.frombuffer(found.clusters, dtype=np.uint64) for found in scored.values()])
+    strata = np.repeat(np.arange(len(scored)), [found.n_scored for found in scored.values()])
+    order = np.lexsort((values, clusters, strata))  # the same digits in whatever order samples came
+    values, clusters, strata = values[order], clusters[order], strata[order]
+    shares = None if weights is None else {place: weights[name] for place, name in enumerate(scored)}
+    bounds = min(0.0, float(values.min())), max(1.0, float(values.max()))
+    return clustered_mean(values, clusters, strata=strata, weights=shares, bounds=bounds)
+
+
+def interval_of_mean(tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None) -> Interval | None:
+    """The 95 % interval of `mean_over_clusters`; None without credits."""
+    found = mean_over_clusters(tallies, weights)
+    return None if found is None else found.interval()
 
 
 def merged(tallies: Iterable[Tally]) -> Tally:
@@ -212,7 +258,7 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        self.by_subset[name].add(credit, judged.status)
+        self.by_subset[name].add(credit, judged.status, judged.cluster)
         return credit
 
     def figures(self) -> dict[str, Figure]:
@@ -259,15 +305,18 @@ class Orders:
         if judged.status != "scored" or judged.played_orders < 2 or not is_pair(judged.chosen):
             return
         for name, credit in self.CREDITS.items():
-            self._tallies[name].add(credit(judged))
+            self._tallies[name].add(credit(judged), cluster=judged.cluster)
         first, second, _ = games(judged)
         self.ties += not (first or 0) + (second or 0)
 
     def extra(self) -> dict[str, Any]:
         """The figures under "orders"; nothing when no pair was shown twice."""
         n = self._tallies["both_orders"].n_scored
+        if not n:
+            return {}
         means = {name: counts.mean for name, counts in self._tallies.items()}
-        return {"orders": {"n": n, "draws": self.ties, **means}} if n else {}
+        intervals = {name: counts.interval() for name, counts in self._tallies.items()}
+        return {"orders": {"n": n, "draws": self.ties, **means, "ci95": intervals}}
 
 
 class PooledScorer:
@@ -283,16 +332,16 @@ class PooledScorer:
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
-        self._guesses = Tally()
+        self._guesses: defaultdict[str, Tally] = defaultdict(Tally)
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
         credit = self._tallies.add(judged)
         self._orders.add(judged)
         if has_preference(judged.chosen):
-            self._guesses.add(sum(judged.chosen) / len(judged.chosen))
+            self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
         if self._category is not None:
-            self._categories[self._category(judged)].add(credit, judged.status)
+            self._categories[self._category(judged)].add(credit, judged.status, judged.cluster)
         return credit
 
     def report(self) -> Report:
@@ -301,8 +350,9 @@ class PooledScorer:
         if self._category is not None:
             rule = self._tallies.rule
             extra["categories"] = {name: self._categories[name].figure(rule) for name in sorted(self._categories)}
-        figure = replace(figure, extra={**figure.extra, **extra})
-        return replace(headline(figure, self._tallies.figures()), chance=self._guesses.mean)
+        figure = replace(figure, extra={**figure.extra, **extra}, chance=merged(self._guesses.values()).mean)
+        parts = self._tallies.figures()
+        return headline(figure, {name: replace(part, chance=self._guesses[name].mean) for name, part in parts.items()})
 
 
 class Gathered:
@@ -346,7 +396,7 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
     return Report(**vars(figure), by_subset={} if list(by_subset) == [""] else parts)
 
 
-def pooled_counts(figures: Iterable[Figure]) -> dict[str, int]:
+def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
     """The counts of several figures together."""
     all_counts = [(f.n, f.n_scored, f.n_unscored, f.n_failed, f.n_stopped) for f in figures]
     sums = [sum(column) for column in zip(*all_counts, strict=True)] or [0] * 5
@@ -360,17 +410,3 @@ def mean_of(scores: Iterable[float | None]) -> float | None:
     """
     known = [score for score in scores if score is not None]
     return math.fsum(known) / len(known) if known else None
-
-
-def drawn_interval(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
-    """95 % interval of an unweighted mean from the bootstrap draws of its parts; it holds the score itself."""
-    from rm_gallery.core.stats.resampling import average_draws, draws_interval
-
-    return widened(draws_interval(average_draws(draws)), score) if draws else None
-
-
-def widened(interval: Interval | None, score: float | None) -> Interval | None:
-    """Stretch an interval so that it holds the score itself; None without either."""
-    if interval is None or score is None:
-        return None
-    return Interval(min(interval.low, score), max(interval.high, score))
