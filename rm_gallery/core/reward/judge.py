@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
@@ -130,65 +131,16 @@ class BaseLLMReward(BaseReward):
         prompt = self._formatted(await parameters if awaitable(parameters) else parameters)
         if self.llm is None or self.template is None:
             raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
-        messages = list(as_messages(prompt))
-        for attempt in range(self.repair_attempts + 1):
-            begun = time.monotonic()
-            reply: ChatResponse | None = None
-            try:
-                reply = await self.llm.achat(messages, repeat=_repeat())
-                found_now: Any = self._read(usable_text(reply), sample, kwargs)
-                result: RewardResult = await found_now if awaitable(found_now) else found_now
-            except Exception as error:
-                self._trace(messages, reply, attempt, time.monotonic() - begun, error)
-                if reply is None or not isinstance(error, ParseError):
-                    raise
-                if attempt == self.repair_attempts:
-                    message = str(error).rstrip(".") + found(reply.text)
-                    raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
-                language = getattr(self, "language", "en")
-                chosen = {} if language == "en" else {"language": language}
-                form = self.template.schema(enable_thinking=self.llm.enable_thinking, **chosen)
-                question = ChatMessage(content=REPAIR[language].format(problem=error, form=form))
-                messages = [*messages, ChatMessage(role=MessageRole.ASSISTANT, content=reply.text), question]
-            else:
-                self._trace(messages, reply, attempt, time.monotonic() - begun, None)
-                return result
-        raise AssertionError("unreachable")
-
-    def _trace(
-        self,
-        messages: Sequence[ChatMessage | dict[str, Any]],
-        reply: ChatResponse | None,
-        attempt: int,
-        seconds: float,
-        error: Exception | None,
-    ) -> None:
-        """Tell the run, where it keeps a trace, what was asked and what came of it."""
-        run = current_run.get()
-        if run is None or run.trace is None or isinstance(error, ConfigError):
-            return
-        job = current_job.get()
-        whole = job.of if job is not None else None
-        outcome = scored(None) if error is None else outcome_of_error(error)
-        run.trace(
-            {
-                "id": whole.sample_id if whole is not None else "",
-                "sample_key": whole.sample_key if whole is not None else "",
-                "reward": self.name,
-                "place": list(job.place) if job is not None and isinstance(job.place, tuple) else job and job.place,
-                "attempt": attempt + 1,
-                "status": outcome.status,
-                "problem": outcome.message,
-                "seconds": round(seconds, 4),
-                "cached": reply is not None and reply.cached,
-                "tokens": {}
-                if reply is None
-                else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
-                "finish_reason": None if reply is None else reply.finish_reason,
-                "prompt": [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages],
-                "reply": None if reply is None else reply.text,
-            }
+        result: RewardResult = await ask(
+            self.llm,
+            self.template,
+            as_messages(prompt),
+            lambda reply: self._read(usable_text(reply), sample, kwargs),
+            name=self.name,
+            repair_attempts=self.repair_attempts,
+            language=getattr(self, "language", "en"),
         )
+        return result
 
     def _read(self, text: str, sample: DataSample, kwargs: dict[str, Any]) -> RewardResult:
         """The result from a reply's text; every way in which a reply does not fit becomes a ParseError."""
@@ -203,6 +155,86 @@ class BaseLLMReward(BaseReward):
             return self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
         except (KeyError, IndexError, ValueError) as error:
             raise _unreadable(error, self.template, text) from error
+
+
+async def ask(
+    llm: BaseLLM,
+    template: type[BasePromptTemplate],
+    prompt: Sequence[ChatMessage | dict[str, Any]],
+    read: Callable[[ChatResponse], Any],
+    *,
+    name: str,
+    repair_attempts: int = 1,
+    language: str = "en",
+    **overrides: Any,
+) -> Any:
+    """What `read` makes of the model's reply, awaited if it can be; every judgement of the library is made here.
+
+    A reply that cannot be read is shown its problem and the form of `template`, and asked for again, `repair_attempts` times.
+    Each attempt goes into the run's trace. `overrides` are fields of the request.
+
+    Raises:
+        ParseError: no attempt could be read; quotes what was found.
+    """
+    messages, repeat = list(prompt), _repeat()
+    if repeat and llm.seed is not None:
+        overrides.setdefault("seed", (llm.seed + repeat + (repeat >> 32)) % 2**31)
+    for attempt in range(repair_attempts + 1):
+        begun = time.monotonic()
+        reply: ChatResponse | None = None
+        try:
+            reply = await llm.achat(messages, repeat=repeat, **overrides)
+            found_now: Any = read(reply)
+            result = await found_now if awaitable(found_now) else found_now
+        except Exception as error:
+            _trace(name, messages, reply, attempt, time.monotonic() - begun, error)
+            if reply is None or not isinstance(error, ParseError):
+                raise
+            if attempt == repair_attempts:
+                message = str(error).rstrip(".") + found(reply.text)
+                raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
+            chosen = {} if language == "en" else {"language": language}
+            form = template.schema(enable_thinking=llm.enable_thinking, **chosen)
+            question = ChatMessage(content=REPAIR[language].format(problem=error, form=form))
+            messages = [*messages, ChatMessage(role=MessageRole.ASSISTANT, content=reply.text), question]
+        else:
+            _trace(name, messages, reply, attempt, time.monotonic() - begun, None)
+            return result
+    raise AssertionError("unreachable")
+
+
+def _trace(
+    name: str,
+    messages: Sequence[ChatMessage | dict[str, Any]],
+    reply: ChatResponse | None,
+    attempt: int,
+    seconds: float,
+    error: Exception | None,
+) -> None:
+    """Tell the run, where it keeps a trace, what was asked and what came of it."""
+    run = current_run.get()
+    if run is None or run.trace is None or isinstance(error, ConfigError):
+        return
+    job = current_job.get()
+    whole = job.of if job is not None else None
+    outcome = scored(None) if error is None else outcome_of_error(error)
+    run.trace(
+        {
+            "id": whole.sample_id if whole is not None else "",
+            "sample_key": whole.sample_key if whole is not None else "",
+            "reward": name,
+            "place": list(job.place) if job is not None and isinstance(job.place, tuple) else job and job.place,
+            "attempt": attempt + 1,
+            "status": outcome.status,
+            "problem": outcome.message,
+            "seconds": round(seconds, 4),
+            "cached": reply is not None and reply.cached,
+            "tokens": {} if reply is None else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
+            "finish_reason": None if reply is None else reply.finish_reason,
+            "prompt": [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages],
+            "reply": None if reply is None else reply.text,
+        }
+    )
 
 
 def _unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:
@@ -240,9 +272,14 @@ def found(text: str) -> str:
     return f". The reply: {redact(excerpt(text, 80))!r}" if text.strip() else "."
 
 
+repeat_index: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
+"""Which of several votes on the same question this is, inside one run."""
+
+
 def _repeat() -> int:
+    """Which of all equal questions this is: the vote's number beside the run's."""
     run = current_run.get()
-    return run.repeat if run is not None else 0
+    return (run.repeat if run is not None else 0) + (repeat_index.get() << 32)
 
 
 # -- rubrics ------------------------------------------------------------------------------------------------------------

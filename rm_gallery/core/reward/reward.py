@@ -57,7 +57,61 @@ class View(NamedTuple):
     step: str | None = None
 
 
-class BaseReward(Configured, metaclass=RewardMeta):
+class Identified(Configured):
+    """What is told from others by its settings: a reward or a grader."""
+
+    name: str = Field(default="", validate_default=True)
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies it in a run's manifest: class, the code of a user's class, settings, prompt and model.
+
+        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of it. Raises ConfigError
+        for a setting whose content cannot be told, such as a lambda.
+        """
+        out: dict[str, Any] = {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
+        llm = getattr(self, "llm", None)
+        for name in type(self).model_fields:
+            judge = llm is not None and getattr(self, name) is llm
+            if name not in ("llm", "template", *UNRELATED) and not judge:
+                out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
+        code = class_code(type(self))
+        if code:
+            out["code"] = code
+        template = getattr(self, "template", None)
+        if isinstance(template, type):
+            out["template"] = plain_form(template)
+            prompt_name = getattr(template, "prompt_name", "")
+            if prompt_name or not is_users(next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")):
+                out["template"]["prompts"] = prompts_hash(prompt_name)
+        if llm is not None:
+            out["llm"] = {**llm.describe(), **sent_along(llm)}
+        return out
+
+    @property
+    def settings_hash(self) -> str:
+        """A hash of what `describe` tells: equal for equal settings in every process, worked out once per object."""
+        known: str | None = self.__dict__.get(_HASH)
+        if known is None:
+            try:
+                known = digest(redact(self.describe()))
+            except ConfigError:
+                known = digest(["object", id(self), type(self).__qualname__])
+            self.__dict__[_HASH] = known
+        return known
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a field; the reward is another one afterwards."""
+        self.__dict__.pop(_HASH, None)
+        super().__setattr__(name, value)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
+        """A copy with some fields changed."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop(_HASH, None)
+        return copied
+
+
+class BaseReward(Identified, metaclass=RewardMeta):
     """A named way to score a sample's outputs.
 
     A subclass picks a kind (pointwise, listwise, pairwise, stepwise) and implements `_evaluate(sample, **kwargs)`, plain
@@ -305,52 +359,6 @@ class BaseReward(Configured, metaclass=RewardMeta):
     def is_async(cls) -> bool:
         """Whether `_evaluate` is seen to be a coroutine function; one that only returns something awaitable is awaited too."""
         return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
-
-    def describe(self) -> dict[str, Any]:
-        """What identifies this reward in a run's manifest: class, the code of a user's class, settings, prompt and model.
-
-        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of it. Raises ConfigError
-        for a setting whose content cannot be told, such as a lambda.
-        """
-        out: dict[str, Any] = {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
-        for name in type(self).model_fields:
-            if name not in ("llm", "template", *UNRELATED):
-                out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
-        code = class_code(type(self))
-        if code:
-            out["code"] = code
-        template, llm = getattr(self, "template", None), getattr(self, "llm", None)
-        if isinstance(template, type):
-            out["template"] = plain_form(template)
-            prompt_name = getattr(template, "prompt_name", "")
-            if prompt_name or not is_users(next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")):
-                out["template"]["prompts"] = prompts_hash(prompt_name)
-        if llm is not None:
-            out["llm"] = {**llm.describe(), **sent_along(llm)}
-        return out
-
-    @property
-    def settings_hash(self) -> str:
-        """A hash of what `describe` tells: equal for equal settings in every process, worked out once per object."""
-        known: str | None = self.__dict__.get(_HASH)
-        if known is None:
-            try:
-                known = digest(redact(self.describe()))
-            except ConfigError:
-                known = digest(["object", id(self), type(self).__qualname__])
-            self.__dict__[_HASH] = known
-        return known
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field; the reward is another one afterwards."""
-        self.__dict__.pop(_HASH, None)
-        super().__setattr__(name, value)
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Any:
-        """A copy with some fields changed."""
-        copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop(_HASH, None)
-        return copied
 
 
 def _check_count(n: int) -> None:

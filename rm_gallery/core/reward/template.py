@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
@@ -309,18 +309,20 @@ def fenced(tag: str, text: str, fence: str) -> str:
     return f"<{tag} {fence}>\n{text}\n</{tag} {fence}>"
 
 
-def render(name: str, language: str, texts: Texts, **instructions: Any) -> list[dict[str, str]]:
+def render(
+    name: str, language: str, texts: Texts, always: Collection[str] = (), **instructions: Any
+) -> list[dict[str, str]]:
     """System and user message of a prompt file.
 
     The file's text holds the instructions and becomes the system message: the same for every sample of a reward, which is
     what prefix caches need. The texts follow in the user message, each exactly once, fenced. Substitution is a single pass:
-    template syntax inside a text stays text.
+    template syntax inside a text stays text. A text that is empty is left out, unless it is among those that are `always` there.
     """
     fence = fence_for(texts)
     blocks: list[str] = []
     for tag, value in texts.items():
         if isinstance(value, str):
-            blocks += [fenced(tag, value, fence)] if value else []
+            blocks += [fenced(tag, value, fence)] if value or tag in always else []
         elif len(value) == 1:
             blocks.append(fenced(tag.removesuffix("s"), value[0], fence))
         else:

@@ -1,0 +1,256 @@
+"""Bridges: any reward is a grader and any grader a reward, with the same score through both doors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field, SerializeAsAny
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.run import agraded
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+
+SEVERAL = ("listwise", "pairwise")
+
+
+class NotGraded(RMGalleryError):
+    """A grader inside a reward gave no result; `reason` is the grader's."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+# -- a reward as a grader ----------------------------------------------------------------------------------------------------
+
+
+class RewardGrader(BaseGrader):
+    """A reward as a grader.
+
+    Fields: `response` (or, for rewards that compare, `responses`, a list), and where they are given `query`, `messages` (the
+    conversation, instead of the query), `context`, `reference_response`, `steps` (a list of texts, for stepwise rewards) and
+    whatever else the reward reads from labels, as `label` (a dict) and `metadata`. A reward that compares gives a GraderRank
+    with the scores in its metadata.
+    """
+
+    reward: SerializeAsAny[BaseReward]
+
+    def __init__(self, reward: BaseReward | None = None, **settings: Any) -> None:
+        """Take name, range and direction of the reward."""
+        if isinstance(reward, BaseReward):
+            own = {"name": reward.name, "score_range": reward.score_range, "higher_is_better": reward.higher_is_better}
+            own |= {"deadline": reward.deadline, "max_workers": reward.max_workers, "reward": reward}
+            own["mode"] = GraderMode.LISTWISE if reward.kind in SEVERAL else GraderMode.POINTWISE
+            settings = {**own, **settings}
+        super().__init__(**settings)
+
+    def check(self) -> None:
+        """Raise ConfigError when the reward could not score at all."""
+        self.reward.check()
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`response` or `responses`, and what may be given beside it."""
+        needed = "responses" if self.mode is GraderMode.LISTWISE else "response"
+        beside = ("query", "messages", "context", "reference_response", "steps", "label", "metadata")
+        return {needed: True, **dict.fromkeys(beside, False)}
+
+    @property
+    def is_async(self) -> bool:
+        """True: the reward runs as a part of the run around it."""
+        return True
+
+    async def _grade(self, **fields: Any) -> GraderResult:
+        scored = await self.reward.async_evaluate(sample_of(fields))
+        scores, reasons = [], []
+        for output in scored.output:
+            own = output.answer.reward
+            score = self.reward.score_of_output(output)
+            if score is None:
+                places = [own, *(step.reward for step in output.steps or ())]
+                issue = next((issue for place in places for issue in place.issues), None)
+                why = issue.message if issue is not None else f"{self.name} gave no score."
+                kind, status = (issue.reason, issue.status) if issue is not None else ("no_score", "unscored")
+                return GraderError(name=self.name, reason=why, error=why, error_type=kind, status=status)
+            scores.append(score)
+            reasons.append("; ".join(detail.reason for detail in own.details if detail.reason))
+        if self.mode is not GraderMode.LISTWISE:
+            return GraderScore(score=scores[0], reason=reasons[0], **self.about())
+        turn = 1 if self.higher_is_better else -1
+        rank = [1 + sum(turn * other > turn * own for other in scores) for own in scores]
+        return GraderRank(name=self.name, rank=rank, reason=reasons[0], metadata={"scores": scores})
+
+
+def sample_of(fields: Mapping[str, Any]) -> DataSample:
+    """The sample that a reward sees of a grader's fields."""
+    if fields.get("messages"):
+        messages = [ChatMessage.model_validate(dict(message)) for message in fields["messages"]]
+    else:
+        messages = [ChatMessage(content=str(fields.get("query") or ""))]
+    if fields.get("context"):
+        last = messages[-1]
+        messages[-1] = last.model_copy(
+            update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}}
+        )
+    label = dict(fields.get("label") or {})
+    if fields.get("reference_response") is not None:
+        label.setdefault("reference", fields["reference_response"])
+    steps = [Step(role="assistant", content=str(text)) for text in fields.get("steps") or ()]
+    responses = fields["responses"] if "responses" in fields else [fields["response"]]
+    return DataSample(
+        unique_id=str(fields.get("id") or ""),
+        input=messages,
+        output=[
+            DataOutput(answer=Step(role="assistant", content=str(text), label=dict(label) or None), steps=steps or None)
+            for text in responses
+        ],
+        metadata=fields.get("metadata"),
+    )
+
+
+# -- a grader as a reward ----------------------------------------------------------------------------------------------------
+
+
+def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
+    """What a grader sees of a sample: query, messages, context, response(s), reference_response, and of the metadata the
+    fields it asks for by their names.
+    """
+    inputs = grader.inputs
+    about = sample.metadata or {}
+    answers = [output.answer for output in sample.output]
+    reference = sample.reference()
+    known: dict[str, Any] = {
+        "query": sample.query_text(),
+        "instruction": sample.query_text(),
+        "messages": [message.to_openai() for message in (*sample.input, *answers[:1])],
+        "history": [message.to_openai() for message in sample.input[:-1]],
+        "response": answers[0].text if answers else "",
+        "responses": [answer.text for answer in answers],
+        "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
+        "tool_calls": answers[0].to_openai().get("tool_calls") if answers and answers[0].tool_calls else None,
+        **({"reference_response": reference} if reference is not None else {}),
+    }
+    given = {name: known[name] if name in known else about.get(name) for name in inputs if name != "*"}
+    over = {name: about[name] for name in inputs if name in about and name not in ("response", "responses", "query")}
+    return {name: value for name, value in {**given, **over}.items() if value is not None}
+
+
+class GraderReward(BasePointWiseReward):
+    """A grader as a reward: `RewardRegistry.get("grader:relevance")(llm=…)`, or `as_reward(grader)`.
+
+    Each answer is graded by itself. The score is the grader's, in its range and direction; what it could not grade is
+    unscored or failed with the grader's reason.
+    """
+
+    judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
+    grader: SerializeAsAny[BaseGrader] = Field(default=...)
+
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        built = _built(grader, settings)
+        super().__init__(**built)
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a grader
+        """The grader's range."""
+        return self.grader.score_range
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """The grader's direction."""
+        return self.grader.higher_is_better
+
+    def check(self) -> None:
+        """Raise ConfigError when the grader could not grade at all, or orders responses instead of scoring one."""
+        self.grader.check()
+        if self.grader.mode is GraderMode.LISTWISE:
+            raise ConfigError(
+                f"{self.name} orders several responses; as_reward(grader) makes the listwise reward of it."
+            )
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        found = await agraded(self.grader, fields_of(self.grader, sample))
+        if not isinstance(found, GraderScore):
+            raise _no_score(found)
+        detail = RewardDimensionWithScore(name=self.name, score=found.score, reason=found.reason)
+        return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
+
+
+class GraderListReward(BaseListWiseReward):
+    """A grader that orders responses as a reward: an answer's score is the share of the others it is placed before."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    grader: SerializeAsAny[BaseGrader] = Field(default=...)
+
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        super().__init__(**_built(grader, settings))
+
+    def check(self) -> None:
+        """Raise ConfigError when the grader could not grade at all."""
+        self.grader.check()
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        found = await agraded(self.grader, fields_of(self.grader, sample))
+        if not isinstance(found, GraderRank):
+            raise _no_score(found)
+        n = len(found.rank)
+        scores = [
+            (sum(other > own for other in found.rank) + 0.5 * (found.rank.count(own) - 1)) / max(1, n - 1)
+            for own in found.rank
+        ]
+        detail = RewardDimensionWithRank(name=self.name, rank=scores, reason=found.reason)
+        return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
+
+
+def _no_score(found: GraderResult) -> Exception:
+    if not isinstance(found, GraderError):
+        return NotGraded(f"{found.name} gave a {type(found).__name__}.", "invalid_result")
+    if found.status == "unscored":
+        return Unscored(found.error, reason=found.error_type)
+    return NotGraded(found.error, found.error_type)
+
+
+_OWN = ("name", "max_workers", "deadline", "grader")
+
+
+def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(grader, str):
+        own = {name: value for name, value in settings.items() if name in ("max_workers", "deadline")}
+        given = GraderRegistry.create(grader, **{k: v for k, v in settings.items() if k not in _OWN})
+        settings = {**own, "grader": given, "name": settings.get("name", f"grader:{grader}")}
+    elif grader is not None:
+        settings = {"grader": grader, "name": grader.name, "deadline": grader.deadline, **settings}
+    return settings
+
+
+def as_grader(reward: BaseReward | BaseGrader | str, **settings: Any) -> BaseGrader:
+    """A reward, or the registered one of this name, as a grader; a grader stays one."""
+    if isinstance(reward, BaseGrader):
+        return reward
+    if isinstance(reward, GraderReward | GraderListReward):
+        return reward.grader
+    if isinstance(reward, str):
+        from rm_gallery.core.reward.registry import RewardRegistry
+
+        return RewardGrader(RewardRegistry.create(reward, **settings))
+    return RewardGrader(reward, **settings)
+
+
+def as_reward(grader: BaseGrader | BaseReward | str, **settings: Any) -> BaseReward:
+    """A grader, or the registered one of this name, as a reward; a reward stays one."""
+    if isinstance(grader, BaseReward):
+        return grader
+    if isinstance(grader, RewardGrader):
+        return grader.reward
+    built = GraderRegistry.create(grader, **settings) if isinstance(grader, str) else grader
+    beside = {} if isinstance(grader, str) else settings
+    return GraderListReward(built, **beside) if built.mode is GraderMode.LISTWISE else GraderReward(built, **beside)

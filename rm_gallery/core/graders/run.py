@@ -1,0 +1,374 @@
+"""From graders and rows to the engine and back: every door of a grader and of the runner goes through here."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sized
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine import run as engine
+from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.lanes import Cost, awaitable
+from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.engine.outcome import Outcome, is_run_level
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.result import GraderError, GraderResult, as_result
+from rm_gallery.core.reward.reward import current_job
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
+from rm_gallery.core.utils.identity import digest
+
+Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
+"""What puts a row's columns under the names a grader asks for; see `mapped`."""
+DEADLINE = 600.0
+_costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
+
+
+class InvalidResult(RMGalleryError):
+    """A grader returned what is no result."""
+
+    reason = "invalid_result"
+
+
+class MissingField(RMGalleryError):
+    """A row lacks a field that a grader needs."""
+
+    reason = "missing_field"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A grader and how the rows reach it."""
+
+    grader: BaseGrader
+    mapper: Mapper = None
+    on_error: str | float = "propagate"
+    """`propagate` gives a GraderError, `raise` ends the run, a number stands in for the score and says so."""
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------------------
+
+
+class Row:
+    """One row of the data with its identity, for traces and run folders."""
+
+    __slots__ = ("__dict__", "fields")
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.fields = fields
+
+    @cached_property
+    def sample_key(self) -> str:
+        """Its id and a hash of all it holds."""
+        return f"{self.sample_id}:{digest(dict(self.fields), 'row')}"
+
+    @cached_property
+    def sample_id(self) -> str:
+        """The given id (`id`, `unique_id`, `row_id`), else a hash of its content."""
+        for name in ("id", "unique_id", "row_id"):
+            given = self.fields.get(name)
+            if isinstance(given, (str, int)) and not isinstance(given, bool) and str(given):
+                return str(given)
+        return digest(dict(self.fields), "row")
+
+
+class Job(NamedTuple):
+    """One grader over one row."""
+
+    place: str
+    plan: Plan
+    fields: dict[str, Any] | Exception
+    of: Row
+
+
+_ABSENT = object()
+
+
+def at_path(row: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted and indexed path: `a.b`, `items.0`, `items[-1].text`; a column of that very name comes first.
+
+    Raises:
+        MissingField: there is nothing there; names how far the path leads and what is there.
+    """
+    if path in row:
+        return row[path]
+    here: Any = row
+    done: list[str] = []
+    for part in path.replace("[", ".").replace("]", "").split("."):
+        if isinstance(here, Mapping):
+            found = here.get(part, _ABSENT)
+            there = f"the columns {_shown(here)}" if not done else f"the keys {_shown(here)}"
+        elif isinstance(here, (list, tuple)):
+            index = int(part) if part.lstrip("-").isdigit() else None
+            found = here[index] if index is not None and -len(here) <= index < len(here) else _ABSENT
+            there = f"{len(here)} items"
+        else:
+            found, there = _ABSENT, f"a {type(here).__name__}"
+        if found is _ABSENT:
+            before = f"'{'.'.join(done)}' holds" if done else "the row has"
+            raise MissingField(f"the path '{path}' leads nowhere at '{part}': {before} {there}")
+        here = found
+        done.append(part)
+    return here
+
+
+def _shown(mapping: Mapping[Any, Any]) -> str:
+    names = sorted(map(str, mapping))
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
+    """The row with the mapper's fields laid over it: every other column still reaches the grader.
+
+    A dict maps a grader's parameter to a path in the row, or to a function of the row; a function returns the fields.
+
+    Raises:
+        MissingField: a path leads nowhere; names the key, the path and the columns there are.
+    """
+    if mapper is None:
+        return row
+    if callable(mapper):
+        made = mapper(row)
+        if not isinstance(made, Mapping):
+            raise MissingField(f"the mapper returned {type(made).__name__}; it returns a dict of fields")
+        return {**row, **made}
+    over = {}
+    for name, path in mapper.items():
+        try:
+            over[name] = path(row) if callable(path) else at_path(row, str(path))
+        except MissingField as error:
+            raise MissingField(f"mapper '{name}': {error}") from error
+    return {**row, **over}
+
+
+def bound(grader: BaseGrader, row: Mapping[str, Any], mapper: Mapper = None) -> dict[str, Any]:
+    """Of a row, the fields that the grader asks for.
+
+    Raises:
+        MissingField: a required one is absent; names it and the columns there are.
+    """
+    fields, inputs = mapped(row, mapper), grader.inputs
+    for name, required in inputs.items():
+        if required and name not in fields:
+            raise MissingField(
+                f"{grader.name} needs '{name}', and the row has the columns {_shown(row)}; say where it is with "
+                f'mapper={{"{name}": "COLUMN"}}.'
+            )
+    if "*" in inputs:
+        return {str(name): value for name, value in fields.items()}
+    return {name: fields[name] for name in inputs if name in fields}
+
+
+# -- execution ----------------------------------------------------------------------------------------------------------------
+
+
+def _graded(grader: BaseGrader, fields: dict[str, Any]) -> Any:
+    """The grader's result for these fields, or a coroutine of it."""
+    began = time.perf_counter()
+    value = grader._grade(**fields)
+    return _awaited(grader, value, began) if awaitable(value) else _checked(grader, value)
+
+
+async def _awaited(grader: BaseGrader, value: Any, began: float) -> GraderResult:
+    result = _checked(grader, await value)
+    result.usage.setdefault("seconds", round(time.perf_counter() - began, 4))
+    return result
+
+
+def _checked(grader: BaseGrader, value: Any) -> GraderResult:
+    if isinstance(value, GraderError):
+        return value
+    try:
+        return as_result(value, grader.about())
+    except (ValidationError, ValueError, TypeError) as error:
+        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise InvalidResult(f"{grader.name} returned no usable result: {what}") from error
+
+
+async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
+    """A grader inside another one: its result for these fields, as a part of the job this is called in.
+
+    Raises what the grader raises. Only the fields it asks for reach it; what would block the loop runs on a thread.
+    """
+    plan = Plan(grader)
+    asked = bound(grader, fields)
+    if grader.is_async:
+        found: GraderResult = await _graded(grader, asked)
+        return found
+    job = Job(grader.name, plan, asked, Row(fields))
+    result: GraderResult = await arun_alone((None, [job]), _execute, _value_of, **_alone(grader, "threads"))
+    return result
+
+
+def _execute(job: Job) -> Any:
+    if isinstance(job.fields, Exception):
+        raise job.fields
+    if job.plan.grader.judged:
+        current_job.set(job)  # type: ignore[arg-type]  # a trace asks it for its place and its row only
+    return _graded(job.plan.grader, job.fields)
+
+
+def _execute_beside(job: Job) -> Any:
+    """`_execute` on the library loop, where what would block is handed to a thread."""
+    if isinstance(job.fields, Exception) or job.plan.grader.is_async:
+        return _execute(job)
+    return arun_alone((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
+
+
+def _value_of(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Any:
+    outcome = outcomes[0]
+    return outcome.value if outcome.ok else _error_of("", outcome)
+
+
+def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
+    cost = _costs.get(type(grader)) or _costs.setdefault(type(grader), Cost())
+    return {"max_workers": grader.max_workers, "deadline": grader.deadline, "lane": lane, "cost": cost}
+
+
+def _error_of(name: str, outcome: Outcome[Any]) -> GraderError:
+    return GraderError(
+        name=name, reason=outcome.message, error=outcome.message, error_type=outcome.reason, status=outcome.status
+    )
+
+
+def _result_of(job: Job, outcome: Outcome[Any]) -> GraderResult:
+    grader, on_error = job.plan.grader, job.plan.on_error
+    found: GraderResult = _error_of(grader.name, outcome) if outcome.value is None else outcome.value
+    if found.ok or on_error == "propagate":
+        return found if found.name else found.model_copy(update={"name": grader.name})
+    if on_error == "raise":
+        assert isinstance(found, GraderError)
+        raise GraderFailed(f"{grader.name} of row {job.of.sample_id}: {found.error}")
+    stand_in = as_result(on_error, grader.about())
+    return stand_in.model_copy(update={"reason": found.reason, "metadata": {"on_error": found.model_dump()}})
+
+
+class GraderFailed(ConfigError):
+    """A row has no result and its grader was to raise."""
+
+
+def lane_of(plans: Iterable[Plan]) -> engine.LaneName:
+    """Where the jobs run: threads when nothing is awaited, else the library loop."""
+    return "loop" if any(plan.grader.is_async for plan in plans) else "threads"
+
+
+# -- one row ------------------------------------------------------------------------------------------------------------------
+
+
+def _single(grader: BaseGrader, fields: Mapping[str, Any]) -> tuple[Row, list[Job]]:
+    row = Row(fields)
+    return row, [_job(grader.name, Plan(grader), row)]
+
+
+def _job(name: str, plan: Plan, row: Row) -> Job:
+    try:
+        return Job(name, plan, bound(plan.grader, row.fields, plan.mapper), row)
+    except Exception as error:
+        if is_run_level(error) and not isinstance(error, DataError):
+            raise
+        return Job(name, plan, error, row)
+
+
+def _one(_: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> GraderResult:
+    return _result_of(jobs[0], outcomes[0])
+
+
+def grade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
+    """Grade one row, which costs itself; with options it is a batch of one."""
+    library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
+    if options is not None:
+        return grade_rows({grader.name: Plan(grader)}, [fields], options)[0][grader.name]
+    grader.check()
+    return run_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([Plan(grader)])))
+
+
+async def agrade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
+    """Awaitable twin of `grade_one`."""
+    if options is not None:
+        found = [results async for _, results in agrade_rows({grader.name: Plan(grader)}, [fields], options)]
+        return found[0][grader.name]
+    grader.check()
+    return await arun_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([Plan(grader)])))
+
+
+# -- many rows ----------------------------------------------------------------------------------------------------------------
+
+Results = dict[str, GraderResult]
+
+
+def _parts(
+    plans: Mapping[str, Plan],
+    rows: Iterable[Mapping[str, Any]],
+    options: RunOptions | Mapping[str, Any],
+    finish: Callable[[Results, Row], Results] | None,
+) -> tuple[Any, ...]:
+    for plan in plans.values():
+        plan.grader.check()
+    chosen = (
+        options if isinstance(options, RunOptions) else chosen_options(None, RunOptions(max_workers=32), options)[0]
+    )
+    deadlines = [plan.grader.deadline for plan in plans.values()]
+    known = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
+    total = len(rows) if isinstance(rows, Sized) else None
+    chosen = replace(
+        chosen, control=chosen.control or RunControl(), deadline=chosen.deadline or known, total=chosen.total or total
+    )
+
+    def planned() -> Iterator[engine.Planned]:
+        for number, fields in enumerate(rows):
+            if not isinstance(fields, Mapping):
+                raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
+            row = Row(fields)
+            yield row, [_job(name, plan, row) for name, plan in plans.items()]
+
+    def merge(row: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> Results:
+        results = {job.place: _result_of(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
+        return results if finish is None else finish(results, row)
+
+    execute = _execute if lane_of(plans.values()) == "threads" else _execute_beside
+    return planned(), execute, merge, chosen
+
+
+def grade_rows(
+    plans: Mapping[str, Plan],
+    rows: Iterable[Mapping[str, Any]],
+    options: RunOptions | Mapping[str, Any],
+    finish: Callable[[Results, Row], Results] | None = None,
+) -> list[Results]:
+    """Grade all rows by all graders: results by name, in the order of the rows; `finish` may add to a row's results."""
+    library_loop.refuse_blocking("run", "arun")
+    parts = _parts(plans, rows, options, finish)
+    return engine.run_all(*parts, label="graders", lane=lane_of(plans.values()))
+
+
+def stream_rows(
+    plans: Mapping[str, Plan],
+    rows: Iterable[Mapping[str, Any]],
+    options: RunOptions | Mapping[str, Any],
+    finish: Callable[[Results, Row], Results] | None = None,
+) -> Generator[tuple[int, Results], None, None]:
+    """(index, results) of each row as it comes, in order and in flat memory."""
+    parts = _parts(plans, rows, options, finish)
+    going = engine.run(*parts, label="graders", lane=lane_of(plans.values()), streaming=True)
+    with closing(going):
+        yield from going
+
+
+def agrade_rows(
+    plans: Mapping[str, Plan],
+    rows: Iterable[Mapping[str, Any]],
+    options: RunOptions | Mapping[str, Any],
+    finish: Callable[[Results, Row], Results] | None = None,
+    streaming: bool = False,
+) -> AsyncIterator[tuple[int, Results]]:
+    """(index, results) of each row, from any event loop: as they finish, or, `streaming`, in order and in flat memory."""
+    parts = _parts(plans, rows, options, finish)
+    lane = lane_of(plans.values())
+    return engine.arun(*parts, label="graders", lane=lane, ordered=streaming, streaming=streaming)

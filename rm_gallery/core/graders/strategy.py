@@ -1,0 +1,253 @@
+"""Strategies: a grader asked several times, in both orders, or pair by pair, as a grader of its own.
+
+Each call of the inner grader has its own number in cache key and sampling seed, so that a vote is never a copy of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, SerializeAsAny
+
+from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.run import agraded
+from rm_gallery.core.reward.judge import repeat_index
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+
+TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "min": lambda tied, votes: min(tied),
+    "max": lambda tied, votes: max(tied),
+    "first": lambda tied, votes: next(vote for vote in votes if vote in tied),
+    "closest_to_mean": lambda tied, votes: min(tied, key=lambda score: (abs(score - statistics.fmean(votes)), score)),
+}
+
+
+class _Wrapper(BaseGrader):
+    """A grader around another one: its fields, range and direction."""
+
+    grader: SerializeAsAny[BaseGrader]
+
+    def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
+        """Take name, range, direction and threshold of the inner grader where none is given."""
+        if isinstance(grader, BaseGrader):
+            own = {"name": grader.name, "score_range": grader.score_range, "higher_is_better": grader.higher_is_better}
+            own |= {"threshold": grader.threshold, "description": grader.description, "deadline": grader.deadline}
+            settings = {"mode": grader.mode, **own, "grader": grader, **settings}
+        super().__init__(**settings)
+
+    def check(self) -> None:
+        """Raise ConfigError when the inner grader could not grade at all."""
+        self.grader.check()
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """The inner grader's fields."""
+        return self.grader.inputs
+
+    @property
+    def is_async(self) -> bool:
+        """True: several calls wait side by side."""
+        return True
+
+    async def _ask(self, fields: Mapping[str, Any], number: int) -> GraderResult:
+        repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
+        try:
+            return await agraded(self.grader, dict(fields))
+        except Exception as error:
+            if is_run_level(error):
+                raise
+            outcome: Outcome[Any] = outcome_of_error(error)
+            why = outcome.message
+            kind, status = outcome.reason, outcome.status
+            return GraderError(name=self.grader.name, reason=why, error=why, error_type=kind, status=status)
+
+    async def _ask_all(self, many: Sequence[tuple[Mapping[str, Any], int]]) -> list[GraderResult]:
+        return await asyncio.gather(*(self._ask(fields, number) for fields, number in many))
+
+
+def _usage(results: Sequence[GraderResult]) -> dict[str, float]:
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.usage)
+    return dict(total)
+
+
+def _said(results: Sequence[GraderResult]) -> list[dict[str, Any]]:
+    return [
+        {"score": result.score, "reason": result.reason}
+        if isinstance(result, GraderScore)
+        else {"error": result.reason, "type": getattr(result, "error_type", type(result).__name__)}
+        for result in results
+    ]
+
+
+def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[float]:
+    """The scores among the results; Unscored when fewer than `least` came of them."""
+    found = [result.score for result in results if isinstance(result, GraderScore)]
+    if len(found) < least:
+        why = next((result.reason for result in results if not isinstance(result, GraderScore)), "")
+        raise Unscored(f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}", reason="votes")
+    return found
+
+
+class AverageGrader(_Wrapper):
+    """The mean of `n` gradings, with their spread in the metadata; all have to give a score unless `least` is lower."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
+
+    n: int = Field(default=3, ge=2)
+    least: int | None = Field(default=None, ge=1)
+    """So many gradings have to give a score; all of them by default."""
+
+    async def _grade(self, **fields: Any) -> GraderScore:
+        results = await self._ask_all([(fields, number) for number in range(self.n)])
+        scores = _scores(results, self.least or self.n, "gradings")
+        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores), "results": _said(results)}
+        reason = next(result.reason for result in results if isinstance(result, GraderScore))
+        mean = math.fsum(scores) / len(scores)
+        return GraderScore(score=mean, reason=reason, metadata=metadata, usage=_usage(results), **self.about())
+
+
+class VotingGrader(_Wrapper):
+    """The score that most of `n` gradings give.
+
+    With `early_stop` it asks only as many as are needed: no more once the leader cannot be caught; the metadata say how many
+    calls that saved.
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
+
+    n: int = Field(default=3, ge=2)
+    tie_break: str | Callable[[Sequence[float], Sequence[float]], float] = "min"
+    """Which of several equally frequent scores: min, max, first, closest_to_mean, or a function of (tied, votes)."""
+    early_stop: bool = False
+    least: int | None = Field(default=None, ge=1)
+    """So many votes have to be valid; more than half of them by default."""
+
+    def check(self) -> None:
+        """Raise ConfigError for a tie-break there is not."""
+        super().check()
+        if not callable(self.tie_break) and self.tie_break not in TIE_BREAKS:
+            raise ConfigError(f"{self.name}: tie_break is {self.tie_break!r}; it is one of {', '.join(TIE_BREAKS)}.")
+
+    async def _grade(self, **fields: Any) -> GraderScore:
+        results: list[GraderResult] = []
+        while len(results) < self.n:
+            missing = self.n - len(results)
+            wave = min(missing, self._needed(results)) if self.early_stop else missing
+            if wave <= 0:
+                break
+            results += await self._ask_all([(fields, len(results) + number) for number in range(wave)])
+        votes = _scores(results, self.least or self.n // 2 + 1, "votes")
+        counts = Counter(votes)
+        top = max(counts.values())
+        tied = sorted(score for score, count in counts.items() if count == top)
+        choose = TIE_BREAKS[self.tie_break] if isinstance(self.tie_break, str) else self.tie_break
+        score = tied[0] if len(tied) == 1 else float(choose(tied, votes))
+        reason = next((r.reason for r in results if isinstance(r, GraderScore) and r.score == score), "")
+        metadata = {
+            "votes": votes,
+            "share": counts[score] / len(votes),
+            "tied": len(tied) > 1,
+            "results": _said(results),
+        }
+        if self.early_stop:
+            metadata["calls_saved"] = self.n - len(results)
+        return GraderScore(score=score, reason=reason, metadata=metadata, usage=_usage(results), **self.about())
+
+    def _needed(self, results: Sequence[GraderResult]) -> int:
+        """How many more votes could decide it at the earliest; 0 when the leader cannot be caught."""
+        counts = Counter(result.score for result in results if isinstance(result, GraderScore))
+        left = self.n - len(results)
+        first, second = ([count for _, count in counts.most_common(2)] + [0, 0])[:2]
+        if results and first > second + left and first >= (self.least or 1):
+            return 0
+        return max(1, (left + second - first) // 2 + 1) if left else 0
+
+
+class BothOrdersGrader(_Wrapper):
+    """A comparison of two responses shown in both orders; verdicts that contradict each other are a tie, marked `flipped`.
+
+    The inner grader takes `responses`, a list, and gives a GraderRank.
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
+
+    mode: GraderMode = GraderMode.LISTWISE
+    pair: ClassVar[int] = 2
+
+    async def _grade(self, **fields: Any) -> GraderRank:
+        responses = list(fields["responses"])
+        if len(responses) != self.pair:
+            raise Unscored(f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair")
+        shown = [{**fields, "responses": responses}, {**fields, "responses": responses[::-1]}]
+        results = await self._ask_all([(one, number) for number, one in enumerate(shown)])
+        ranks = _ranks(results)
+        there, back = ranks[0], ranks[1][::-1]
+        flipped = there != back
+        rank = [1, 1] if flipped else there
+        metadata = {"flipped": flipped, "verdicts": [there, back]}
+        return GraderRank(name=self.name, rank=rank, reason=results[0].reason, metadata=metadata, usage=_usage(results))
+
+
+class TournamentGrader(_Wrapper):
+    """Every pair of the responses is compared, by default in both orders; places by points won, equal points share a place.
+
+    The inner grader takes `responses` and gives a GraderRank. Metadata: `points` per response, 0 to 1 (a tie counts half),
+    `pairs` judged, `flips`.
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
+
+    both_orders: bool = True
+    mode: GraderMode = GraderMode.LISTWISE
+
+    async def _grade(self, **fields: Any) -> GraderRank:
+        responses = list(fields["responses"])
+        if len(responses) < 2:
+            raise Unscored(f"{self.name} needs two responses or more, found {len(responses)}.", reason="no_pairs")
+        pairs = list(combinations(range(len(responses)), 2))
+        orders = [(a, b) for a, b in pairs] + ([(b, a) for a, b in pairs] if self.both_orders else [])
+        asked = [
+            ({**fields, "responses": [responses[a], responses[b]]}, number) for number, (a, b) in enumerate(orders)
+        ]
+        results = await self._ask_all(asked)
+        points = [0.0] * len(responses)
+        for (a, b), rank in zip(orders, _ranks(results), strict=True):
+            share = 0.5 if rank[0] == rank[1] else float(rank[0] < rank[1])
+            points[a] += share
+            points[b] += 1.0 - share
+        games = (len(responses) - 1) * (2 if self.both_orders else 1)
+        shares = [won / games for won in points]
+        rank = [1 + sum(other > own for other in shares) for own in shares]
+        metadata: dict[str, Any] = {"points": shares, "pairs": len(pairs)}
+        if self.both_orders:
+            ranks = _ranks(results)
+            back = ranks[len(pairs) :]
+            metadata["flips"] = sum(one != other[::-1] for one, other in zip(ranks[: len(pairs)], back, strict=True))
+        return GraderRank(name=self.name, rank=rank, reason="", metadata=metadata, usage=_usage(results))
+
+
+def _ranks(results: Sequence[GraderResult]) -> list[list[int]]:
+    for result in results:
+        if not isinstance(result, GraderRank):
+            what = result.reason if isinstance(result, GraderError) else f"it gave a {type(result).__name__}"
+            raise Unscored(f"a comparison gave no rank: {what}", reason="no_rank")
+    return [result.rank for result in results if isinstance(result, GraderRank)]

@@ -1,0 +1,242 @@
+"""Aggregators: one training reward out of several graders' results, without hiding what is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar
+
+from rm_gallery.core.graders.result import Bounds, GraderError, GraderResult, GraderScore
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
+
+Component = tuple[str, float]
+ON_ERROR = ("propagate", "skip")
+
+
+class BaseAggregator:
+    """Makes one result per row out of the results of the row's graders.
+
+    Args:
+        name: the column it makes.
+        on_error: for a grader without a score: `propagate` (the default) gives an error that names it; `skip` goes on with
+            the others, reweighted, and says so in the reason; a number stands in for its score.
+        normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or directions differ; True
+            always, False never (ranges that differ are then an error).
+
+    The result's metadata hold every component: score, normalised score where there is one, weight, and what was skipped.
+    """
+
+    takes_weights: ClassVar[bool] = False
+
+    def __init__(self, name: str, on_error: str | float = "propagate", normalize: bool | None = None) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"An aggregator's name is a non-empty string, its column; found {name!r}.")
+        if isinstance(on_error, str) and on_error not in ON_ERROR or isinstance(on_error, bool):
+            raise ConfigError(f"{name}: on_error is {on_error!r}; it is 'propagate', 'skip' or a number.")
+        self.name, self.on_error, self.normalize = name, on_error, normalize
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def check(self, graders: Collection[str]) -> None:
+        """Raise ConfigError when it cannot work with graders of these names."""
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """One number from the scores by grader name, never empty."""
+        raise NotImplementedError(f"{type(self).__name__} implements combine(scores) -> float.")
+
+    def wanted(self, results: Mapping[str, GraderResult]) -> Mapping[str, GraderResult]:
+        """The components."""
+        return results
+
+    def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
+        """The row's combined result; a GraderError where it has none."""
+        components = self.wanted(results)
+        scores = {name: found for name, found in components.items() if isinstance(found, GraderScore)}
+        missing = {name: found for name, found in components.items() if name not in scores}
+        metadata: dict[str, Any] = {"components": {}, "missing": {}}
+        for name, found in missing.items():
+            metadata["missing"][name] = found.reason or type(found).__name__
+        if missing and self.on_error == "propagate":
+            return self._error("; ".join(f"{n}: {why}" for n, why in metadata["missing"].items()), missing, metadata)
+        if not scores and not isinstance(self.on_error, (int, float)):
+            return self._error("no grader gave a score", missing, metadata)
+        try:
+            values, bounds = self._comparable(scores)
+        except ConfigError as error:
+            return self._error(str(error), missing, metadata)
+        for name, found in scores.items():
+            metadata["components"][name] = {"score": found.score, "value": values[name], "reason": found.reason}
+        if missing and isinstance(self.on_error, (int, float)):
+            values |= dict.fromkeys(missing, float(self.on_error))
+        value = self.combine(values)
+        if not math.isfinite(value):
+            return self._error(f"the combined score is {value}", missing, metadata)
+        return GraderScore(
+            name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, range=bounds
+        )
+
+    def _comparable(self, scores: Mapping[str, GraderScore]) -> tuple[dict[str, float], Bounds]:
+        """The scores on one scale: as they are where the graders share range and direction, else normalised."""
+        kinds = {(found.range, found.higher_is_better) for found in scores.values()}
+        alike = len(kinds) <= 1
+        if self.normalize or (self.normalize is None and not alike):
+            return {name: found.normalized for name, found in scores.items()}, (0.0, 1.0)
+        if not alike:
+            ranges = ", ".join(f"{name} {found.range}" for name, found in scores.items())
+            raise ConfigError(f"the graders' ranges or directions differ ({ranges}); leave out normalize=False")
+        bounds = next(iter(kinds))[0] if kinds else (None, None)
+        return {name: found.score for name, found in scores.items()}, bounds
+
+    def _reason(self, values: Mapping[str, float], missing: Mapping[str, GraderResult]) -> str:
+        parts = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        what = "skipped" if self.on_error == "skip" else f"taken as {self.on_error}"
+        without = f"; {what}: {', '.join(missing)}" if missing else ""
+        return f"{type(self).__qualname__.removesuffix('Aggregator')} of {parts}{without}"
+
+    def _error(self, why: str, missing: Mapping[str, GraderResult], metadata: dict[str, Any]) -> GraderError:
+        first = next((found for found in missing.values() if isinstance(found, GraderError)), None)
+        kind, status = (first.error_type, first.status) if first is not None else ("aggregate", "failed")
+        return GraderError(name=self.name, reason=why, error=why, metadata=metadata, error_type=kind, status=status)
+
+
+class WeightedSumAggregator(BaseAggregator):
+    """The weighted average; weights are normalised to sum 1, and equal where none are given.
+
+    With weights only the graders they name count; a name that is no grader's is a ConfigError when the runner is built.
+    """
+
+    def __init__(
+        self,
+        name: str = "weighted_sum",
+        weights: Mapping[str, float] | None = None,
+        on_error: str | float = "propagate",
+        normalize: bool | None = None,
+    ) -> None:
+        super().__init__(name, on_error, normalize)
+        for grader, weight in (weights or {}).items():
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+                raise ConfigError(f"{name}: the weight of '{grader}' is {weight!r}; it is a number of 0 or more.")
+        if weights is not None and not sum(weights.values()) > 0:
+            raise ConfigError(f"{name}: the weights {dict(weights)} sum to 0; one at least is above 0.")
+        self.weights = None if weights is None else {grader: float(weight) for grader, weight in weights.items()}
+
+    def check(self, graders: Collection[str]) -> None:
+        """Raise ConfigError for a weight of a grader there is not."""
+        for grader in self.weights or {}:
+            if grader not in graders:
+                raise ConfigError(f"{self.name}: " + unknown_name("grader", grader, graders))
+
+    def wanted(self, results: Mapping[str, GraderResult]) -> Mapping[str, GraderResult]:
+        """Those with a weight above 0."""
+        if self.weights is None:
+            return results
+        return {name: results[name] for name, weight in self.weights.items() if weight > 0 and name in results}
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """The mean by weight."""
+        weights = {name: 1.0 if self.weights is None else self.weights[name] for name in scores}
+        return math.fsum(weights[name] * score for name, score in scores.items()) / math.fsum(weights.values())
+
+
+class MinAggregator(BaseAggregator):
+    """The lowest score."""
+
+    def __init__(self, name: str = "min", on_error: str | float = "propagate", normalize: bool | None = None) -> None:
+        super().__init__(name, on_error, normalize)
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """The lowest."""
+        return min(scores.values())
+
+
+class MaxAggregator(BaseAggregator):
+    """The highest score."""
+
+    def __init__(self, name: str = "max", on_error: str | float = "propagate", normalize: bool | None = None) -> None:
+        super().__init__(name, on_error, normalize)
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """The highest."""
+        return max(scores.values())
+
+
+class GeometricMeanAggregator(BaseAggregator):
+    """The geometric mean of the normalised scores, [0, 1]: one that is 0 makes it 0."""
+
+    def __init__(self, name: str = "geometric_mean", on_error: str | float = "propagate") -> None:
+        super().__init__(name, on_error, normalize=True)
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """The n-th root of the product."""
+        values = list(scores.values())
+        return 0.0 if min(values) <= 0 else math.exp(math.fsum(math.log(value) for value in values) / len(values))
+
+
+class GatedAggregator(BaseAggregator):
+    """The secondary graders count only where the primary one passes; elsewhere the score is the lowest.
+
+    Args:
+        primary: the grader that decides.
+        threshold: from where on it passes, in its own units; its own threshold where none is given.
+        secondary: makes the score of the other graders; their mean by default.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        primary: str,
+        threshold: float | None = None,
+        secondary: BaseAggregator | None = None,
+        on_error: str | float = "propagate",
+    ) -> None:
+        super().__init__(name, on_error, normalize=True)
+        self.primary, self.threshold = primary, threshold
+        self.secondary = secondary or WeightedSumAggregator(f"{name}_secondary", on_error=on_error, normalize=True)
+
+    def check(self, graders: Collection[str]) -> None:
+        """Raise ConfigError when there is no such primary grader, or no other one."""
+        if self.primary not in graders:
+            raise ConfigError(f"{self.name}: " + unknown_name("grader", self.primary, graders))
+        if len(graders) < 2:
+            raise ConfigError(f"{self.name}: '{self.primary}' is the only grader; a gate needs another one behind it.")
+        self.secondary.check([name for name in graders if name != self.primary])
+
+    def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
+        """0 where the primary grader does not pass, else the secondary score in [0, 1]."""
+        gate = results[self.primary]
+        if not isinstance(gate, GraderScore):
+            return super().__call__({self.primary: gate})
+        if not gate.passed(self.threshold):
+            reason = f"{self.primary} is {gate.score:g} and does not pass"
+            return GraderScore(name=self.name, score=0.0, reason=reason, range=(0.0, 1.0), metadata={"passed": False})
+        found = self.secondary({name: result for name, result in results.items() if name != self.primary})
+        return found.model_copy(update={"name": self.name, "metadata": {**found.metadata, "passed": True}})
+
+    def combine(self, scores: Mapping[str, float]) -> float:
+        """The stand-in for a primary grader without a score."""
+        return next(iter(scores.values()))
+
+
+class CallableAggregator(BaseAggregator):
+    """Any function of {grader name: result} that returns a number or a result; what it raises is that row's error."""
+
+    def __init__(self, function: Callable[..., Any], name: str = "") -> None:
+        own = getattr(function, "__name__", "")
+        super().__init__(name or (own if own and not own.startswith("<") else "aggregate"))
+        self.function = function
+
+    def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
+        """What the function makes of the results."""
+        from rm_gallery.core.graders.result import as_result
+
+        try:
+            value = self.function(dict(results))
+            if isinstance(value, GraderError):
+                return value
+            about = {"name": self.name, "range": (None, None), "higher_is_better": True, "threshold": None}
+            return as_result(value, about)
+        except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
+            return self._error(f"{type(error).__name__}: {error}", {}, {})

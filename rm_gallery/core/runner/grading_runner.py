@@ -1,0 +1,194 @@
+"""The runner: several graders over the rows of a data set, and aggregators that make one reward of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.data.load.readers import file_sources
+from rm_gallery.core.engine.options import OPTIONS
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.result import RunnerResult
+from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows
+from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.models import unknown_name
+
+Dataset = Any
+"""A list of dicts or any iterable of them, a pandas frame, a Hugging Face data set, or the path of a parquet, jsonl, json or
+csv file."""
+
+
+@dataclass(frozen=True)
+class GraderConfig:
+    """A grader and how the rows reach it.
+
+    Args:
+        grader: the grader; a plain function is one, too.
+        mapper: {grader's field: path in the row}, laid over the row; or a function of the row that returns fields.
+        repeat: how often each row is graded; above 1 the score is the mean, with the spread in the metadata.
+        on_error: `propagate` (a GraderError), `raise`, or a number that stands in for the score and is marked as such.
+    """
+
+    grader: BaseGrader
+    mapper: Mapper = None
+    repeat: int = 1
+    on_error: str | float = "propagate"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what does not fit."""
+        given: Any = self.grader
+        if callable(given) and not isinstance(given, (BaseGrader, type)):
+            object.__setattr__(self, "grader", FunctionGrader(given))
+        elif not isinstance(given, BaseGrader):
+            built = " (build it: RelevanceGrader(model=…))" if isinstance(given, type) else ""
+            raise ConfigError(f"GraderConfig: grader is {given!r:.80}; give a grader{built} or a function.")
+        if isinstance(self.repeat, bool) or not isinstance(self.repeat, int) or self.repeat < 1:
+            raise ConfigError(f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number.")
+        if isinstance(self.on_error, bool) or (
+            isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")
+        ):
+            raise ConfigError(f"GraderConfig: on_error is {self.on_error!r}; it is 'propagate', 'raise' or a number.")
+        if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
+            for name in self.mapper:
+                if name not in self.grader.inputs:
+                    what = f"field of {self.grader.name}"
+                    raise ConfigError(f"mapper: {unknown_name(what, str(name), self.grader.inputs)}")
+
+    @classmethod
+    def create(cls, given: Any) -> GraderConfig:
+        """A config of a config, a grader, a function, a (grader, mapper) pair, or a dict of the fields."""
+        if isinstance(given, GraderConfig):
+            return given
+        if isinstance(given, Mapping):
+            unknown = sorted(set(given) - set(cls.__dataclass_fields__))
+            if unknown:
+                raise ConfigError(unknown_name("field of GraderConfig", str(unknown[0]), cls.__dataclass_fields__))
+            return cls(**given)
+        if isinstance(given, tuple):
+            return cls(*given)
+        return cls(given)
+
+    def plan(self) -> Plan:
+        """The grader as it is run."""
+        if self.repeat == 1:
+            return Plan(self.grader, self.mapper, self.on_error)
+        from rm_gallery.core.graders.strategy import AverageGrader
+
+        return Plan(AverageGrader(self.grader, n=self.repeat), self.mapper, self.on_error)
+
+
+class GradingRunner:
+    """Runs graders over the rows of a data set.
+
+    Args:
+        grader_configs: {name: grader or GraderConfig}; the names are the columns of the result.
+        aggregators: one, several, or a function of a row's {name: result}; each adds a column of its own.
+        max_concurrency: judgements in flight at once.
+        show_progress: progress on stderr, where it is a terminal or a notebook.
+        **options: how the run goes, by the names of `RunOptions` (deadline, cache, budget, …).
+
+    Results are {name: [one result per row, in order]}; a row that failed has a GraderError whose score is nan.
+    """
+
+    def __init__(
+        self,
+        grader_configs: Mapping[str, Any],
+        aggregators: BaseAggregator | Callable[..., Any] | Sequence[BaseAggregator | Callable[..., Any]] | None = None,
+        max_concurrency: int = 32,
+        show_progress: bool = True,
+        **options: Any,
+    ) -> None:
+        if not isinstance(grader_configs, Mapping) or not grader_configs:
+            raise ConfigError("grader_configs is a dict of name to grader, with one at least.")
+        self.grader_configs = {str(name): GraderConfig.create(given) for name, given in grader_configs.items()}
+        given: Any = [] if aggregators is None else aggregators
+        given = given if isinstance(given, (list, tuple)) else [given]
+        self.aggregators = [a if isinstance(a, BaseAggregator) else CallableAggregator(a) for a in given]
+        known = list(self.grader_configs)
+        for aggregator in self.aggregators:
+            if aggregator.name in known:
+                raise ConfigError(f"The column '{aggregator.name}' is taken; give the aggregator another name.")
+            aggregator.check(list(self.grader_configs))
+            known.append(aggregator.name)
+        for name in options:
+            if name not in OPTIONS:
+                raise ConfigError(unknown_name("option", name, OPTIONS))
+        self._options = {"max_workers": max_concurrency, "progress": None if show_progress else False, **options}
+        self._plans = {name: config.plan() for name, config in self.grader_configs.items()}
+
+    def run(self, dataset: Dataset, **options: Any) -> RunnerResult:
+        """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
+        return self._columns(grade_rows(self._plans, rows_of(dataset), {**self._options, **options}, self._finish))
+
+    async def arun(self, dataset: Dataset, **options: Any) -> RunnerResult:
+        """Grade all rows, from any event loop."""
+        chosen = {**self._options, **options}
+        found = {index: row async for index, row in agrade_rows(self._plans, rows_of(dataset), chosen, self._finish)}
+        return self._columns([found[index] for index in range(len(found))])
+
+    async def astream(self, dataset: Iterable[Mapping[str, Any]], **options: Any) -> AsyncIterator[Results]:
+        """One {name: result} per row as it comes, in order and in flat memory; for endless or huge data."""
+        chosen = {**self._options, **options}
+        async for _, results in agrade_rows(self._plans, rows_of(dataset), chosen, self._finish, streaming=True):
+            yield results
+
+    def run_multiple_datasets(self, datasets: Sequence[Dataset], **options: Any) -> list[RunnerResult]:
+        """One result per data set, in order, under one limit."""
+        rows, sizes = _joined(datasets)
+        return self._apart(self.run(rows, **options), sizes)
+
+    async def arun_multiple_datasets(self, datasets: Sequence[Dataset], **options: Any) -> list[RunnerResult]:
+        """Awaitable twin of `run_multiple_datasets`."""
+        rows, sizes = _joined(datasets)
+        return self._apart(await self.arun(rows, **options), sizes)
+
+    def _finish(self, results: Results, row: Row) -> Results:
+        graded = dict(results)
+        return {**results, **{aggregator.name: aggregator(graded) for aggregator in self.aggregators}}
+
+    def _columns(self, rows: Sequence[Results]) -> RunnerResult:
+        names = [*self.grader_configs, *(aggregator.name for aggregator in self.aggregators)]
+        return {name: [row[name] for row in rows] for name in names}
+
+    @staticmethod
+    def _apart(found: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
+        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        parts = list(zip(ends, sizes, strict=True))
+        return [{name: column[end - size : end] for name, column in found.items()} for end, size in parts]
+
+
+def _joined(datasets: Sequence[Dataset]) -> tuple[list[Mapping[str, Any]], list[int]]:
+    parts = [list(rows_of(dataset)) for dataset in datasets]
+    return [row for part in parts for row in part], [len(part) for part in parts]
+
+
+def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
+    """The rows of a data set as dicts; DataError for what is none."""
+    if isinstance(dataset, (str, os.PathLike)):
+        return _of_files(Path(dataset).expanduser())
+    if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
+        records: list[Mapping[str, Any]] = dataset.to_dict("records")
+        return records
+    if isinstance(dataset, Mapping):
+        raise DataError(
+            f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list of rows, or grader.evaluate(row)."
+        )
+    if not isinstance(dataset, Iterable):
+        raise DataError(
+            f"the data set is a {type(dataset).__name__}; give a list of dicts, a frame or the path of a file."
+        )
+    return dataset
+
+
+def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:
+    if not path.exists():
+        raise DataError(f"{path}: no such file; give a parquet, jsonl, json or csv file.")
+    for source in file_sources(path):
+        for _, row in source.rows():
+            if isinstance(row, DataError):
+                raise row
+            yield row

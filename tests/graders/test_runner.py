@@ -1,0 +1,319 @@
+"""The runner: rows of any kind, the mapper laid over them, results in order, and what failed beside what did not."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from rm_gallery import ConfigError
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
+from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.runner.aggregator import WeightedSumAggregator
+from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner
+from rm_gallery.core.utils.errors import Unscored
+
+ROWS = [{"query": f"q{n}", "response": "x" * n, "meta": {"gold": [f"g{n}"]}} for n in range(5)]
+
+
+def length(response: str) -> float:
+    return len(response) / 10
+
+
+async def alength(response: str) -> float:
+    await asyncio.sleep(0)
+    return len(response) / 10
+
+
+def runner(*graders: Any, **settings: Any) -> GradingRunner:
+    return GradingRunner({f"g{i}": g for i, g in enumerate(graders)}, show_progress=False, **settings)
+
+
+def scores(results: Mapping[str, list[GraderResult]], name: str = "g0") -> list[float]:
+    return [round(getattr(result, "score", math.nan), 6) for result in results[name]]
+
+
+# -- data sets ------------------------------------------------------------------------------------------------------------
+
+
+def as_jsonl(folder: Path) -> Any:
+    path = folder / "rows.jsonl"
+    path.write_bytes(b"\n".join(orjson.dumps(row) for row in ROWS))
+    return path
+
+
+def as_parquet(folder: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "rows.parquet")
+    return str(folder / "rows.parquet")
+
+
+def as_frame(folder: Path) -> Any:
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(ROWS)
+
+
+DATASETS: list[Callable[[Path], Any]] = [lambda _: ROWS, lambda _: iter(ROWS), as_jsonl, as_parquet, as_frame]
+
+
+@pytest.mark.parametrize("make", DATASETS, ids=["list", "iterator", "jsonl", "parquet", "frame"])
+def test_every_kind_of_data_set_gives_the_same_results_in_row_order(
+    make: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    found = runner(length).run(make(tmp_path))
+    assert scores(found) == [0.0, 0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"query": "a"}, "one dict"), (5, "a int"), ("absent.jsonl", "no such file"), ([1], "row 0 is a int")],
+)
+def test_what_is_no_data_set_is_one_clear_error(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        runner(length).run(given)
+
+
+def test_no_rows_give_empty_columns() -> None:
+    assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
+
+
+# -- doors ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grader", [length, alength], ids=["plain", "async"])
+def test_all_doors_agree_also_under_a_running_loop_and_on_threads(grader: Any) -> None:
+    one = runner(grader)
+    expected = one.run(ROWS)
+
+    async def inside() -> tuple[Any, Any, Any]:
+        streamed = [row["g0"] async for row in one.astream(iter(ROWS))]
+        return one.run(ROWS), await one.arun(ROWS), {"g0": streamed}
+
+    for found in [*asyncio.run(inside()), *asyncio.run(inside())]:
+        assert scores(found) == scores(expected)
+    done: list[Any] = []
+    threads = [threading.Thread(target=lambda: done.append(one.run(ROWS))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [scores(found) for found in done] == [scores(expected)] * 4
+
+
+def test_several_data_sets_come_back_apart() -> None:
+    first, second, third = runner(length).run_multiple_datasets([ROWS[:2], [], ROWS[2:]])
+    assert (scores(first), scores(second), scores(third)) == ([0.0, 0.1], [], [0.2, 0.3, 0.4])
+    again = asyncio.run(runner(length).arun_multiple_datasets([ROWS[:2], ROWS[2:]]))
+    assert [scores(part) for part in again] == [[0.0, 0.1], [0.2, 0.3, 0.4]]
+
+
+def test_a_stream_is_drawn_as_it_is_read() -> None:
+    drawn = 0
+
+    def endless() -> Iterator[dict[str, str]]:
+        nonlocal drawn
+        while True:
+            drawn += 1
+            yield {"response": "x"}
+
+    async def first_ten() -> list[float]:
+        found = []
+        async for row in runner(alength, max_concurrency=2).astream(endless()):
+            found.append(row["g0"].score)  # type: ignore[attr-defined]
+            if len(found) == 10:
+                break
+        return found
+
+    assert asyncio.run(first_ten()) == [0.1] * 10
+    assert drawn < 100
+
+
+# -- mapper ---------------------------------------------------------------------------------------------------------------
+
+
+def seen(query: str, response: str, reference_response: str = "none") -> dict[str, Any]:
+    return {"score": 1.0, "seen": [query, response, reference_response]}
+
+
+ROW = {"query": "q", "response": "r", "gold": "g", "a": {"b": [{"c": "deep"}, "last"]}, "a.b": "flat", "extra": 1}
+
+
+@pytest.mark.parametrize(
+    ("mapper", "expected"),
+    [
+        (None, ["q", "r", "none"]),
+        ({"reference_response": "gold"}, ["q", "r", "g"]),
+        ({"reference_response": "a.b"}, ["q", "r", "flat"]),
+        ({"reference_response": "a.b.0.c"}, ["q", "r", "deep"]),
+        ({"reference_response": "a.b[-1]"}, ["q", "r", "last"]),
+        ({"query": "response", "response": "query"}, ["r", "q", "none"]),
+        ({"response": lambda row: row["gold"] * 2}, ["q", "gg", "none"]),
+        (lambda row: {"reference_response": row["gold"]}, ["q", "r", "g"]),
+        ({"query": "query", "response": "response"}, ["q", "r", "none"]),
+    ],
+)
+def test_the_mapper_overlays_the_row(mapper: Any, expected: list[str]) -> None:
+    (found,) = runner(GraderConfig(FunctionGrader(seen), mapper)).run([ROW])["g0"]
+    assert found.metadata["seen"] == expected
+
+
+@pytest.mark.parametrize(
+    ("mapper", "said"),
+    [
+        (
+            {"response": "nowhere"},
+            "mapper 'response': the path 'nowhere' leads nowhere at 'nowhere': the row has the columns a",
+        ),
+        ({"response": "a.b.7.c"}, "leads nowhere at 'b'|leads nowhere at '7'"),
+        ({"response": "query.x"}, "'query' holds a str"),
+        (lambda row: row["absent"], "absent"),
+        (lambda row: 5, "the mapper returned int"),
+    ],
+)
+def test_a_path_that_leads_nowhere_costs_its_row_and_names_what_there_is(mapper: Any, said: str) -> None:
+    import re
+
+    (found,) = runner(GraderConfig(FunctionGrader(seen), mapper)).run([{k: v for k, v in ROW.items() if k != "a.b"}])[
+        "g0"
+    ]
+    assert isinstance(found, GraderError)
+    assert re.search(said, found.reason), found.reason
+    assert math.isnan(found.score)
+
+
+def test_a_missing_field_names_itself_and_the_columns() -> None:
+    (found,) = runner(FunctionGrader(seen)).run([{"query": "q", "answer": "r"}])["g0"]
+    assert isinstance(found, GraderError)
+    assert (found.error_type, "'response'" in found.error, "answer, query" in found.error) == (
+        "missing_field",
+        True,
+        True,
+    )
+
+
+def test_a_misspelt_mapper_key_is_an_error_before_anything_is_paid() -> None:
+    with pytest.raises(ConfigError, match=r"no field of seen .respons.. Did you mean .*response"):
+        GraderConfig(FunctionGrader(seen), {"respons": "gold"})
+
+
+# -- what graders return, and what goes wrong ---------------------------------------------------------------------------------
+
+
+class Odd(BaseGrader):
+    """Returns what the row says."""
+
+    def _grade(self, value: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.5, 0.5),
+        (True, 1.0),
+        (False, 0.0),
+        ({"score": 1, "reason": "so", "more": 2}, 1.0),
+        (GraderScore(score=0.25), 0.25),
+        (GraderRank(rank=[2, 1]), [2, 1]),
+        ({"rank": [1, 1, 3]}, [1, 1, 3]),
+        (1.5, "outside"),
+        (math.nan, "finite"),
+        (math.inf, "finite"),
+        (1e300, "outside"),
+        (None, "NoneType"),
+        ("0.5", "str"),
+        ({"points": 1}, "'points'"),
+        ({"rank": [1, 4]}, "place"),
+        ({"rank": []}, "place"),
+        (Unscored("nothing to judge by", reason="no_reference"), "nothing to judge by"),
+        (RuntimeError("broken"), "RuntimeError: broken"),
+    ],
+    ids=str,
+)
+def test_what_a_grader_returns_is_a_result_or_an_error_never_a_zero(value: Any, expected: Any) -> None:
+    found = Odd().evaluate(value=value)
+    if isinstance(expected, str):
+        assert isinstance(found, GraderError)
+        assert expected in found.reason
+        assert (math.isnan(found.score), found.ok, found.passed(0)) == (True, False, False)
+        assert found.status == ("unscored" if isinstance(value, Unscored) else "failed")
+    else:
+        assert found.ok
+        assert getattr(found, "score", None) == expected or getattr(found, "rank", None) == expected
+        assert found.name == "odd"
+
+
+def test_one_broken_row_costs_no_other() -> None:
+    rows = [{"value": 0.1}, {"value": ValueError("no")}, {}, {"value": 0.3}]
+    found = runner(Odd()).run(rows)["g0"]
+    assert [type(result).__name__ for result in found] == ["GraderScore", "GraderError", "GraderError", "GraderScore"]
+
+
+def test_an_error_may_raise_or_stand_for_a_number_that_says_so() -> None:
+    rows = [{"value": 0.1}, {"value": ValueError("no")}]
+    (_, stand_in) = runner(GraderConfig(Odd(), on_error=0.0)).run(rows)["g0"]
+    assert isinstance(stand_in, GraderScore)
+    assert (stand_in.score, stand_in.metadata["on_error"]["error_type"]) == (0.0, "error")
+    with pytest.raises(ConfigError, match="no"):
+        runner(GraderConfig(Odd(), on_error="raise")).run(rows)
+
+
+def test_a_grader_that_hangs_costs_its_deadline() -> None:
+    async def hanging(response: str) -> float:
+        await asyncio.sleep(60)
+        return 1.0
+
+    found = runner(FunctionGrader(hanging), length).run(ROWS[:3], deadline=0.2)
+    assert {result.error_type for result in found["g0"]} == {"deadline"}  # type: ignore[attr-defined]
+
+
+# -- construction -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: GradingRunner({}), "with one at least"),
+        (lambda: GradingRunner({"a": RelevanceGrader}), "build it"),
+        (lambda: GradingRunner({"a": 5}), "give a grader"),
+        (lambda: GraderConfig(FunctionGrader(length), repeat=0), "repeat is 0"),
+        (lambda: GraderConfig(FunctionGrader(length), on_error="skip"), "on_error"),
+        (lambda: GradingRunner({"a": {"grader": length, "maper": {}}}), "maper"),
+        (lambda: GradingRunner({"a": length}, max_workerss=3), "max_workers"),
+        (lambda: GradingRunner({"a": length}, aggregators=WeightedSumAggregator("a")), "'a' is taken"),
+        (lambda: runner(RelevanceGrader()).run(ROWS), "no judge"),
+        (lambda: GraderRegistry.create("relevance", llm=FakeLLM(reply="x"), treshold=3), "threshold"),
+        (lambda: RelevanceGrader(model=FakeLLM(reply="x"), threshold=9), "inside the score range"),
+    ],
+)
+def test_a_wrong_construction_names_the_field(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+def test_pairs_dicts_and_functions_are_configs() -> None:
+    found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(ROWS[:1])
+    assert (scores(found, "g0"), scores(found, "g1"), scores(found, "g2")) == ([0.2], [0.0], [0.0])
+
+
+def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
+    replies = iter(["<score>1</score>", "<score>5</score>", "<score>3</score>"])
+    grader = CorrectnessGrader(model=FakeLLM(reply=lambda prompt: next(replies)))
+    control = RunControl()
+    (found,) = runner(GraderConfig(grader, repeat=3)).run([{"query": "q", "response": "r"}], control=control)["g0"]
+    assert isinstance(found, GraderScore)
+    assert (found.score, found.metadata["std"], control.calls) == (3.0, 2.0, 3)
