@@ -47,6 +47,7 @@ NEEDS = {
     "tests": f"the tests {_OWN}: `test` with `entry_point`, `tests`, or `inputs_outputs`",
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
     "text": "the package of the extra `text`: `pip install sacrebleu`",
+    "hf": "the packages of the extra `hf`: `pip install torch transformers`",
     "toxicity": "the package of the extra `toxicity`: `pip install detoxify`",
 }
 """Where a reward reads what it needs."""
@@ -77,12 +78,17 @@ USES = {
 
 def catalogue() -> dict[str, str]:
     """Every page of the catalogue: path -> Markdown; the same on every machine."""
-    names = [f"{name}DIR" if name.endswith(":") else name for name in sorted(discover())]
+    names = [shown_name(name) for name in sorted(discover())]
     known = sorted(
         (Entry(name, RewardRegistry.get(name)) for name in names), key=lambda e: (e.task, path_of(e), e.name)
     )
     pages = {path: page(list(members)) for path, members in groupby(known, key=path_of)}
     return {"README.md": index(known), **pages}
+
+
+def shown_name(name: str) -> str:
+    """A registered name; of a scheme such as bt: one with what stands behind the colon."""
+    return f"{name}{'URL' if name.startswith('served') else 'DIR'}" if name.endswith(":") else name
 
 
 def path_of(entry: Entry) -> str:

@@ -18,7 +18,7 @@ from tests.gallery.registry_cases import create, example_of
 from tests.support.children import ROOT
 from tools import cards
 
-NAMES = sorted(f"{name}DIR" if name.endswith(":") else name for name in discover())
+NAMES = sorted(map(cards.shown_name, discover()))
 PATHS = sorted({cards.path_of(Entry(name, RewardRegistry.get(name))) for name in NAMES})
 RUNNING = [name for name in NAMES if not example_of(name).environment]
 

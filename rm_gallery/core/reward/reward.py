@@ -164,6 +164,11 @@ class BaseReward(Identified, metaclass=RewardMeta):
                 "Leave cpu_bound out: a judge or another coroutine runs on the library's event loop."
             )
 
+    @property
+    def least_workers(self) -> int:
+        """Judgements in flight it takes to fill the batches of a model in this process; a smaller `max_workers` is raised."""
+        return 1
+
     if TYPE_CHECKING:  # a class taken from the registry is known as a reward alone, and takes settings of its own
 
         def __init__(self, **settings: Any) -> None: ...

@@ -149,6 +149,7 @@ class _Batch:
             options,
             control=options.control or RunControl(),
             deadline=options.deadline or reward.deadline,
+            max_workers=max(options.max_workers, reward.least_workers),
             total=options.total if known is None else known,
         )
         self._reward, self._options, self._hooks = reward, options, hooks

@@ -77,6 +77,12 @@ class Unscored(RMGalleryError):
         self.reason = reason
 
 
+class ScoreError(RMGalleryError):
+    """A reward model gave no usable number for an input, such as NaN; only its sample fails, and is never a 0."""
+
+    reason = "invalid_score"
+
+
 class RequestError(RMGalleryError):
     """A request that cannot be sent, such as text with characters that are not valid Unicode; only its sample fails."""
 

@@ -1,0 +1,383 @@
+"""A reward model in this process: from conversations to tokens, and from tokens to numbers."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jinja2.exceptions import TemplateError
+
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.log import logger
+from rm_gallery.gallery.rm.trained.checkpoint import PROBE, Loaded, Source, label_places, load
+from rm_gallery.gallery.rm.trained.conversation import Dialogue, without_marks
+
+Activation = Literal["auto", "none", "sigmoid", "softmax"]
+TooLong = Literal["unscored", "cut_left", "cut_right"]
+Padding = Literal["right", "left", "none"]
+NO_LIMIT = 1 << 20
+"""A tokenizer that names a longer limit than this has none."""
+PLACE = "\u27e6answer\u27e7"
+"""Stands for the steps while the chat template is applied: templates strip and rewrite what an assistant says."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a conversation is put to the model, and which of its numbers are the score."""
+
+    template: str = "auto"
+    """auto, chat, pair, plain, or a Jinja chat template."""
+    labels: tuple[str | int, ...] = ()
+    activation: Activation = "auto"
+    max_length: int | None = None
+    too_long: TooLong = "unscored"
+    separator: str | None = None
+    """Stands behind every step, for a process reward model."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One input of the model."""
+
+    ids: list[int]
+    kinds: list[int] | None = None
+    """Token types, where the model knows any."""
+    at: tuple[int, ...] = ()
+    """The tokens whose numbers are read; the last one where there are none."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class LocalModel:
+    """A loaded checkpoint that scores conversations; one thread at a time.
+
+    Batches are padded on the right behind a mask. Where that changes a score (a model that reads its last position, mask or
+    not) they are padded on the left, and where that changes it too, only inputs of one length are scored together.
+    """
+
+    def __init__(self, source: Source, reading: Reading) -> None:
+        self.source, self.reading = source, reading
+        self.loaded: Loaded = load(source)
+        tokenizer = self.loaded.tokenizer
+        self._marks = sorted({str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2}, key=len)[::-1]
+        self._template = _template(self.loaded, reading, source)
+        self._limit = _limit(self.loaded, reading)
+        parameters = inspect.signature(self.loaded.model.forward).parameters
+        self._kinds = "token_type_ids" in parameters and "token_type_ids" in tokenizer.model_input_names
+        self._keeps = "logits_to_keep" in parameters
+        self._separator = self._find_separator() if source.per_token else ""
+        self._places: list[int] | None = None
+        self.padding: Padding = self._find_padding()
+
+    # -- conversations to tokens ----------------------------------------------------------------------------------------
+
+    def encode(self, requests: list[Dialogue]) -> list[Tokens | Exception]:
+        """Each conversation as tokens, or why it cannot be scored."""
+        found: list[Tokens | Exception] = []
+        texts: list[Any] = []
+        for request in requests:
+            try:
+                texts.append(self._text(without_marks(request, self._marks)))
+            except (TemplateError, TypeError, ValueError) as error:
+                message = f"{self.source.named()}: its chat template refuses the conversation: {str(error)[:200]}"
+                texts.append(Unscored(message, reason="not_applicable"))
+        good = [text for text in texts if not isinstance(text, Exception)]
+        encoded = iter(self._tokens(good)) if good else iter(())
+        for text in texts:
+            found.append(text if isinstance(text, Exception) else next(encoded))
+        return found
+
+    def _text(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
+        """The text, a second one where the model reads pairs, and where each step ends in it."""
+        if self.source.per_token:
+            return self._with_steps(dialogue)
+        if self._template == "pair":
+            return dialogue.query(), dialogue.answer, ()
+        if self._template == "plain":
+            return dialogue.plain(), None, ()
+        return self._rendered(dialogue, add_generation_prompt=self.loaded.head == "tokens"), None, ()
+
+    def _rendered(self, dialogue: Dialogue, **more: Any) -> str:
+        own = {"chat_template": self.reading.template} if self._template == "own" else {}
+        text: str = self.loaded.tokenizer.apply_chat_template(dialogue.messages(), tokenize=False, **own, **more)
+        return text
+
+    def _with_steps(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
+        if PLACE in dialogue.query():
+            raise ValueError("it holds the mark that stands for the answer")
+        placed = dialogue._replace(answer=PLACE)
+        whole = placed.plain() if self._template in ("plain", "pair") else self._rendered(placed)
+        before, _, after = whole.partition(PLACE)
+        if self._template in ("plain", "pair"):
+            before = f"{dialogue.query()}\n\n"
+        ends, text = [], before
+        for step in dialogue.steps:
+            text += step + self._separator
+            ends.append(len(text) - 1)
+        return text + after, None, tuple(ends)
+
+    def _tokens(self, texts: list[tuple[str, str | None, tuple[int, ...]]]) -> list[Tokens | Exception]:
+        steps = self.source.per_token
+        second = [pair for _, pair, _ in texts] if self._template == "pair" and not steps else None
+        made = self.loaded.tokenizer(
+            [text for text, _, _ in texts], second,
+            add_special_tokens=self._template in ("pair", "plain"),  # a chat template writes them itself
+            padding=False, truncation=False, return_attention_mask=False,
+            return_token_type_ids=self._kinds, return_offsets_mapping=steps, verbose=False,
+        )  # fmt: skip
+        found: list[Tokens | Exception] = []
+        for place, (text, pair, ends) in enumerate(texts):
+            ids = made["input_ids"][place]
+            kinds = made["token_type_ids"][place] if self._kinds else None
+            at = _tokens_at(made["offset_mapping"][place], ends) if steps else ()
+            found.append(self._fitting(Tokens(ids, kinds, at), text, pair))
+            if steps and len(set(at)) != len(ends):
+                found[-1] = Unscored(
+                    f"{self.source.named()}: two of {len(ends)} steps end in one token; give a separator that is a token of "
+                    "its own with separator=.", reason="steps",
+                )  # fmt: skip
+        return found
+
+    def _fitting(self, tokens: Tokens, text: str, pair: str | None) -> Tokens | Exception:
+        if not tokens.ids:
+            return Unscored(f"{self.source.named()}: the conversation has no tokens.", reason="empty")
+        if self._limit is None or len(tokens) <= self._limit:
+            return tokens
+        way = self.reading.too_long
+        if way == "unscored" or self.source.per_token:
+            return Unscored(
+                f"{self.source.named()}: the conversation has {len(tokens)} tokens and the model reads {self._limit}; a part of "
+                "it is scored with too_long=cut_left or cut_right.", reason="too_long",
+            )  # fmt: skip
+        tokenizer = self.loaded.tokenizer
+        side, tokenizer.truncation_side = tokenizer.truncation_side, way.removeprefix("cut_")
+        try:
+            cut = tokenizer(
+                text, pair, add_special_tokens=self._template in ("pair", "plain"), truncation=True, max_length=self._limit,
+                return_attention_mask=False, return_token_type_ids=self._kinds,
+            )  # fmt: skip
+        finally:
+            tokenizer.truncation_side = side
+        return Tokens(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
+
+    def _find_separator(self) -> str:
+        """What stands behind every step: what was given, else the mark that the tokenizer has for it."""
+        given, vocabulary = self.reading.separator, self.loaded.tokenizer.get_vocab()
+        if given is None:
+            given = next((mark for mark in ("<extra_0>", "<|step_end|>") if mark in vocabulary), None)
+        if given is None:
+            raise ConfigError(
+                f"{self.source.named()}: say what stands behind every step in the model's training with separator= (such as "
+                '"\\n\\n", or a mark of its own).'
+            )
+        return given
+
+    # -- tokens to numbers ----------------------------------------------------------------------------------------------
+
+    def forward(self, batch: list[Tokens]) -> list[list[float]]:
+        """The score's numbers per input: one per wanted label, or one per step."""
+        if self.padding == "none" and len({len(tokens) for tokens in batch}) > 1:
+            by_length: dict[int, list[int]] = {}
+            for place, tokens in enumerate(batch):
+                by_length.setdefault(len(tokens), []).append(place)
+            found: list[list[float]] = [[] for _ in batch]
+            for places in by_length.values():
+                for place, numbers in zip(places, self._scores([batch[p] for p in places], "right"), strict=True):
+                    found[place] = numbers
+            return found
+        return self._scores(batch, self.padding)
+
+    def _scores(self, batch: list[Tokens], padding: Padding) -> list[list[float]]:
+        import torch
+
+        with torch.inference_mode():
+            numbers = self._numbers(batch, padding)  # (inputs, positions, width)
+            if self._places is None:
+                self._places = self._chosen(numbers.shape[-1])
+            numbers = self._activated(numbers.float())[..., self._places]
+            if self.source.per_token:
+                listed: list[list[float]] = numbers[..., 0].tolist()
+                return [row[: len(tokens.at)] for row, tokens in zip(listed, batch, strict=True)]
+            whole: list[list[float]] = numbers[:, 0].tolist()
+            return whole
+
+    def _numbers(self, batch: list[Tokens], padding: Padding) -> Any:
+        """What the head gives at the positions that are read, as (inputs, positions, width); short rows repeat their last."""
+        import torch
+
+        loaded = self.loaded
+        longest = max(map(len, batch))
+        pad = loaded.pad if loaded.pad is not None else self._free_token(batch)
+        ids, mask, kinds = [], [], []
+        for tokens in batch:
+            free = longest - len(tokens)
+            ids.append(_padded(tokens.ids, [pad] * free, padding))
+            mask.append(_padded([1] * len(tokens), [0] * free, padding))
+            kinds.append(_padded(tokens.kinds or [], [0] * free, padding))
+        arguments = {
+            "input_ids": torch.tensor(ids, device=loaded.device),
+            "attention_mask": torch.tensor(mask, device=loaded.device),
+        }
+        if self._kinds:
+            arguments["token_type_ids"] = torch.tensor(kinds, device=loaded.device)
+        if loaded.head == "classification" and not self.source.per_token:
+            return self._whole(arguments, mask, pad)
+        shift = [longest - len(tokens) if padding == "left" else 0 for tokens in batch]
+        wide = max(max(len(tokens.at), 1) for tokens in batch)
+        at = []
+        for tokens, by in zip(batch, shift, strict=True):
+            places = list(tokens.at) or [len(tokens) - 1]
+            at.append([by + place for place in places + places[-1:] * (wide - len(places))])
+        return self._read(arguments, torch.tensor(at, device=loaded.device))
+
+    def _whole(self, arguments: dict[str, Any], mask: list[list[int]], pad: int) -> Any:
+        """The numbers of a sequence classifier, which finds the last token by the padding token of its configuration."""
+        if self.loaded.pad is None:
+            config = self.loaded.model.config
+            config.pad_token_id = pad
+            get = getattr(config, "get_text_config", None)
+            if get is not None:
+                get().pad_token_id = pad
+        made = self.loaded.model(**arguments)
+        numbers = made[0] if isinstance(made, tuple) else made.logits if hasattr(made, "logits") else made[0]
+        if numbers.dim() == 3:  # a model of its own code, with a number for every token
+            last = [max(place for place, shown in enumerate(row) if shown) for row in mask]
+            numbers = numbers[list(range(len(last))), last]
+        return numbers.reshape(numbers.shape[0], 1, -1)
+
+    def _read(self, arguments: dict[str, Any], at: Any) -> Any:
+        """The numbers at given positions."""
+        import torch
+
+        loaded = self.loaded
+        rows = torch.arange(at.shape[0], device=at.device)[:, None]
+        if loaded.head == "value":
+            assert loaded.value is not None
+            weight, bias = loaded.value
+            hidden = loaded.model(**arguments).last_hidden_state
+            return hidden[rows, at].float() @ weight.T + bias
+        if loaded.head == "tokens" and self._keeps:
+            # a vocabulary of numbers for every token would not fit into memory: only those that are read are made
+            kept, where = torch.unique(at, return_inverse=True)
+            logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
+        else:
+            made = loaded.model(**arguments)
+            logits = (made.logits if hasattr(made, "logits") else made[0])[rows, at]
+        return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
+
+    def _free_token(self, batch: list[Tokens]) -> int:
+        """A padding token that no input ends with: a classifier takes the last token that is not the padding for the end."""
+        tokenizer = self.loaded.tokenizer
+        taken: set[int] = {tokens.ids[-1] for tokens in batch}
+        given = (tokenizer.pad_token_id, tokenizer.unk_token_id)
+        first: list[int] = [int(token) for token in given if token is not None]
+        free: int = next(token for token in [*first, *range(len(taken) + 1)] if token not in taken)
+        return free
+
+    def _chosen(self, width: int) -> list[int]:
+        """Which of the head's numbers are the score."""
+        if self.loaded.head == "tokens":
+            return [0]
+        if self.source.per_token and not self.reading.labels and width == 2:
+            return [1]  # the second of two is the label of a right step
+        return label_places(self.loaded, self.reading.labels, self.source.named(), width)
+
+    def _activated(self, numbers: Any) -> Any:
+        """The head's numbers as scores: as they are, or as probabilities."""
+        import torch
+
+        way, width = self.reading.activation, numbers.shape[-1]
+        if way == "auto":
+            way = self._usual(width)
+        if self.loaded.head == "tokens":
+            if way == "none":  # log-odds of the first token against the second, or its log-probability
+                return numbers[..., :1] - numbers[..., 1:2] if width > 1 else numbers
+            return torch.softmax(numbers, dim=-1) if width > 1 else torch.sigmoid(numbers)
+        if way == "sigmoid":
+            return torch.sigmoid(numbers)
+        return torch.softmax(numbers, dim=-1) if way == "softmax" else numbers
+
+    def _usual(self, width: int) -> Activation:
+        if self.source.per_token:
+            return "sigmoid" if width == 1 else "softmax"
+        if self.loaded.head != "classification" or width == 1 or self.loaded.problem == "regression":
+            return "none"
+        return "sigmoid" if self.loaded.problem == "multi_label_classification" else "softmax"
+
+    def _find_padding(self) -> Padding:
+        """On which side padding leaves the scores of two texts as they are alone."""
+        made = self.loaded.tokenizer(list(PROBE), padding=False, return_attention_mask=False)
+        short, long = (
+            [*ids, *ids[-1:] * (size - len(ids))] for ids, size in zip(made["input_ids"], (2, 5), strict=True)
+        )
+        if not short or not long or len(short) == len(long):
+            return "right"
+        kinds = [[0] * len(ids) if self._kinds else None for ids in (short, long)]
+        probes = [Tokens(ids, kind) for ids, kind in zip((short, long), kinds, strict=True)]
+        import torch
+
+        with torch.inference_mode():
+            alone = torch.cat([self._numbers([probe], "right").float() for probe in probes])
+            sides: tuple[Padding, ...] = ("right", "left")
+            for side in sides:
+                together = self._numbers(probes, side).float()
+                near = 1e-3 if together.dtype == torch.float32 and _exact(self.loaded) else 5e-2
+                if torch.allclose(alone, together, rtol=near, atol=near, equal_nan=True):
+                    return side
+        logger.warning(
+            "{}: padding changes its scores; only inputs of one length are scored together.", self.source.named()
+        )
+        return "none"
+
+
+def _exact(loaded: Loaded) -> bool:
+    return "float32" in str(getattr(loaded.model, "dtype", ""))
+
+
+def _padded(values: list[int], free: list[int], padding: Padding) -> list[int]:
+    return free + values if padding == "left" else values + free
+
+
+def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:
+    """The token that holds each of these characters."""
+    found, place = [], 0
+    for end in ends:
+        while place < len(offsets) and not offsets[place][0] <= end < offsets[place][1]:
+            place += 1
+        if place == len(offsets):
+            break
+        # of tokens that share a character, which byte tokens do, the last one
+        while place + 1 < len(offsets) and offsets[place + 1][0] <= end < offsets[place + 1][1]:
+            place += 1
+        found.append(place)
+    return tuple(found)
+
+
+def _template(loaded: Loaded, reading: Reading, source: Source) -> str:
+    """How conversations are written: chat, own (a template that was given), pair or plain."""
+    wanted, tokenizer = reading.template, loaded.tokenizer
+    if wanted in ("pair", "plain"):
+        return wanted
+    if wanted not in ("auto", "chat"):
+        return "own"
+    if getattr(tokenizer, "chat_template", None):
+        return "chat"
+    if wanted == "chat" or loaded.head == "tokens":
+        raise ConfigError(
+            f"{source.named()} has no chat template; give one with chat_template= (Jinja text or a .jinja file)."
+        )
+    found = "pair" if tokenizer.sep_token is not None and not source.per_token else "plain"
+    how = "question and answer as a text pair" if found == "pair" else "the turns as plain text with their roles"
+    logger.warning("{} has no chat template: it is given {}; chat_template= says otherwise.", source.named(), how)
+    return found
+
+
+def _limit(loaded: Loaded, reading: Reading) -> int | None:
+    """The most tokens the model reads; None where nothing says so."""
+    config = loaded.model.config
+    positions = getattr(config, "max_position_embeddings", None)
+    known = [loaded.tokenizer.model_max_length, positions, reading.max_length]
+    limits = [limit for limit in known if isinstance(limit, int) and 0 < limit < NO_LIMIT]
+    return min(limits, default=None)

@@ -1,0 +1,75 @@
+"""A checkpoint judges a benchmark like any other reward: from Python, from the command line, and continued after a stop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rm_gallery
+from tests.cli.rows import best_of_4
+from tests.support.checkpoints import make_checkpoint, make_classifier, require_torch
+from tests.support.command import command
+
+pytestmark = pytest.mark.system("torch")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_torch()
+    return make_classifier(tmp_path_factory.mktemp("hf") / "model")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return best_of_4(tmp_path / "data.jsonl")
+
+
+def test_python_and_the_command_line_give_the_same_figures(folder: Path, data: Path, tmp_path: Path) -> None:
+    report = rm_gallery.evaluate(f"hf:{folder}", str(data)).to_dict()
+    assert (report["n"], report["n_scored"], report["calls"], report["reasons"]) == (12, 12, 0, {})
+    done = command("eval", f"hf:{folder}", str(data), "--json", "--out", str(tmp_path / "run"))
+    again = command("eval", f"hf:{folder}", str(data), "--json", "--out", str(tmp_path / "run"))
+    assert (done.code, again.code) == (0, 0)
+    for found in (json.loads(done.out), json.loads(again.out)):
+        assert (found["score"], found["by_subset"]) == (report["score"], report["by_subset"])
+        assert found["reward"] == f"hf:{folder}"
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert len(manifest["reward"]["files_sha256"]) == 64
+
+
+def test_settings_come_from_the_command_line(folder: Path, data: Path) -> None:
+    done = command("eval", f"hf:{folder}", str(data), "--json", "--param", "max_length=40", "--param", "dtype=bfloat16")
+    found = json.loads(done.out)
+    assert (done.code, found["n_scored"], found["n_unscored"]) == (1, 0, 12)
+    assert "too_long" in done.err
+    cut = command(
+        "eval", f"hf:{folder}", str(data), "--json", "--param", "max_length=40", "--param", "too_long=cut_left"
+    )
+    assert (cut.code, json.loads(cut.out)["n_scored"]) == (0, 12)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "says"),
+    [
+        ("LlamaForCausalLM", (), "holds no weights for score.weight"),
+        ("LlamaForSequenceClassification", ("--param", "lable=x"), "label"),
+    ],
+)
+def test_a_checkpoint_without_scores_is_a_usage_error(
+    model: str, arguments: tuple[str, ...], says: str, data: Path, tmp_path: Path
+) -> None:
+    require_torch()
+    bad = make_checkpoint(tmp_path / "bad", model)
+    done = command("eval", f"hf:{bad}", str(data), *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+def test_nothing_there_is_a_usage_error(data: Path) -> None:
+    require_torch()
+    done = command("eval", "hf:./no/such/folder", str(data))
+    assert (done.code, done.out) == (2, "")
+    assert "no such folder" in done.err

@@ -1,0 +1,171 @@
+"""`hf-prm:` reads one probability per step at the step's separator, and makes the answer's number of them by name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.gallery.rm.trained.hf import HFProcessReward
+from tests.support.checkpoints import make_checkpoint, require_torch
+
+STEPS = ["2 * 3 = 6", "2 + 6 = 9 ", "So the answer is 9."]
+QUERY = "What is 2 + 2 * 3?"
+
+
+def stepped(*answers: list[str] | None) -> DataSample:
+    """A sample whose answers have these steps."""
+    outputs = [
+        DataOutput(
+            answer=Step(role=MessageRole.ASSISTANT, content="9"),
+            steps=None if steps is None else [Step(role=MessageRole.ASSISTANT, content=text) for text in steps],
+        )
+        for steps in answers
+    ]
+    return DataSample(unique_id="p", input=[ChatMessage(content=QUERY)], output=outputs)
+
+
+def step_scores(sample: DataSample) -> list[list[float | None]]:
+    """Per output the scores of its steps."""
+    return [[step.reward.score for step in output.steps or ()] for output in sample.output]
+
+
+@pytest.mark.system("torch")
+class TestReading:
+    """Where a score is read, against a use of transformers by hand."""
+
+    @pytest.fixture(autouse=True)
+    def _torch(self) -> None:
+        require_torch()
+
+    @pytest.mark.parametrize(
+        ("model", "made", "settings"),
+        [
+            pytest.param("LlamaForTokenClassification", {"num_labels": 2}, {}, id="mark_of_the_tokenizer"),
+            pytest.param("LlamaForTokenClassification", {"num_labels": 2}, {"separator": "\n\n"}, id="blank_line"),
+            pytest.param("LlamaForTokenClassification", {"num_labels": 1}, {"separator": "\n"}, id="one_number"),
+            pytest.param("LlamaForTokenClassification", {"num_labels": 3}, {"label": "LABEL_2"}, id="three_labels"),
+            pytest.param("LlamaForCausalLM", {}, {"tokens": ["+", "-"], "separator": " ки\n"}, id="tokens"),
+            pytest.param(
+                "LlamaForTokenClassification",
+                {"num_labels": 2, "chat": None},
+                {"separator": "\n"},
+                id="no_chat_template",
+            ),
+        ],
+    )
+    def test_each_step_is_read_at_its_separator(
+        self, model: str, made: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+    ) -> None:
+        import torch
+        import transformers
+
+        folder = make_checkpoint(tmp_path, model, **made)
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        kind = "AutoModelForCausalLM" if "tokens" in settings else "AutoModelForTokenClassification"
+        network: Any = getattr(transformers, kind).from_pretrained(folder).eval()
+        separator = settings.get("separator", "<extra_0>")
+        start = f"{QUERY}\n\n" if made.get("chat", "") is None else f"<|turn|>user\n{QUERY}<|end|>\n<|turn|>assistant\n"
+        expected = []
+        for number in range(1, len(STEPS) + 1):  # a causal model sees no later step, so each can be asked for alone
+            text = start + "".join(step + separator for step in STEPS[:number])
+            with torch.inference_mode():
+                logits = network(**tokenizer(text, add_special_tokens=False, return_tensors="pt")).logits[0, -1]
+            if "tokens" in settings:
+                plus, minus = (logits[tokenizer.get_vocab()[token]].item() for token in "+-")
+                expected.append(1 / (1 + math.exp(minus - plus)))
+            elif made["num_labels"] == 1:
+                expected.append(torch.sigmoid(logits[0]).item())
+            else:
+                expected.append(torch.softmax(logits, 0)[-1].item())
+        scored = HFProcessReward(folder, **settings).evaluate(stepped(STEPS, STEPS[:1], STEPS[::-1]))
+        found = step_scores(scored)
+        assert found[0] == pytest.approx(expected, abs=1e-5)
+        assert found[1] == pytest.approx(expected[:1], abs=1e-5)
+        assert [len(each) for each in found] == [3, 1, 3]
+
+    def test_one_pass_scores_all_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from rm_gallery.gallery.rm.trained.local_model import LocalModel
+
+        folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
+        read: list[int] = []
+        forward = LocalModel.forward
+
+        def counted(self: Any, batch: list[Any]) -> list[list[float]]:
+            read.append(len(batch))
+            return forward(self, batch)
+
+        monkeypatch.setattr(LocalModel, "forward", counted)
+        scored = HFProcessReward(folder).evaluate_batch([stepped(STEPS, STEPS[:2])] * 3)
+        assert sum(read) == 6
+        assert all(score is not None for sample in scored for each in step_scores(sample) for score in each)
+
+    def test_a_step_cannot_hold_the_separator_mark(self, tmp_path: Path) -> None:
+        folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
+        found = step_scores(HFProcessReward(folder).evaluate(stepped(["a <extra_0> b", "", "c"])))[0]
+        assert len([score for score in found if score is not None]) == 3
+
+    def test_a_missing_separator_is_asked_for(self, tmp_path: Path) -> None:
+        from rm_gallery.core.utils.errors import ConfigError
+
+        folder = make_checkpoint(tmp_path, "LlamaForCausalLM")
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            text = (folder / name).read_text(encoding="utf-8").replace("<extra_0>", "<other_0>")
+            (folder / name).write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match="separator="):
+            HFProcessReward(folder, tokens=["+", "-"]).evaluate(stepped(STEPS))
+
+    def test_too_long_is_unscored_at_every_step(self, tmp_path: Path) -> None:
+        folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
+        scored = HFProcessReward(folder, max_length=80).evaluate(stepped(["x" * 100, "y"], ["z"]))
+        assert [[score is None for score in each] for each in step_scores(scored)] == [[True, True], [False]]
+        reasons = [issue.reason for step in scored.output[0].steps or () for issue in step.reward.issues]
+        assert reasons == ["too_long", "too_long"]
+
+
+class Scripted(HFProcessReward):
+    """Gives the numbers it is told."""
+
+    given: list[float] = [0.9, 0.5, 0.8]
+
+    def check(self) -> None:
+        """Needs nothing."""
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        return self.steps_result(self.given)
+
+    def describe(self) -> dict[str, Any]:
+        return {"scripted": self.given}
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("mean", 2.2 / 3), ("min", 0.5), ("last", 0.8), ("product", 0.36)])
+def test_the_answer_is_ranked_by_its_steps(rule: Literal["mean", "min", "last", "product"], expected: float) -> None:
+    reward = Scripted(path="x", step_score=rule)
+    scored = reward.evaluate(stepped(STEPS))
+    assert reward.score_of_output(scored.output[0]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "given", [[0.9, 0.5], [0.9] * 4, [0.9, 1.5, 0.2], []], ids=["too_few", "too_many", "out_of_range", "none"]
+)
+def test_numbers_that_do_not_fit_the_steps_are_failed(given: list[float]) -> None:
+    reward = Scripted(path="x", given=given)
+    scored = reward.evaluate(stepped(STEPS, None))
+    assert step_scores(scored) == [[None] * 3, []]
+    assert {(i.status, i.reason) for s in scored.output[0].steps or () for i in s.reward.issues} == {
+        ("failed", "invalid_result")
+    }
+    assert [i.reason for i in scored.output[1].answer.reward.issues] == ["no_steps"]
+    assert reward.score_of_output(scored.output[0]) is None
+
+
+def test_a_run_folder_keeps_and_restores_steps(tmp_path: Path) -> None:
+    reward: BaseReward = Scripted(path="x")
+    first = reward.evaluate_batch([stepped(STEPS)], run_dir=str(tmp_path / "run"))
+    again = reward.evaluate_batch([stepped(STEPS)], run_dir=str(tmp_path / "run"))
+    assert step_scores(first[0]) == step_scores(again[0]) == [[0.9, 0.5, 0.8]]
