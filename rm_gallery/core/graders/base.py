@@ -86,6 +86,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Whether `_grade` is a coroutine function; one that only returns something awaitable is awaited too."""
         return inspect.iscoroutinefunction(type(self)._grade)
 
+    @classmethod
+    def registered_name(cls) -> str:
+        """The name it has where none is given."""
+        return str(cls.model_fields["name"].default or getattr(cls, "rubric", "") or default_name(cls))
+
     def about(self) -> dict[str, Any]:
         """What each of its scores carries: name, range, direction, threshold."""
         return {

@@ -17,6 +17,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.reward.judge import ask, usable_text
 from rm_gallery.core.reward.kinds import conversation_text
+from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, fence_for, fenced, render
 from rm_gallery.core.text.values import excerpt
@@ -204,13 +205,12 @@ def _names(turns: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 @cache
-def rubric_texts(name: str) -> dict[str, Any]:
+def rubric_texts(path: Path) -> dict[str, Any]:
     """A rubric file: `inputs` (name to whether it is required), `scale`, `threshold`, and `en` and `zh` with `desc`, `rubrics`
     in order of weight, and `levels`. Raises DataError for a file that lacks one of these.
     """
     import yaml
 
-    path = RUBRICS / f"{name}.yaml"
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         for language in ("en", "zh"):
@@ -234,37 +234,44 @@ class RubricGrader(LLMGrader):
     """A model grades by the rubrics of a file: one question, a scale with a sentence per level, in English and Chinese."""
 
     rubric: ClassVar[str] = ""
-    """Name of the file in `rubrics/`."""
+    """Name of the file in `folder`, without its ending: the grader's own name."""
+    folder: ClassVar[Path] = RUBRICS
     desc: str = ""
     """The question; the file's own unless one is given."""
+
+    @classmethod
+    def texts(cls) -> dict[str, Any]:
+        """What the file says; see `rubric_texts`."""
+        return rubric_texts(cls.folder / f"{cls.rubric}.yaml")
 
     @model_validator(mode="before")
     @classmethod
     def _of_the_file(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not cls.rubric:
             return data
-        found = rubric_texts(cls.rubric)
+        found = cls.texts()
         texts = found.get(data.get("language", "en")) or found["en"]
         own = {
             "name": cls.rubric,
             "score_range": tuple(map(float, found["scale"])),
             "threshold": found.get("threshold"),
         }
+        own |= {name: found[name] for name in ("higher_is_better", "mode") if name in found}
         own |= {"desc": texts["desc"], "rubrics": list(texts["rubrics"]), "description": found["en"]["desc"]}
         return {**own, **data}
 
     @property
     def inputs(self) -> dict[str, bool]:
         """The fields of the file."""
-        return dict(rubric_texts(self.rubric)["inputs"])
+        return dict(self.texts()["inputs"])
 
     def describe(self) -> dict[str, Any]:
         """As for every grader, with the file and the prompt it is put into."""
-        return {**super().describe(), "rubric": digest(rubric_texts(self.rubric)), "prompts": prompts_hash("grader")}
+        return {**super().describe(), "rubric": digest(self.texts()), "prompts": prompts_hash("grader")}
 
     def messages(self, **fields: Any) -> list[dict[str, Any]]:
         """The very prompt these fields would be graded with: instructions first, the fenced fields last."""
-        found, told = rubric_texts(self.rubric), _told()
+        found, told = self.texts(), _told()
         levels, comma = found[self.language]["levels"], ", " if self.language == "en" else "，"
         thinking = self.model.enable_thinking if self.model is not None else False
         return render(
@@ -280,3 +287,14 @@ class RubricGrader(LLMGrader):
             fields=[f"`{name}`{comma}{told[name][self.language]}" for name in found["inputs"]],
             output_form=self.reply.schema(enable_thinking=thinking, language=self.language),
         )
+
+
+def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
+    """The class of a rubric file: `tool_selection.yaml` makes ToolSelectionGrader, importable from `module`."""
+    name = "".join(word.capitalize() for word in path.stem.split("_")) + "Grader"
+    texts = rubric_texts(path)
+    low, high = texts["scale"]
+    about = f"{texts['en']['desc']}\n\nA whole number from {low:g} to {high:g}. {texts['en']['levels'][high]}"
+    body = {"__module__": module, "__qualname__": name, "__doc__": about, "rubric": path.stem, "folder": path.parent}
+    made: type[RubricGrader] = RewardMeta(name, (RubricGrader,), body)
+    return made

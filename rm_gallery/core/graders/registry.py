@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import pkgutil
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from rm_gallery.core.graders.base import BaseGrader, default_name
+from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 C = TypeVar("C", bound=type[BaseGrader])
 ENTRY_POINT_GROUP = "rm_gallery.graders"
-PACKAGES = ("rm_gallery.core.graders.common", "rm_gallery.gallery.graders")
+COMMON = "rm_gallery.core.graders.common"
+GALLERY = "rm_gallery.gallery.graders"
 
 
 class GraderRegistry:
@@ -69,23 +69,12 @@ class GraderRegistry:
         if cls._found:
             return
         cls._found = True
-        for package in PACKAGES:
-            try:
-                module = importlib.import_module(package)
-            except ModuleNotFoundError as error:
-                if error.name != package:
-                    raise
-                continue
-            parts = pkgutil.walk_packages(getattr(module, "__path__", ()), f"{package}.")
-            for each in [module, *(importlib.import_module(part.name) for part in parts)]:
-                for kind in vars(each).values():
-                    if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == each.__name__:
-                        if not kind.__name__.startswith("_") and not kind.__dict__.get("abstract", False):
-                            cls.register(_name_of(kind), kind)
+        common = vars(importlib.import_module(COMMON)).values()
+        for kind in common:
+            if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON:
+                cls.register(kind.registered_name(), kind)
+        # by name, so that core needs no import of the gallery to offer what the gallery holds
+        for name, made in importlib.import_module(GALLERY).graders().items():
+            cls.register(name, made)
         for point in entry_points(group=ENTRY_POINT_GROUP):
             cls._classes.setdefault(point.name, point.load())
-
-
-def _name_of(kind: type[BaseGrader]) -> str:
-    default: Any = kind.model_fields["name"].default
-    return getattr(kind, "rubric", "") or default or default_name(kind)
