@@ -107,7 +107,7 @@ def page(entries: Sequence[Entry]) -> str:
         rubrics = [_rubric(texts[language]) for language in ("en", "zh")]
         body = "\n\n".join([texts["en"]["desc"], "\n".join(effects), "## Rubric", *rubrics])
     else:
-        body = _markdown(body)
+        body = as_markdown(body)
     facts = [
         [f"`{e.name}`", e.reward.kind, e.cost, f"{e.bounds}, {e.direction}", _needs(e), _class(e)] for e in entries
     ]
@@ -127,7 +127,7 @@ def index(entries: Sequence[Entry]) -> str:
             first = kinds[0]
             what = first.reward.scenario_texts["en"]["desc"] if first.scenario else first.summary  # type: ignore[attr-defined]
             columns = [[f"[`{e.name}`]({path})" for e in kinds], [e.reward.kind for e in kinds]]
-            columns += [[_needs(first)], [e.cost for e in kinds], [e.bounds for e in kinds], [_cell(what)]]
+            columns += [[_needs(first)], [e.cost for e in kinds], [e.bounds for e in kinds], [as_cell(what)]]
             rows.append(["<br>".join(column) for column in columns])
         sections += [f"## {task}", table(["name", "kind", "needs", "cost", "range", "what it scores"], rows)]
     return "\n\n".join(sections) + "\n"
@@ -224,7 +224,9 @@ def _parameters(entries: Sequence[Entry]) -> str:
         default = " or ".join(dict.fromkeys(f"`{p.default}`" for p in by_kind.values()))
         default = "the scenario's own" if name in texts else default
         default = "the registered name" if name == "name" and len(entries) > 1 else default
-        rows.append([f"`{name}`", _cell(f"`{first.type}`"), _cell(default), (_cell(first.description) + only).strip()])
+        rows.append(
+            [f"`{name}`", as_cell(f"`{first.type}`"), as_cell(default), (as_cell(first.description) + only).strip()]
+        )
     return "\n\n".join(["## Parameters", table(["parameter", "type", "default", "what it does"], rows)])
 
 
@@ -258,15 +260,15 @@ def _flat(value: Any) -> str:
     return repr(value)
 
 
-def _markdown(text: str) -> str:
+def as_markdown(text: str) -> str:
     """A docstring's text as Markdown: what stands in backticks is code, all other signs are themselves."""
     parts = re.split(r"(`+[^`]+`+)", text)
     return "".join(part if place % 2 else re.sub(r"([<*$|])", r"\\\1", part) for place, part in enumerate(parts))
 
 
-def _cell(text: str) -> str:
+def as_cell(text: str) -> str:
     """A text for one cell of a table, where a bar would end the cell even inside code."""
-    return re.sub(r"(?<!\\)\|", r"\\|", _markdown(" ".join(text.split())))
+    return re.sub(r"(?<!\\)\|", r"\\|", as_markdown(" ".join(text.split())))
 
 
 def differences(folder: Path, pages: dict[str, str]) -> dict[str, list[str]]:
@@ -283,18 +285,22 @@ def differences(folder: Path, pages: dict[str, str]) -> dict[str, list[str]]:
 def main(arguments: Sequence[str]) -> int:
     """Write or compare; exit code 1 where `--check` finds a difference."""
     folder = Path(next((a for a in arguments if not a.startswith("-")), ROOT / "gallery"))
-    pages = catalogue()
+    return write_or_compare(folder, catalogue(), "--check" in arguments)
+
+
+def write_or_compare(folder: Path, pages: dict[str, str], only_compare: bool) -> int:
+    """Say which pages of a folder do not fit, and write them unless asked to compare only; 1 where a comparison fails."""
     found = differences(folder, pages)
     for what, paths in found.items():
         for path in paths:
             sys.stdout.write(f"{what}: {path}\n")
-            if "--check" not in arguments:
+            if not only_compare:
                 target = folder / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.unlink(missing_ok=True)
                 if what != "surplus":
                     target.write_text(pages[path], encoding="utf-8", newline="\n")
-    return int("--check" in arguments and any(found.values()))
+    return int(only_compare and any(found.values()))
 
 
 if __name__ == "__main__":

@@ -127,6 +127,7 @@ class AutoJ(Benchmark):
         "for scalar rewards the leaderboard searches a tie band on the test labels; such a figure is comparable with no other",
         "373 of 1,392 labels are ties, so guessing between two answers does not reach a half",
     )
+    length = {"all": (1392, 52.9, 21.3)}
     published = (
         ("GPT-4", "agreement 62.28, consistency 86.28", "README of the repository"),
         ("Auto-J-13B", "agreement 54.96, consistency 83.41", "README of the repository"),

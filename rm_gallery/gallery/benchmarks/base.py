@@ -73,6 +73,11 @@ class Benchmark(DataConverter):
     published: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Results to compare with: who, figure, source."""
 
+    peers: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Who publishes figures under this name that follow another rule, and how it differs."""
+    length: ClassVar[Mapping[str, tuple[int, float, float]]] = {}
+    """What length alone reaches on published rows: part to number of rows, longest and shortest answer in percent."""
+
     def __init__(self, mode: str | None = None) -> None:
         if mode is not None and mode not in self.modes:
             if not self.modes:

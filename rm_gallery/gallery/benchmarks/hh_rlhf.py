@@ -29,6 +29,16 @@ class HHRLHF(Benchmark):
     licence = "MIT"
     version = "strict pairs; the data set names no rule of its own"
     chance = 0.5
+    measures = "whether a reward agrees with crowd workers on which dialogue is more helpful or less harmful"
+    sizes = {"harmless-base test": 2312}
+    length = {"harmless-base test": (1856, 44.8, 54.7)}
+    layout = {"chosen, rejected": "whole transcripts, turns marked by an empty line and Human: or Assistant:"}
+    formula = "pairs whose chosen answer scores strictly higher / all pairs"
+    traps = (
+        "the paper puts the agreement of crowd workers with its authors at about 63 %, so that figures far above are suspicious",
+        "in a few rows the transcripts part before their last turns; what follows stays part of the answer",
+        "the texts are deliberately harmful",
+    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two transcripts, and no prompt."""

@@ -46,9 +46,50 @@ class JudgeBench(Benchmark):
     hub = "ScalerLab/JudgeBench"
     split = "gpt"
     source = "Tan et al., JudgeBench, arXiv 2410.12784, utils/metrics.py"
-    licence = "none stated"
+    licence = "hub card: MIT; the repository states none"
     version = "repository at e2c52c2"
     chance = 0.5
+    measures = "whether a judge finds the objectively right one of two answers that sound alike, in either order"
+    sizes = {"gpt split": 350, "claude split": 270}
+    layout = {
+        "pair_id": "text",
+        "original_id": "whole number or nothing",
+        "source": "the category and subject, such as mmlu-pro-law",
+        "question": "text",
+        "response_model": "who wrote both answers",
+        "response_A, response_B": "text",
+        "label": "A>B or B>A",
+    }
+    formula = "correct if [game 1 right] + [game 2 right] - [game 1 wrong] - [game 2 wrong] > 0; headline = correct pairs / all pairs"
+    traps = (
+        "a right verdict and a tie are correct, a right and a wrong one are not; the denominator is all pairs",
+        "the headline is pooled over the pairs, not the mean of the categories",
+        "upstream takes a judgement without a verdict as a tie in its game; here the pair is unscored and counted",
+        "the Arena-Hard reader wants all verdicts of a text to be the same string: `[[A>>B]]` beside `[[A>B]]` is none",
+        "two equal scores of a reward model count for B in both games, so the pair is wrong; in a single game it may be right",
+        "upstream's Auto-J prompt leaves the question out, and its o1-mini file holds replies where prompts should be",
+    )
+    published = (
+        (
+            "o1-mini as judge, gpt split",
+            "65.71; knowledge 58.44, reasoning 62.24, math 82.14, coding 78.57",
+            "recorded outputs",
+        ),
+        ("Skywork-Reward-Gemma-2-27B, gpt split", "64.29; 59.74, 66.33, 83.93, 50.00", "recorded outputs"),
+        ("internlm2-20b-reward, gpt split", "63.43; 62.34, 69.39, 66.07, 50.00", "recorded outputs"),
+        ("Skywork-Reward-Llama-3.1-8B, gpt split", "62.29; 59.09, 64.29, 76.79, 50.00", "recorded outputs"),
+        ("internlm2-7b-reward, gpt split", "59.43; 56.49, 61.22, 71.43, 50.00", "recorded outputs"),
+        ("GRM-Gemma-2B, gpt split", "59.43; 62.99, 53.06, 64.29, 54.76", "recorded outputs"),
+        ("claude-3-haiku as judge, claude split", "32.22; 37.66, 29.41, 32.35, 9.68", "recorded outputs"),
+    )
+    peers = (
+        (
+            "RM-Gallery 0.1 and OpenJudge",
+            "play one order by default, their shuffle_responses swaps the answers and not the label, they read the last verdict of a "
+            "text (another one in 13 of 1,240 recorded texts), and count an unread verdict as wrong",
+        ),
+    )
+    length = {"gpt split": (350, 46.0, 54.0), "claude split": (270, 43.7, 55.6)}
     modes: ClassVar[dict[str, str]] = {
         TWO_GAMES: "both orders are played and right verdicts have to outnumber wrong ones",
         SINGLE_GAME: "only the order of the file counts; a pairwise judge with --param both_orders=false plays no other",

@@ -81,6 +81,13 @@ class LLMBar(Benchmark):
         "457 recorded texts name both answers; upstream reads them as the first, and 348 name none; upstream calls them wrong",
         "two equal ratings, and two of which one is no number, are right in exactly one order",
     )
+    length = {
+        "natural": (100, 56.0, 43.0),
+        "adversarial_neighbor": (134, 11.9, 88.1),
+        "adversarial_gptinst": (92, 13.0, 87.0),
+        "adversarial_gptout": (47, 44.7, 55.3),
+        "adversarial_manual": (46, 17.4, 80.4),
+    }
     published = (
         ("GPT-4, Vanilla", "natural 95.5, adversarial mean 80.8", "statistics.json of the repository"),
         ("GPT-4, Metrics_Reference", "natural 96.0, adversarial mean 82.8", "statistics.json of the repository"),

@@ -28,6 +28,28 @@ class MTBench(Votes):
     source = "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, section 4.2"
     licence = "CC-BY-4.0"
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
+    measures = "how often a judge agrees with an expert's vote on two chat answers"
+    sizes = {"human": 3355, "gpt4_pair": 2400}
+    layout = {
+        "question_id": "whole number; 80 questions",
+        "model_a, model_b": "who answered; six models",
+        "winner": "model_a, model_b or tie",
+        "judge": "who voted",
+        "conversation_a, conversation_b": "messages of one or both turns",
+        "turn": "1 or 2",
+    }
+    formula = "without ties: votes that the judge's strict preference is / votes that are no tie; with ties: equal verdicts of three / votes"
+    traps = (
+        "several people vote on a pair and a question has many pairs, so rows are not independent; intervals are by question",
+        "people agree with each other in 81 % of the votes without ties: nothing can be expected far above that",
+        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement and stays in the denominator",
+        "the split gpt4_pair holds GPT-4's votes, not people's",
+        "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
+    )
+    published = (
+        ("GPT-4, pairs, with experts", "85 without ties", "arXiv 2306.05685, section 4.2"),
+        ("experts with each other", "81 without ties", "arXiv 2306.05685, section 4.2"),
+    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two conversations with a winner."""

@@ -27,6 +27,14 @@ class Preferences(Benchmark):
     licence = "that of the data"
     version = "strict pairs or best-of-N with tie credit, pooled"
     general = True
+    measures = "whether a reward prefers the answers that your rows prefer"
+    layout = {
+        "prompt, messages, query, question, instruction, …": "the input: text or messages",
+        "chosen, rejected": "text, or lists of texts",
+        "id, subset": "optional; figures are shown by subset",
+    }
+    formula = "strict pairs where every row is one chosen and one rejected answer; else 1/k for a chosen answer among the k at the top"
+    traps = ("one rule holds for all rows: a single list among pairs makes them all best-of-N",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A prompt with chosen and rejected answers, or samples written by this library."""
@@ -48,6 +56,8 @@ class Pairs(Preferences):
     name = "pairs"
     aliases: ClassVar[tuple[str, ...]] = ()
     version = "strict pairs, pooled"
+    formula = "pairs whose chosen answer scores strictly higher / all pairs"
+    traps = ("it has to be asked for by name; rows that are no pair are unscored",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Never by itself: it has to be asked for."""
@@ -63,6 +73,8 @@ class Lists(Pairs):
 
     name = "lists"
     version = "best-of-N with tie credit, pooled"
+    formula = "1/k if a chosen answer is among the k at the top, with several chosen ones their share of the k; mean over the rows"
+    traps = ("it has to be asked for by name",)
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count lists."""
