@@ -112,7 +112,11 @@ def show_estimate(
     reward: str, data: str | list[str], benchmark: str | Benchmark | None, task: Mapping[str, Any], as_json: bool
 ) -> None:
     """Print what a run would need."""
-    found: Estimate = estimate_run(reward, _one_or_all(data), benchmark, **task)
+    print_estimate(estimate_run(reward, _one_or_all(data), benchmark, **task), as_json)
+
+
+def print_estimate(found: Estimate, as_json: bool) -> None:
+    """Print an estimate, as JSON or as a table."""
     parts: dict[str, Interval | None] = {name: getattr(found, name) for name in FIGURES}
     if as_json:
         plain = {name: None if part is None else vars(part) for name, part in parts.items()}

@@ -17,8 +17,10 @@ from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
 from rm_gallery.cli.evaluate import evaluate
+from rm_gallery.cli.score import score
 from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
+from rm_gallery.cli.winrate import winrate
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 
 app = typer.Typer(
@@ -31,6 +33,8 @@ app.command("show")(show_reward)
 app.command("eval")(evaluate)
 app.command("bench")(bench)
 app.command("conflicts")(conflicts)
+app.command("winrate")(winrate)
+app.command("score")(score)
 app.command("demo")(demo)
 app.command("doctor")(doctor)
 app.command("trace")(trace)

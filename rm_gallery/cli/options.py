@@ -41,7 +41,37 @@ Prices = Annotated[Path | None, typer.Option(help="YAML file with prices per mil
 MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
 OnBadRow = Annotated[str, typer.Option(help="raise, or skip and count.")]
 EstimateFlag = Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")]
+Export = Annotated[
+    Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
+]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
+
+RewardName = Annotated[
+    str,
+    typer.Option(
+        "--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names
+    ),
+]
+Table = Annotated[
+    str, typer.Argument(metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool.")
+]
+Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
+Reference = Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")]
+LabelColumn = Annotated[str | None, typer.Option(help="The labels file's column of labels, where it has several.")]
+LabelProbability = Annotated[
+    str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
+]
+Id = Annotated[str | None, typer.Option("--id", help="Column that names rows, by which a labels file is joined.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="Column that says which rows belong together; rows with the same prompt do anyway.")
+]
+By = Annotated[list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")]
+Numbers = Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")]
+Separator = Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")]
+SheetName = Annotated[str | None, typer.Option("--sheet", help="Sheet of a workbook that has several.")]
+HeaderRow = Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")]
 
 
 def run_options(

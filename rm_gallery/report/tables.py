@@ -23,11 +23,11 @@ def print_report(report: Report) -> None:
     stopped = ["stopped"] if report.n_stopped else []
     differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
     beside = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
-    table = _table(["subset"], ["score %", INTERVAL, *beside, "n", "unscored", "failed", *stopped])
-    for name, part in [*report.by_subset.items(), ("all", report)]:
+    table = _table(["subset"], [report.unit, INTERVAL, *beside, "n", "unscored", "failed", *stopped])
+    for part, (name, score, bounds, _) in zip([*report.by_subset.values(), report], report.rows(), strict=True):
         counts = [part.n, part.n_unscored, part.n_failed, *([part.n_stopped] if stopped else [])]
         known = [percent(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
-        _add(table, [name, percent(part.score), interval(part.ci95), *known, *map(str, counts)])
+        _add(table, [name, score, bounds, *known, *map(str, counts)])
     _print(table, report.about())
 
 

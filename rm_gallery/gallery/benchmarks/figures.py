@@ -8,12 +8,15 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
 
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COUNTS = ("n", "n_scored", "n_unscored", "n_failed", "n_stopped")
 UNNAMED = "(no subset)"
@@ -36,6 +39,8 @@ RULES: Mapping[str, str] = {
     "ppe_best_of_k": "share of right answers among the top-scoring ones of K; mean of the domains",
     "ppe_conflict_pairs": "strict pairs of a right and a wrong answer, averaged by question; mean of the domains",
     "rewardbench1_leaderboard": "sections weigh 2 each, the mean of the prior preference sets 1; what is absent is left out",
+    "win_rate": "share of rows that a wins over b; a tie is half a win, and two orders of a row are one row",
+    "mean_score": "mean of the scores of all answers, in the reward's own unit",
     "unweighted_mean_of_subsets": "mean of the subset scores, each subset weighing the same",
 }
 """Every rule a figure may name, in one line."""
@@ -154,6 +159,20 @@ class Report(Figure):
         write_whole(target, orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
         return target
 
+    unit: ClassVar[str] = "score %"
+    """What `rows` shows scores in."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The figures as a frame, a row per subset and `all` last; scores and limits are shares, as in `score`."""
+        import pandas as pd
+
+        rows = []
+        for name, part in [*self.by_subset.items(), ("all", self)]:
+            low, high = part.ci95 or (None, None)
+            counts = {count: getattr(part, count) for count in COUNTS}
+            rows.append({"subset": name, "rule": part.rule, "score": part.score, "low": low, "high": high, **counts})
+        return pd.DataFrame(rows)
+
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The figures for people: name, score and interval in percent, and the counts that are not 0; the whole last."""
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
@@ -186,7 +205,7 @@ class Report(Figure):
         return "\n".join([*table, *self.about()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("subset", "score %", "95 % interval", "samples"))
+        head = "".join(f"<th>{name}</th>" for name in ("subset", self.unit, "95 % interval", "samples"))
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
         )

@@ -158,7 +158,7 @@ class DataLoader(ABC):
         """
         report, seen = LoadReport(), _Seen()
         self.report = report
-        for where, row in self._rows():
+        for where, row in self.rows():
             report.rows += 1
             try:
                 if isinstance(row, DataError):
@@ -186,7 +186,8 @@ class DataLoader(ABC):
                 sample.unique_id = sample.content_hash()
         return samples
 
-    def _rows(self) -> Iterator[RowItem]:
+    def rows(self) -> Iterator[RowItem]:
+        """The rows as they stand in the source, before any conversion; with `limit`, the seeded sample of them."""
         sources, limit = self.sources(), self.options.limit
         if limit is None:
             for source in sources:

@@ -1,0 +1,306 @@
+"""How good are the answers of a table, by a reward: mean score with interval, spread, subgroups, and what people say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.calls.estimate import Estimate
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
+from rm_gallery.core.stats.corrected import corrected_mean
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted, one_line
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status
+from rm_gallery.report import comparing
+from rm_gallery.report.evaluate import estimate as estimate_run
+from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.sheet import Questions, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.report.task import build_reward
+
+
+@dataclass(frozen=True)
+class ScoreReport(Report):
+    """The mean score of a table's answers; `score` and `ci95` are in the reward's own unit, and so are those of the parts.
+
+    `extra` holds the spread (sd, min, quartiles, max) of the scores, and with labels agreement (rank correlations) and corrected.
+    """
+
+    unit: ClassVar[str] = "score"
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Name, score and interval in the reward's own unit, and the counts that are not 0; the whole last."""
+        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
+        return [(one_line(name), _number(f.score), _range(f.ci95), counted(f)) for name, f in parts]
+
+    def about(self) -> list[str]:
+        """The spread in words, what people say, and what the figures rest on."""
+        extra, lines = self.extra, []
+        if spread := extra.get("spread"):
+            shown = [
+                f"{name.replace('_', ' ')} {_number(spread[name])}" for name in _SPREAD if spread[name] is not None
+            ]
+            lines.append("scores: " + ", ".join(shown))
+        if found := extra.get("agreement"):
+            shown = [f"{name} {found[name]:.2f}" for name in ("spearman", "kendall") if found.get(name) is not None]
+            lines.append(f"agreement with people: {', '.join([*shown, 'n=' + str(found['n'])])}")
+        if found := extra.get("corrected"):
+            lines.append(
+                f"corrected by labels: {_number(found['estimate'])} ({_range(found['ci95'])}), {found['n_labelled']} labels, "
+                f"worth {found['effective_labels']:.0f}; labels alone {_number(found['labels_alone'])} ({found['method']})"
+            )
+            lines += found["notes"]
+        return [*lines, *super().about()]
+
+
+UNBOUNDED = (-math.inf, math.inf)
+_SPREAD = ("sd", "min", "lower_quartile", "median", "upper_quartile", "max")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _range(bounds: Any) -> str:
+    return "-" if bounds is None else f"{_number(bounds[0])} – {_number(bounds[1])}"
+
+
+class _Counting:
+    """Collects the scores of every row, and makes the report."""
+
+    def __init__(self, task: Scoring) -> None:
+        self._of = task
+        self._scores: list[list[float | None]] = [[] for _ in range(len(task.questions.sheet))]
+        self._status: dict[int, Status] = dict.fromkeys(task.questions.blank, "unscored")
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
+        row: int = judged.metadata["row"]
+        kept: list[float | None] = [None] * len(self._of.questions.answers)
+        for column, score in zip(judged.metadata["columns"], judged.scores, strict=True):
+            kept[column] = None if score is None else self._of.turn * score
+        self._scores[row], self._status[row] = kept, judged.status
+        value = _mean(kept)
+        return value if value is not None and 0.0 <= value <= 1.0 else None
+
+    def report(self) -> ScoreReport:
+        """Report what was counted so far."""
+        of = self._of
+        values = [_mean(row) for row in self._scores]
+        rows = comparing.Rows(
+            [None] * len(values),
+            of.questions.clusters,
+            of.labels,
+            of.probabilities,
+            of.groups,
+        )
+        whole = self._part(values, range(len(values)))
+        parts: dict[str, Figure] = {}
+        if len(of.questions.answers) > 1:
+            for column, name in enumerate(of.questions.answers):
+                own = [row[column] if row else None for row in self._scores]
+                parts[name] = self._part(own, range(len(own)))
+        groups = comparing.subgroups_of(values, rows, None, of.bounds)
+        for name, part in groups.items():
+            parts[name] = self._part(values, part["places"])
+        extra: dict[str, Any] = {"spread": _spread([value for value in values if value is not None])}
+        if of.labels is not None:
+            known = [
+                (v, label) for v, label in zip(values, of.labels, strict=True) if v is not None and label is not None
+            ]
+            judge, people = [v for v, _ in known], [label for _, label in known]
+            extra["agreement"] = {
+                "n": len(known),
+                "spearman": spearman(judge, people),
+                "kendall": kendall_tau_b(judge, people),
+            }
+            corrected = corrected_mean(  # in the unit of the labels, whose scale may be another one
+                values, of.labels, clusters=of.questions.clusters, probabilities=of.probabilities, bounds=UNBOUNDED
+            )
+            extra["corrected"] = comparing.as_dict(corrected)
+        return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
+
+    def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
+        own = [values[place] for place in places]
+        known = [(v, self._of.questions.clusters[place]) for v, place in zip(own, places, strict=True) if v is not None]
+        plain = [value for value, _ in known]
+        mean = corrected_mean(plain, plain, clusters=[name for _, name in known], bounds=self._of.bounds)
+        found = [self._status.get(place, "stopped") for place in places]
+        failed, stopped = found.count("failed"), found.count("stopped")
+        unscored = len(own) - len(known) - failed - stopped
+        return Figure("mean_score", len(own), len(known), unscored, failed, stopped, mean.estimate, mean.ci95)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    import numpy as np
+
+    if not values:
+        return {}
+    low, lower, middle, upper, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return dict(zip(_SPREAD, (sd, low, lower, middle, upper, high), strict=True))
+
+
+class Scores(Benchmark):
+    """A table as what `evaluate` judges: the mean score of its answers."""
+
+    source = "none: anybody's table"
+    licence = "that of the table"
+    version = "mean over rows"
+    baselines = False
+
+    def __init__(self, task: Scoring) -> None:
+        super().__init__()
+        self._of = task
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Never: its columns are named."""
+        return False
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Not called: the rows are samples already."""
+        raise ConfigError("the rows of a table are read by Scoring.read")
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError for a reward that only compares, when there is nothing to compare."""
+        if reward.kind != "pointwise" and len(self._of.questions.answers) == 1:
+            raise ConfigError(
+                f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise rewards; name one, or "
+                "compare two columns with `rm-gallery winrate`."
+            )
+
+    def scorer(self, seed: int = 0) -> _Counting:
+        """Start counting."""
+        return _Counting(self._of)
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """How the table was read."""
+        return tuple(self._of.questions.sheet.notes)
+
+
+Scores.name = "scores"  # no name of the catalogue: it cannot be asked for without a table
+
+
+@dataclass
+class Scoring:
+    """A table with answers to be scored, read and checked; nothing is judged yet."""
+
+    questions: Questions
+    labels: list[float | None] | None = None
+    probabilities: list[float | None] | None = None
+    groups: dict[str, list[str | None]] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
+    turn: float = 1.0
+    bounds: tuple[float, float] = UNBOUNDED
+
+    @classmethod
+    def read(
+        cls,
+        data: Any,
+        prompt: str,
+        answers: Sequence[str],
+        *,
+        reference: str | None = None,
+        id: str | None = None,
+        labels: str | None = None,
+        label_column: str | None = None,
+        label_probability: str | None = None,
+        cluster: str | None = None,
+        by: Sequence[str] = (),
+        numbers: bool = False,
+        **reading: Any,
+    ) -> Scoring:
+        """Read a table and find its columns; arguments as in `score_table`. Raises ConfigError as it does."""
+        sheet = open_sheet(data, **reading)
+        roles = {"--answer" if len(answers) == 1 else f"--answer {k}": name for k, name in enumerate(answers, 1)}
+        questions = questions_of(
+            sheet, prompt, roles, reference=reference, id_column=id, cluster=cluster, numbers=numbers, needed=1
+        )
+        known = None
+        if labels is not None:
+            known = labels_of(sheet, labels, number_of, "a number", id_column=id, label_column=label_column)
+        chances = label_chances(sheet, known, label_probability)
+        columns = {"prompt": prompt, "answers": list(answers), "cluster": cluster, "reference": reference}
+        return cls(questions, known, chances, groups_of(sheet, by), columns)
+
+    def understood(self, reward: BaseReward) -> list[str]:
+        """What was understood and what it will take, a line each."""
+        return self.questions.understood(self.columns["prompt"], reward, self.labels)
+
+    def estimate(
+        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
+    ) -> Estimate:
+        """Judge ten rows and extrapolate."""
+        return estimate_run(reward, self.questions.samples, Scores(self), seed=seed, options=options, **keywords)
+
+    def judge(
+        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
+    ) -> ScoreReport:
+        """Judge the rows and report; arguments as in `evaluate`."""
+        low, high = reward.score_range
+        self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+        self.turn = 1.0 if reward.higher_is_better else -1.0
+        chosen = options or RunOptions(max_workers=reward.max_workers)
+        about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
+        chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
+        report = evaluate(reward, self.questions.samples, Scores(self), seed=seed, options=chosen, **keywords)
+        assert isinstance(report, ScoreReport)
+        reasons = dict(report.reasons)
+        if self.questions.blank:
+            reasons["unscored: blank"] = self.questions.blank_reason()
+        report = replace(report, data=self.questions.sheet.name, reasons=reasons)
+        if chosen.run_dir is not None:
+            self.questions.keep_blank(chosen.run_dir)
+            report.save(Path(chosen.run_dir) / "report.json")
+        return report
+
+
+def score_table(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    prompt: str,
+    answers: str | Sequence[str],
+    *,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    seed: int = 0,
+    options: RunOptions | None = None,
+    run_options: Mapping[str, Any] | None = None,
+    **reading: Any,
+) -> ScoreReport:
+    """Score the answers of a table and report their mean with a 95 % interval over clusters.
+
+    Args:
+        reward: a registered name, a reward class or a reward.
+        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
+        prompt: the column of prompts.
+        answers: the column of answers, or several.
+        params: fields of a reward that is given by name or class.
+        llm: its judge; there is no default. `base_url` is its endpoint.
+        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
+        seed: decides samples and orders.
+        options: how the run goes; with `run_dir` the same call continues an unfinished run.
+        run_options: fields of `RunOptions`, which win over `options`.
+        **reading: `reference`, `id`, `labels` (people's scores as numbers), `label_column`, `label_probability`, `cluster`,
+            `by`, `numbers`, `limit`, `on_bad_row`, `encoding`, `separator`, `sheet`, `header_row`, as in `winrate`.
+
+    Raises:
+        ConfigError: a column is missing, blank or numeric, or a label no number; said before anything is paid.
+    """
+    built = build_reward(reward, params, llm, base_url, seed)
+    task = Scoring.read(data, prompt, [answers] if isinstance(answers, str) else answers, seed=seed, **reading)
+    return task.judge(built, seed=seed, options=options, **(run_options or {}))

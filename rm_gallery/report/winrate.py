@@ -1,0 +1,455 @@
+"""Which of two answers wins how often, in anybody's table: read, judged, and reported with what the figure rests on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.calls.estimate import Estimate
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.sequence import ConfidenceSequence
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, percent
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status
+from rm_gallery.report import comparing
+from rm_gallery.report.evaluate import estimate as estimate_run
+from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.sheet import Questions, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.report.task import build_reward
+
+TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
+EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
+
+
+@dataclass(frozen=True)
+class WinRateReport(Report):
+    """How often one column of answers beats another, with what people and length say about it in `extra`.
+
+    `score` is the win rate of a, ties counting half; `extra` holds a, b, wins, losses, ties, test (p_value of "50 %"), and where
+    they apply flips, agreement, corrected, length_controlled, until_decided, pairs and ranking.
+    """
+
+    def about(self) -> list[str]:
+        """The win rate in words, what stands beside it, and what it rests on."""
+        return [*_in_words(self.extra), *super().about()]
+
+
+def _in_words(extra: Mapping[str, Any]) -> list[str]:
+    a, b = extra["a"], extra["b"]
+    lines = [
+        f"{a} against {b}: {extra['wins']} won, {extra['losses']} lost, {extra['ties']} tied{_p(extra.get('test', {}))}"
+    ]
+    if flips := extra.get("flips"):
+        lines.append(
+            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "
+            f"({percent(flips['rate'])} %, {interval(flips['ci95'])}); {flips['first_preferred']} for the answer shown first, "
+            f"{flips['second_preferred']} for the second, p = {flips['position_p_value']:.3g}"
+        )
+    if found := extra.get("agreement"):
+        kappa = found.get("kappa")
+        shown = "" if kappa is None else f", kappa {kappa:.2f} {_plain(found['kappa_ci95'])}"
+        share = f"{percent(found['agreement'])} % ({interval(found['ci95'])}){shown}, " if found["n"] else ""
+        lines.append(f"agreement with people: {share}n={found['n']}")
+    if found := extra.get("corrected"):
+        lines.append(
+            f"corrected by labels: {percent(found['estimate'])} % ({interval(found['ci95'])}){_p(found)}, "
+            f"{found['n_labelled']} labels, worth {found['effective_labels']:.0f}; judge alone {percent(found['judge_alone'])}, "
+            f"labels alone {percent(found['labels_alone'])} ({found['method']})"
+        )
+        lines += found["notes"]
+    if found := extra.get("length_controlled"):
+        lines.append(f"at equal length: {percent(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
+    if found := extra.get("until_decided"):
+        lines.append(_decided_in_words(found))
+    for place, part in enumerate(extra.get("ranking", ()), 1):
+        strength = "-" if part["strength"] is None else f"{part['strength']:+.2f} {_plain(part['ci95'])}"
+        lines.append(
+            f"{place}. {part['answer']}: strength {strength}, wins {percent(part['win_rate'])} % of {part['n']}"
+        )
+    for name, part in extra.get("subgroups", {}).items():
+        tested = "" if part.get("p_holm") is None else f"p = {part['p_holm']:.3g} corrected for all subgroups"
+        own = part.get("corrected")
+        mended = "" if own is None else f"; corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})"
+        lines.append(f"{name}: {tested}{mended}")
+    return lines
+
+
+def _decided_in_words(found: Mapping[str, Any]) -> str:
+    looked = f"after {found['n_sequence']} {found['unit']}"
+    if not found["decided"]:
+        return f"not decided {looked}: the interval that holds at every look is {interval(found['ci95'])}"
+    return (
+        f"decided {looked}: the interval that holds at every look is {interval(found['ci95'])}; {found['rows_saved']} of "
+        f"{found['rows']} rows and {found['judgements_saved']} judgements saved"
+    )
+
+
+def _p(found: Mapping[str, Any]) -> str:
+    return "" if found.get("p_value") is None else f", p = {found['p_value']:.3g} for 50 %"
+
+
+def _plain(bounds: Any) -> str:
+    return "" if bounds is None else f"({bounds[0]:.2f} – {bounds[1]:.2f})"
+
+
+@dataclass
+class _UntilDecided:
+    """Feeds results to a confidence sequence in an order fixed beforehand, and stops the run when it leaves 50 % out.
+
+    Results come in as they finish, and how long an answer takes may go with who wins; so each waits for its turn.
+    """
+
+    clusters: Sequence[Sequence[int]]
+    """Rows by cluster, in the order of their turn; a cluster goes in as the mean of its rows."""
+    control: RunControl
+    sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    decided: bool = False
+    _found: dict[int, float | None] = field(default_factory=dict)
+    _turn: int = 0
+
+    def add(self, row: int, win: float | None, status: Status) -> None:
+        """Take in what became of a row; one that was not begun keeps all behind it waiting."""
+        if status == "stopped":
+            return
+        self._found[row] = win
+        while self._turn < len(self.clusters) and all(place in self._found for place in self.clusters[self._turn]):
+            known = [win for place in self.clusters[self._turn] if (win := self._found[place]) is not None]
+            self._turn += 1
+            if known:
+                self.sequence.add(sum(known) / len(known))
+                if not self.decided and self.sequence.excludes(0.5):
+                    self.decided = True
+                    self.control.stop("decided: the comparison is settled")
+
+
+class _Counting:
+    """Collects what became of every row, and makes the report."""
+
+    def __init__(self, comparison: Comparison, seed: int) -> None:
+        self._of = comparison
+        self._seed = seed
+        self._compared: list[comparing.Compared | None] = [None] * len(comparison.questions.sheet)
+        self._status: dict[int, Status] = dict.fromkeys(comparison.questions.blank, "unscored")
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one row; its credit is the win of the first column over the second."""
+        row: int = judged.metadata["row"]
+        found = self._compared[row] = comparing.Compared.of(judged)
+        self._status[row] = judged.status if judged.status != "scored" or found.wins else "unscored"
+        win = found.wins.get((0, 1))
+        if self._of.until is not None:
+            self._of.until.add(row, win, judged.status)
+        return win
+
+    def report(self) -> WinRateReport:
+        """Report what was counted so far."""
+        of, names = self._of, self._of.questions.answers
+        rows = comparing.Rows(self._compared, of.questions.clusters, of.labels, of.probabilities, of.groups)
+        wins = rows.wins()
+        found = comparing.mean_of_all(wins, rows.clusters)
+        extra: dict[str, Any] = {"a": names[0], "b": names[1], **comparing.counts_of(wins)}
+        extra["test"] = {"null": 0.5, "p_value": found.p_value(0.5)}
+        extra["flips"] = comparing.flips_of(rows)
+        if of.labels is not None:
+            extra["agreement"] = comparing.agreement_of(rows)
+            extra["corrected"] = comparing.corrected_of(rows)
+        if of.length_controlled:
+            extra["length_controlled"] = comparing.equal_length_of(rows)
+        groups = comparing.subgroups_of(wins, rows)
+        extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in groups.items()}
+        if len(names) > 2:
+            extra["ranking"] = comparing.ranking_of(rows, names, self._seed)
+            extra["pairs"] = comparing.pairs_of(rows, names)
+        whole = self._figure(range(len(wins)), wins, found.estimate, found.ci95)
+        parts = {n: self._figure(p["places"], wins, p["estimate"], p["ci95"]) for n, p in groups.items()}
+        extra["longest"] = {"": comparing.longest_of(rows, range(len(wins)))}
+        extra["longest"] |= {name: comparing.longest_of(rows, part["places"]) for name, part in groups.items()}
+        return WinRateReport(
+            **vars(whole) | {"extra": {name: value for name, value in extra.items() if value not in ({}, [])}},
+            by_subset=parts,
+        )
+
+    def _figure(self, places: Sequence[int], wins: Sequence[float | None], score: float | None, ci95: Any) -> Figure:
+        found = [self._status.get(place, "stopped") for place in places]
+        scored = sum(wins[place] is not None for place in places)
+        failed, stopped = found.count("failed"), found.count("stopped")
+        unscored = len(found) - scored - failed - stopped
+        return Figure("win_rate", len(found), scored, unscored, failed, stopped, score, ci95, chance=0.5)
+
+
+class WinRate(Benchmark):
+    """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the second."""
+
+    source = "none: anybody's table"
+    licence = "that of the table"
+    version = "ties count half, both orders of a row are one row"
+    baselines = False
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__()
+        self._of = comparison
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Never: its columns are named."""
+        return False
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Not called: the rows are samples already."""
+        raise ConfigError("the rows of a win rate are read by Comparison.read")
+
+    def scorer(self, seed: int = 0) -> _Counting:
+        """Start counting."""
+        return _Counting(self._of, seed)
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """How the table was read."""
+        return tuple(self._of.questions.sheet.notes)
+
+
+WinRate.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
+
+
+@dataclass
+class Comparison:
+    """A table with columns of answers, read and checked; nothing is judged yet.
+
+    Attributes:
+        questions: the rows that can be judged.
+        labels: the win of the first column by people, per row of the table.
+        probabilities: with which each row was chosen for labelling.
+        groups: subgroups by column.
+    """
+
+    questions: Questions
+    labels: list[float | None] | None = None
+    probabilities: list[float | None] | None = None
+    groups: dict[str, list[str | None]] = field(default_factory=dict)
+    length_controlled: bool = False
+    until_decided: bool = False
+    columns: dict[str, Any] = field(default_factory=dict)
+    until: _UntilDecided | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(
+        cls,
+        data: Any,
+        prompt: str,
+        answers: Sequence[str],
+        *,
+        reference: str | None = None,
+        id: str | None = None,
+        labels: str | None = None,
+        label_column: str | None = None,
+        label_probability: str | None = None,
+        cluster: str | None = None,
+        by: Sequence[str] = (),
+        length_controlled: bool = False,
+        until_decided: bool = False,
+        numbers: bool = False,
+        **reading: Any,
+    ) -> Comparison:
+        """Read a table and find its columns; arguments as in `winrate`. Raises ConfigError as it does."""
+        if len(answers) < 2:
+            raise ConfigError(f"a win rate compares at least two columns of answers; found {len(answers)}.")
+        if until_decided and labels is not None:
+            raise ConfigError(
+                "--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one."
+            )
+        sheet = open_sheet(data, **reading)
+        roles = dict(zip(["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))], answers, strict=False))
+        questions = questions_of(
+            sheet, prompt, roles, reference=reference, id_column=id, cluster=cluster, numbers=numbers, needed=2
+        )
+        known = None
+        if labels is not None:
+            names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
+            known = labels_of(
+                sheet, labels, lambda c: label_of(c, names), EXPECTED_LABEL, id_column=id, label_column=label_column
+            )
+        chances = label_chances(sheet, known, label_probability)
+        groups = groups_of(sheet, by)
+        columns = {"prompt": prompt, "answers": list(answers), "cluster": cluster, "reference": reference}
+        return cls(questions, known, chances, groups, length_controlled, until_decided, columns)
+
+    def understood(self, reward: BaseReward) -> list[str]:
+        """What was understood and what it will take, a line each."""
+        return self.questions.understood(self.columns["prompt"], reward, self.labels, early=self.until_decided)
+
+    def estimate(
+        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
+    ) -> Estimate:
+        """Judge ten rows and extrapolate."""
+        return estimate_run(reward, self.questions.samples, WinRate(self), seed=seed, options=options, **keywords)
+
+    def judge(
+        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
+    ) -> WinRateReport:
+        """Judge the rows and report; arguments as in `evaluate`."""
+        chosen = options or RunOptions(max_workers=reward.max_workers)
+        samples, control = list(self.questions.samples), chosen.control or RunControl()
+        if self.until_decided:
+            samples = self._in_turns(samples, control, seed)
+        about = {"sheet": self.questions.sheet.digest(), "columns": self.columns, "until_decided": self.until_decided}
+        chosen = replace(chosen, control=control, manifest={**about, **(chosen.manifest or {})})
+        report = evaluate(reward, samples, WinRate(self), seed=seed, options=chosen, **keywords)
+        assert isinstance(report, WinRateReport)
+        report = self._finished(report, reward)
+        if chosen.run_dir is not None:
+            self.questions.keep_blank(chosen.run_dir)
+            report.save(Path(chosen.run_dir) / "report.json")
+        return report
+
+    def _in_turns(self, samples: list[DataSample], control: RunControl, seed: int) -> list[DataSample]:
+        """The samples in the seeded order in which they are looked at, clusters together."""
+        clusters: dict[str, list[DataSample]] = {}
+        for sample in samples:
+            clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
+        turns = list(clusters.values())
+        random.Random(seed).shuffle(turns)
+        self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
+        return [sample for turn in turns for sample in turn]
+
+    def _finished(self, report: WinRateReport, reward: BaseReward) -> WinRateReport:
+        reasons = dict(report.reasons)
+        if self.questions.blank:
+            reasons["unscored: blank"] = self.questions.blank_reason()
+        extra = dict(report.extra)
+        longest = {
+            name: {} if x is None else {"longest": x, "shortest": 1.0 - x} for name, x in extra.pop("longest").items()
+        }
+        parts = {name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()}
+        report = replace(
+            report, data=self.questions.sheet.name, reasons=reasons, baselines=longest[""], extra=extra, by_subset=parts
+        )
+        if self.until is None:
+            return report
+        sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
+        each = {len(reward.plan(sample)) for sample in self.questions.samples}
+        found = {
+            "decided": self.until.decided,
+            "n_sequence": sequence.n,
+            "unit": "clusters" if self.questions.clustered_by else "rows",
+            "ci95": sequence.interval,
+            "rows": report.n,
+            "rows_saved": saved,
+            "judgements_saved": saved * max(each),
+        }
+        # what was settled is not missing; and after looking often only the sequence's interval holds
+        extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}
+        report = replace(report, extra=extra, score=sequence.mean, ci95=sequence.interval if sequence.n else None)
+        if not self.until.decided:
+            return report
+        kept = {name: value for name, value in report.reasons.items() if not name.startswith("stopped: ")}
+        return replace(report, n=report.n - saved, n_stopped=report.n_stopped - saved, stopped=None, reasons=kept)
+
+
+def label_of(cell: Any, names: Mapping[str, float]) -> float | None:
+    """A person's verdict as the win of a: from `a`, `b`, `tie`, the name of an answer column, or a number 0..1; else None."""
+    value = number_of(cell)
+    if value is not None:
+        return value if 0.0 <= value <= 1.0 else None
+    text = str(cell).strip().casefold()
+    if text in names:
+        return names[text]
+    return {"a": 1.0, "b": 0.0}.get(text, 0.5 if text in TIES else None)
+
+
+def winrate(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    prompt: str,
+    answers: Sequence[str],
+    *,
+    reference: str | None = None,
+    id: str | None = None,
+    labels: str | None = None,
+    label_column: str | None = None,
+    label_probability: str | None = None,
+    cluster: str | None = None,
+    by: Sequence[str] = (),
+    length_controlled: bool = False,
+    until_decided: bool = False,
+    numbers: bool = False,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    on_bad_row: str = "raise",
+    encoding: str | None = None,
+    separator: str | None = None,
+    sheet: str | None = None,
+    header_row: int | None = None,
+    options: RunOptions | None = None,
+    **run_options: Any,
+) -> WinRateReport:
+    """Say how often the first column of answers beats the second, by a reward, with ties, flips, n and a 95 % interval.
+
+    A pairwise judge sees each row in both orders, whose mean is the row's result; other rewards compare their scores.
+
+    Args:
+        reward: a registered name, a reward class or a reward.
+        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
+        prompt: the column of prompts.
+        answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking as well.
+        reference: column of reference answers, for rewards that read one.
+        id: column of ids, which labels in a file of their own need.
+        labels: column of people's verdicts for some rows, or a file that holds them by id: a, b, tie, the name of a column, or
+            the win of a as a number 0..1. Gives agreement and the win rate corrected for the judge's errors.
+        label_column: the file's column of labels, where it has several.
+        label_probability: column of the probability with which a row was chosen for labelling, where that was no plain chance.
+        cluster: column that says which rows belong together; rows with the same prompt do anyway.
+        by: columns whose values are subgroups; p-values are corrected for all of them.
+        length_controlled: adds the win rate at equal length.
+        until_decided: stop as soon as a confidence sequence leaves 50 % out. The order of rows is then seeded.
+        numbers: take columns of numbers for texts.
+        params: fields of a reward that is given by name or class.
+        llm: its judge; there is no default. `base_url` is its endpoint.
+        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
+        limit: judge a seeded sample of this many rows.
+        seed: decides samples, orders and bootstrap draws.
+        on_bad_row: `raise`, or `skip` and count.
+        encoding: of csv files, `separator` their separator; found unless given.
+        separator: see `encoding`.
+        sheet: of a workbook, and `header_row` (from 1) where its names stand.
+        header_row: see `sheet`.
+        options: how the run goes; with `run_dir` the same call continues an unfinished run.
+        **run_options: fields of `RunOptions` as keywords.
+
+    Raises:
+        ConfigError: a column is missing, blank or numeric, a label cannot be read or joined, options exclude each other; said
+            before anything is paid.
+    """
+    built = build_reward(reward, params, llm, base_url, seed)
+    comparison = Comparison.read(
+        data,
+        prompt,
+        answers,
+        reference=reference,
+        id=id,
+        labels=labels,
+        label_column=label_column,
+        label_probability=label_probability,
+        cluster=cluster,
+        by=by,
+        length_controlled=length_controlled,
+        until_decided=until_decided,
+        numbers=numbers,
+        limit=limit,
+        seed=seed,
+        on_bad_row=on_bad_row,
+        encoding=encoding,
+        separator=separator,
+        sheet=sheet,
+        header_row=header_row,
+    )
+    return comparison.judge(built, seed=seed, options=options, **run_options)
