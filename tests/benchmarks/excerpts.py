@@ -77,6 +77,17 @@ def hhh(subset: str, question: str, better: str, worse: str) -> Row:
     return {"subset": subset, "input": question, "targets": {"choices": [better, worse], "labels": [1, 0]}}
 
 
+def prmbench(problem: str, kind: str, steps: list[str], errors: list[int]) -> Row:
+    """A row of PRMBench; wrong steps are counted from 1."""
+    judged = {"modified_question": f"q {problem}", "modified_process": steps, "error_steps": errors}
+    return {"idx": problem, "classification": kind, "original_question": "q", "original_process": steps, **judged}
+
+
+def processbench(name: str, steps: list[str], label: int) -> Row:
+    """A row of ProcessBench; `label` is the first wrong step, counted from 0, or -1."""
+    return {"id": name, "generator": "g", "problem": f"p {name}", "steps": steps, "label": label}
+
+
 STYLES, REVERSED = [SHORT, MIDDLE, LONG], [LONG, MIDDLE, SHORT]
 
 EXCERPTS: dict[str, list[Row]] = {
@@ -124,6 +135,17 @@ EXCERPTS: dict[str, list[Row]] = {
         auto_j("t", MIDDLE, SHORT, 2, "code_generation"),
     ],
     "hhh": [hhh("honest", "q", LONG, SHORT), hhh("honest", "r", SHORT, LONG), hhh("other", "s", SHORT, MIDDLE)],
+    "prmbench": [
+        prmbench("p_0", "circular", ["right 1", "wrong 2", "right 3", "wrong 4"], [2, 4, 9]),
+        prmbench("p_1", "confidence", ["right 1", "wrong 2"], [2]),
+        prmbench("p_0", "multi_solutions", ["right 1", "right 2"], []),
+    ],
+    "processbench": [
+        processbench("gsm8k-0", ["right 0", "wrong 1", "right 2"], 1),
+        processbench("gsm8k-1", ["right 0", "right 1"], -1),
+        processbench("math-0", ["wrong 0", "right 1"], 0),
+        processbench("math-1", ["right 0"], -1),
+    ],
     "preferences": [
         {"id": "1", "prompt": "q", "chosen": LONG, "rejected": SHORT, "subset": "own"},
         {"id": "2", "prompt": "r", "chosen": SHORT, "rejected": LONG, "subset": "own"},

@@ -34,6 +34,8 @@ RULES: Mapping[str, str] = {
     "single_game": "one order is played; correct when its verdict is right",
     "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
     "unweighted_mean_of_domains": "mean of the domain averages, each domain weighing the same",
+    "prm_score": "mean of the F1 of steps called right and the F1 of steps called wrong, from the counts of all steps",
+    "first_error_f1": "harmonic mean of finding the first wrong step and of finding none in right solutions; mean of the sets",
     "rewardbench1_sections": "strict pairs; subsets weighted into sections by the official counts; mean of the sections present",
     "three_class_agreement": "verdict of both orders (tie where they differ) has to be the vote: first, second or tie",
     "ppe_best_of_k": "share of right answers among the top-scoring ones of K; mean of the domains",

@@ -1,0 +1,278 @@
+"""PRMBench: does a process reward see where a solution goes wrong? Nine kinds of errors put into right solutions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, shown, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.gallery.benchmarks.base import ROW
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.recorded import Row, named
+from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline, mean_of, merged
+from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores, step_texts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+RULE = "prm_score"
+SIZES = {
+    "redundency": 758,
+    "circular": 758,
+    "counterfactual": 757,
+    "step_contradiction": 758,
+    "domain_inconsistency": 757,
+    "confidence": 757,
+    "missing_condition": 756,
+    "deception": 750,
+    "multi_solutions": 165,
+}
+ASPECTS: Mapping[str, tuple[str, ...]] = {
+    "simplicity": ("redundency", "circular"),
+    "soundness": ("counterfactual", "step_contradiction", "domain_inconsistency", "confidence"),
+    "sensitivity": ("missing_condition", "deception", "multi_solutions"),
+}
+CORRECT = "correct"
+"""Class of the untouched solutions that upstream judges beside the others, outside of all totals."""
+WITHOUT_ERRORS = frozenset({"multi_solutions", CORRECT})
+CELLS = ("TP", "FP", "TN", "FN")
+Counts = tuple[int, int, int, int]
+
+
+class PRMBench(StepBenchmark):
+    """PRMScore from the pooled counts of all steps, with the nine kinds of errors and the three aspects they make up.
+
+    A step that is right and called right is a true positive. Steps are counted over all classes but `correct`, which
+    `extra["correct"]` holds where it was judged. The second of two rows with one id is not counted, as upstream.
+    """
+
+    name = "prmbench"
+    aliases = ("prm-bench", "hitsmy/PRMBench_Preview")
+    hub = "hitsmy/PRMBench_Preview"
+    split = "train"
+    source = "Song et al., PRMBench, arXiv 2501.03124, mr_eval/tasks/prmtest_classified/task.py"
+    licence = "Apache-2.0"
+    version = "repository at a1ae4ea"
+    measures = "whether a process reward calls the wrong steps of a solution wrong and the right ones right"
+    sizes = SIZES
+    layout = {
+        "idx": "number of the problem, the same in all classes; an id together with the class",
+        "modified_question": "the question that is judged",
+        "modified_process": "the steps of the solution that is judged",
+        "error_steps": "the wrong steps, counted from 1; numbers beyond the last step mean nothing",
+        "classification": "kind of the error; the spelling redundency is part of the format",
+        "original_question, original_process, modified_steps, reason, question": "where the row comes from; not judged",
+    }
+    formula = (
+        "PRMScore = F1 / 2 + F1neg / 2; F1 of the steps called right, F1neg of those called wrong, a share of nothing is -1; "
+        "multi_solutions, which holds no error: F1"
+    )
+    traps = (
+        "the figure stands and falls with the step rule: Skywork-PRM-7B is published with 36.2 and 65.1, which are a threshold and "
+        "a fall of at most 0.05 from step to step (delta:-0.05)",
+        "redundency and circular are inverted upstream for models that answer with redundancy labels; not done here",
+        "100 rows name wrong steps beyond their last step; 5 ids occur twice in multi_solutions",
+        "the recorded logs of Skywork-PRM-7B mostly have one score more than steps, which counts as a right step",
+        "calling every step right earns about 0.46, calling every step wrong about 0.13, and the worst possible labels -1",
+    )
+    published = (
+        ("Gemini-2.0-thinking", "68.8", "notebook of the repository"),
+        ("o1-mini", "68.8", "notebook of the repository"),
+        ("Qwen2.5-Math-PRM-72B", "68.2", "notebook of the repository"),
+        ("GPT-4o", "66.8", "notebook of the repository"),
+        ("Qwen2.5-Math-PRM-7B", "65.5", "notebook of the repository"),
+        ("Skywork-PRM-7B, delta:-0.05", "65.1", "notebook of the repository"),
+        ("MathShepherd-7B", "47.0", "notebook of the repository"),
+    )
+    labels = ("classification", "error_steps")
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """A changed solution with the numbers of its wrong steps and the kind of the change."""
+        return {"modified_question", "modified_process", "error_steps", "classification"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """One output with the steps of the changed solution; a step's label `correctness` says whether it is right.
+
+        Metadata: `subset` (the class) and `cluster` (the problem).
+        """
+        kind, problem = text(row, "classification", where), identity(row, "idx", where)
+        steps, wrong_steps = step_texts(row, "modified_process", where), _numbers(row, where)
+        right = [number not in wrong_steps for number in range(1, len(steps) + 1)]
+        return DataSample.model_validate(
+            {
+                "unique_id": _id(kind, problem) if problem else "",
+                "input": turns(text(row, "modified_question", where), "modified_question", where),
+                "output": [solution(steps, right, error_steps=sorted(wrong_steps))],
+                "task_category": "math",
+                "source": self.name,
+                "metadata": {"subset": kind, **({"cluster": problem} if problem else {})},
+            }
+        )
+
+    def recorded_sample(self, row: Row, number: int) -> DataSample:
+        """The published logs: `idx` with its class in front, the class, and the wrong steps."""
+        kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
+        if not _are_numbers(wrong_steps):
+            raise DataError(
+                f"recorded row {number}, column 'error_steps': expected whole numbers, found {shown(wrong_steps)}."
+            )
+        name = _id(kind, named(row["idx"] if "idx" in row else row["id"], number, "idx"))
+        about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
+        return DataSample.model_validate(
+            {"unique_id": name, "output": [solution([], [], error_steps=wrong_steps)], "metadata": about}
+        )
+
+    def scorer(self, seed: int = 0) -> Scorer:
+        """Count steps."""
+        return Steps(self.step_rule, seed)
+
+    def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
+        """The report with the official counts and figures at hand, overall and by class."""
+        parts = {**report.by_subset, **({CORRECT: report.extra[CORRECT]} if CORRECT in report.extra else {})}
+        by_class = {name: {"n": part.n, **_figures(part)} for name, part in parts.items()}
+        return {**super().recorded_line(group, report), **_figures(report), "by_class": plain(by_class)}
+
+
+def _figures(figure: Figure) -> dict[str, Any]:
+    wanted = (*CELLS, "F1", "F1neg", "first_error_accuracy")
+    return {**{name: figure.extra.get(name) for name in wanted}, "PRMScore": figure.score}
+
+
+def _id(kind: str, problem: str) -> str:
+    return problem if problem.startswith(f"{kind}_") else f"{kind}_{problem}"
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+
+
+def _numbers(row: Mapping[str, Any], where: RowRef) -> set[int]:
+    value = json_cell(required(row, "error_steps", where))
+    if not _are_numbers(value):
+        raise wrong(where, "error_steps", "a list of whole numbers, counted from 1", value)
+    return set(value)
+
+
+class Part:
+    """Steps of one class: the counts of each problem, and how often the first wrong step was seen."""
+
+    def __init__(self) -> None:
+        self.rows = Tally()
+        self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        self.first = Tally()
+
+    def add(self, judged: Judged, right: Sequence[bool]) -> float:
+        """Count the steps of one solution; gives the share of its steps that were called what they are."""
+        label = judged.sample.output[0].answer.label or {}
+        wrong_steps = set(label.get("error_steps") or ())
+        counts = self.clusters[judged.cluster]
+        hits = 0
+        for number, said in enumerate(right, 1):
+            wrong_step = number in wrong_steps
+            counts[(1 if said else 2) if wrong_step else (0 if said else 3)] += 1
+            hits += said != wrong_step
+        first = min(wrong_steps, default=0)
+        if 0 < first <= len(right):
+            self.first.add(float(not right[first - 1]))
+        return hits / len(right)
+
+
+class Steps:
+    """The steps of all classes under a step rule."""
+
+    def __init__(self, rule: StepRule, seed: int) -> None:
+        self._rule, self._seed = rule, seed
+        self._parts: defaultdict[str, Part] = defaultdict(Part)
+        self._seen: set[str] = set()
+        self._repeated = 0
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one solution, once; gives the share of its steps that were called what they are."""
+        if judged.sample_id in self._seen:
+            self._repeated += 1
+            return None
+        self._seen.add(judged.sample_id)
+        part, scores = self._parts[judged.subset], step_scores(judged)
+        credit = None if scores is None else part.add(judged, self._rule.right(scores))
+        part.rows.add(credit, judged.status, judged.cluster)
+        return credit
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        parts = {name: self._figure(name, [part]) for name, part in self._parts.items()}
+        counted = [part for name, part in self._parts.items() if name != CORRECT]
+        whole = self._figure("", counted)
+        extra: dict[str, Any] = {**whole.extra, "step_rule": str(self._rule)}
+        for aspect, kinds in ASPECTS.items():
+            scores = [parts[kind].score if kind in parts else None for kind in kinds]
+            extra[aspect] = None if None in scores else mean_of(scores)
+        extra["classes_absent"] = [name for name in SIZES if name not in parts or parts[name].score is None]
+        extra |= {"n_repeated": self._repeated} if self._repeated else {}
+        if CORRECT in parts:
+            extra[CORRECT] = parts.pop(CORRECT)
+        return headline(Figure(RULE, score=whole.score, ci95=whole.ci95, extra=extra, **_counts(counted)), parts)
+
+    def _figure(self, name: str, parts: Sequence[Part]) -> Figure:
+        clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        for part in parts:
+            for cluster, counts in part.clusters.items():
+                clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
+        if not clusters:
+            return Figure(RULE, score=None, ci95=None, **_counts(parts))
+        tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
+        f1, f1_negative = f_scores(tp, fp, tn, fn)
+        alone = name in WITHOUT_ERRORS
+        extra: dict[str, Any] = dict(zip(CELLS, (tp, fp, tn, fn), strict=True))
+        extra |= {"F1": f1, "F1neg": f1_negative, "first_error_accuracy": merged(part.first for part in parts).mean}
+        score = f1 if alone else 0.5 * f1 + 0.5 * f1_negative
+        drawn = _scores(_draws(list(clusters.values()), self._seed, name), alone)
+        return Figure(RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **_counts(parts))
+
+
+def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
+    """F1 of the steps called right, and of those called wrong; a share of nothing is -1, as upstream has it."""
+    return _f1(_share(tp, fp), _share(tp, fn)), _f1(_share(tn, fn), _share(tn, fp))
+
+
+def _share(hits: float, misses: float) -> float:
+    return hits / (hits + misses) if hits + misses else -1.0
+
+
+def _f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
+
+
+def _counts(parts: Iterable[Part]) -> dict[str, Any]:
+    return merged(part.rows for part in parts).counts()
+
+
+def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
+    """Bootstrap draws of the four counts, whole problems at a time.
+
+    Where no right step, or no wrong one, was ever misjudged, resampling would know that rate exactly; it is then drawn from the
+    Jeffreys posterior instead.
+    """
+    from rm_gallery.core.stats.resampling import N_DRAWS, cluster_sum_draws, named_generator
+
+    rng = named_generator(seed, f"prmbench {name}")
+    drawn = cluster_sum_draws(clusters, rng)
+    for hit, miss in ((0, 3), (2, 1)):
+        hits, misses = (sum(counts[cell] for counts in clusters) for cell in (hit, miss))
+        if hits + misses and not (hits and misses):
+            n = hits + misses
+            rate = rng.beta(hits + 0.5, misses + 0.5, size=N_DRAWS)
+            drawn[:, hit], drawn[:, miss] = n * rate, n * (1 - rate)
+    return drawn
+
+
+def _scores(drawn: NDArray[np.float64], alone: bool) -> NDArray[np.float64]:
+    """The figure of every draw of the counts."""
+    import numpy as np
+
+    scores = [f_scores(*map(float, counts)) for counts in drawn]
+    return np.array([f1 if alone else 0.5 * f1 + 0.5 * negative for f1, negative in scores])
