@@ -175,7 +175,7 @@ def corrected_mean(
     alone = math.fsum(k * part.alone for k, part in zip(squares, parts, strict=True))
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
-        notes.append(f"{m} labels leave {test.df:.1f} degrees of freedom: the interval rests on very little")
+        notes.append(f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little")
     lam = math.fsum(share * part.lam for (_, share), part in zip(drawn, parts, strict=True))
     method = "labels only" if lam == 0.0 else "prediction-powered"
     return replace(

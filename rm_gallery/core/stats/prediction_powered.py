@@ -75,7 +75,7 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
         deviations = (f - mean_f) / n
         side = np.ones(n, dtype=bool)
     residuals = yl - lam * fl
-    centre = float(weights @ residuals)
+    centre = float(residuals.mean() if chosen is None else weights @ residuals)
     theta = lam * mean_f + centre
     residuals = residuals - centre
     own = weights * residuals
@@ -83,7 +83,7 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
     psi = lam * deviations * _bessel(count(groups[side]))
     psi[labelled] += own * _bessel(clusters)
     plain = float(own @ own) * _bessel(m) ** 2
-    cells = _cells(fl)
+    cells = _cells(fl if lam > 0.0 else np.zeros(m))
     floor = _squares(residuals, _pseudo(residuals, yl, lam * fl + centre, bounds), weights, cells) - plain
     # labels alone, under the same weights and with their own pseudo-rows, for comparison
     mean = float(weights @ yl)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from rm_gallery.core.stats.intervals import Interval, check_level
@@ -27,51 +28,77 @@ if TYPE_CHECKING:
 # The shares that are bet: fine enough (a third apart) that one of them is near the best for any difference. Those for
 # differences that need many thousands of observations get a smaller part of the capital.
 _SHARES = [0.002 * 1.36**k for k in range(20)]
-_PARTS = [share / (share + 0.03) for share in _SHARES]
 # Observations are kept as counts per value; more different values than this are kept rounded, away from the conclusion.
 _MOST_VALUES = 1000
-_ROUNDS = 60
+_NEAR = 1e-7
 
 
-class _Capital:
-    """What somebody who bets that the mean is above m has made of one unit; at m itself it cannot be expected to grow.
+class _Bets:
+    """What somebody who bets on both sides of a supposed mean m has made of one unit; were m true, that cannot be expected to grow.
 
-    For each share c the capital after observations x_i within 0..1 is the product of 1 - c + c * x_i / m, which falls in m.
-    It depends on how often each value was seen and not on when, so counts are all that is kept.
+    For each share c the capital after observations x within 0..1 is the product of 1 - c + c * x / m on one side, and that of
+    1 - c + c * (1 - x) / (1 - m) on the other. It depends on how often each value was seen and not on when, so counts are all
+    that is kept; as a function of m the sum of all is convex.
     """
 
     def __init__(self) -> None:
+        self.n = 0
+        self.sum = 0.0
         self._counts: dict[float, int] = {}
-        self._rounded = False
-        self._arrays: tuple[Floats, Floats] | None = None
+        self._coarse = False
+        self._arrays: tuple[Floats, Floats, Floats] | None = None
 
     def add(self, x: float) -> None:
-        if not self._rounded and x not in self._counts and len(self._counts) >= _MOST_VALUES:
-            self._rounded = True
-            counts: dict[float, int] = {}
-            for value, k in self._counts.items():
-                counts[self._down(value)] = counts.get(self._down(value), 0) + k
-            self._counts = counts
-        if self._rounded:
-            x = self._down(x)  # smaller observations make less capital: what is concluded stays true
-        self._counts[x] = self._counts.get(x, 0) + 1
+        self.n += 1
+        self.sum += x
+        if not self._coarse and x not in self._counts and len(self._counts) >= _MOST_VALUES:
+            self._coarse = True
+            fine, self._counts = self._counts, {}
+            for value, k in fine.items():
+                cell = float(math.floor(value * _MOST_VALUES))
+                self._counts[cell] = self._counts.get(cell, 0) + k
+        key = float(math.floor(x * _MOST_VALUES)) if self._coarse else x
+        self._counts[key] = self._counts.get(key, 0) + 1
         self._arrays = None
 
-    @staticmethod
-    def _down(x: float) -> float:
-        return math.floor(x * _MOST_VALUES) / _MOST_VALUES
-
     def log(self, m: float) -> float:
-        """Logarithm of the capital against the mean `m`, 0 < m < 1."""
+        """Logarithm of the capital against the mean `m`, 0..1."""
         import numpy as np
 
         if self._arrays is None:
-            self._arrays = (np.array(list(self._counts)), np.array(list(self._counts.values()), dtype=np.float64))
-        values, counts = self._arrays
-        shares = np.array(_SHARES)
-        logs = np.log1p(shares[:, None] * (values / m - 1.0)) @ counts
-        top = float(logs.max(initial=-math.inf))
-        return top + math.log(float(np.average(np.exp(logs - top), weights=_PARTS)))
+            lower = np.array(list(self._counts))
+            upper = lower
+            if self._coarse:  # each side gets the end of the cell that makes it less: what is concluded stays true
+                lower, upper = lower / _MOST_VALUES, np.minimum(1.0, (lower + 1.0) / _MOST_VALUES)
+            self._arrays = lower, upper, np.array(list(self._counts.values()), dtype=np.float64)
+        lower, upper, counts = self._arrays
+        if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.n):
+            return math.inf
+        shares, _ = _bets()
+        logs = np.zeros((2, len(shares)))
+        if m > 0.0:
+            logs[0] = np.log1p(np.multiply.outer(shares, lower / m - 1.0)) @ counts
+        if m < 1.0:
+            logs[1] = np.log1p(np.multiply.outer(shares, (1.0 - upper) / (1.0 - m) - 1.0)) @ counts
+        return _log_of_both(logs.ravel(), 2)
+
+
+@cache
+def _bets() -> tuple[Floats, Floats]:
+    """Shares that are bet, and the parts of the capital they get."""
+    import numpy as np
+
+    shares = np.array(_SHARES)
+    parts = shares / (shares + 0.03)
+    return shares, parts / parts.sum()
+
+
+def _log_of_both(logs: Floats, sides: int) -> float:
+    import numpy as np
+
+    _, parts = _bets()
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).reshape(sides, -1).sum(axis=0) @ parts) / sides)
 
 
 def _scaled(x: float, bounds: tuple[float, float]) -> float:
@@ -111,10 +138,8 @@ class ConfidenceSequence:
         if method not in ("betting", "empirical bernstein"):
             raise ConfigError(f"method is 'betting' or 'empirical bernstein', found {method!r}")
         self.method = method
-        self.n = 0
-        self._sum = 0.0
+        self._bets = _Bets()
         self._low, self._high = 0.0, 1.0
-        self._above, self._below = _Capital(), _Capital()
         self._bernstein = _EmpiricalBernstein(confidence)
         self._stale = False
 
@@ -125,11 +150,8 @@ class ConfidenceSequence:
             ConfigError: it lies outside the bounds or is NaN.
         """
         scaled = _scaled(x, self.bounds)
-        self.n += 1
-        self._sum += scaled
+        self._bets.add(scaled)
         if self.method == "betting":
-            self._above.add(scaled)
-            self._below.add(1.0 - scaled)
             self._stale = True
         else:
             low, high = self._bernstein.add(scaled)
@@ -142,10 +164,15 @@ class ConfidenceSequence:
             self.add(x)
 
     @property
+    def n(self) -> int:
+        """Number of observations so far."""
+        return self._bets.n
+
+    @property
     def mean(self) -> float | None:
         """Mean of the observations so far; None without any."""
         low, high = self.bounds
-        return low + (high - low) * self._sum / self.n if self.n else None
+        return low + (high - low) * self._bets.sum / self.n if self.n else None
 
     @property
     def interval(self) -> Interval:
@@ -161,36 +188,25 @@ class ConfidenceSequence:
 
     def _look(self) -> None:
         self._stale = False
-        middle = min(max(self._sum / self.n, self._low), self._high)
+        middle = min(max(self._bets.sum / self.n, self._low), self._high)
         self._low = self._end(self._low, middle)
         self._high = self._end(self._high, middle)
 
     def _refutes(self, m: float) -> bool:
-        """Whether the capital of both bets together, which is convex in m, has reached 1 / (1 - confidence)."""
-        limit = -math.log(1.0 - self.confidence)
-        above = self._above.log(m) if m > 0.0 else (math.inf if self._sum > 0.0 else 0.0)
-        below = self._below.log(1.0 - m) if m < 1.0 else (math.inf if self._sum < self.n else 0.0)
-        top = max(above, below)
-        if math.isinf(top):
-            return True
-        return top + math.log((math.exp(above - top) + math.exp(below - top)) / 2.0) >= limit
+        return self._bets.log(m) >= -math.log(1.0 - self.confidence)
 
     def _end(self, end: float, middle: float) -> float:
-        """Move an end inwards as far as the capital refutes it; `middle`, the mean, is never refuted."""
+        """Move an end inwards as far as the capital refutes it, which it never does at the mean of what was observed."""
         if not self._refutes(end) or self._refutes(middle):
             return end
-        outside, inside = end, middle
-        for _ in range(_ROUNDS):
-            half = (outside + inside) / 2.0
-            if half in (outside, inside):
-                break
+        inside = middle
+        while abs(inside - end) > _NEAR:
+            half = (end + inside) / 2.0
             if self._refutes(half):
-                outside = half
+                end = half
             else:
                 inside = half
-            if abs(inside - outside) < 1e-9:
-                break
-        return outside
+        return end
 
 
 class _EmpiricalBernstein:
@@ -242,7 +258,8 @@ class SequentialTest:
             raise ConfigError(f"alternative is 'two-sided', 'less' or 'greater', found {alternative!r}")
         self.alternative = alternative
         self.n = 0
-        self._above, self._below = _Capital(), _Capital()
+        self._logs: Floats | None = None
+        self._steps: dict[float, Floats] = {}
         self._best = 0.0
 
     def add(self, x: float) -> float:
@@ -253,18 +270,28 @@ class SequentialTest:
         """
         scaled = _scaled(x, self.bounds)
         self.n += 1
-        logs = []
-        if self.alternative != "less":
-            self._above.add(scaled)
-            logs.append(self._above.log(self._null))
-        if self.alternative != "greater":
-            self._below.add(1.0 - scaled)
-            logs.append(self._below.log(1.0 - self._null))
-        top = max(logs)
-        self._best = max(self._best, top + math.log(math.fsum(math.exp(log - top) for log in logs) / len(logs)))
+        step = self._steps.get(scaled)
+        if step is None:
+            step = self._step(scaled)
+            if len(self._steps) < _MOST_VALUES:
+                self._steps[scaled] = step
+        self._logs = step if self._logs is None else self._logs + step
+        sides = 2 if self.alternative == "two-sided" else 1
+        self._best = max(self._best, _log_of_both(self._logs, sides))
         return self.p_value
+
+    def _step(self, x: float) -> Floats:
+        import numpy as np
+
+        shares, _ = _bets()
+        sides = []
+        if self.alternative != "less":
+            sides.append(np.log1p(shares * (x / self._null - 1.0)))
+        if self.alternative != "greater":
+            sides.append(np.log1p(shares * ((1.0 - x) / (1.0 - self._null) - 1.0)))
+        return np.concatenate(sides)
 
     @property
     def p_value(self) -> float:
-        """Probability bound for a capital as high as the highest so far, were `null` true."""
+        """Bound on the probability of a capital as high as the highest so far, were `null` true."""
         return math.exp(-self._best)
