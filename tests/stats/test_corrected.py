@@ -36,7 +36,7 @@ FIVE_MORE = [4, 3.5, 4.4, 2.8, 4.9, 3.1, 3.3, 4.2, 2.5, 4.6, 3.8, 4.1]
 TIES = [1, 0.5, 0, 1, 0.5, 1, 0, 1]
 TIES_JUDGED = [1, 1, 0, 1, 0.5, 0.5, 0, 1]
 TIES_MORE = [1, 1, 0.5, 0, 1, 1, 0.5, 1, 0, 1, 0.5, 1]
-BINARY = {"judge": bits("101111010111011101101110111101"), "labels": first(bits("1011010111"), 30)}
+BINARY: dict[str, Any] = {"judge": bits("101111010111011101101110111101"), "labels": first(bits("1011010111"), 30)}
 
 # Estimates, lam and standard errors as the published tools give them. Their intervals are not ours: a normal interval
 # is too short with so few labels, and is not kept within the scale.
@@ -212,7 +212,8 @@ def test_an_inverted_or_constant_judge_is_left_unused() -> None:
     labels = first(bits("1101110011"), 60)
     for judge in ([1 - (y or 0.0) for y in labels], [0.7] * 60):
         found = corrected_mean(judge, labels)
-        assert (found.lam, found.estimate, found.method) == (0.0, pytest.approx(0.7), "labels only")
+        assert (found.lam, found.method) == (0.0, "labels only")
+        assert found.estimate == pytest.approx(0.7)
 
 
 def test_labels_drawn_by_verdict_weigh_by_their_probability() -> None:
@@ -262,9 +263,12 @@ def test_named_twice_a_cluster_is_one() -> None:
     labels = (rng.random(60) < 0.7) * 1.0
     names = np.arange(60)
     once = corrected_mean([None] * 60, labels, clusters=names.tolist())
-    twice = corrected_mean([None] * 120, np.concatenate([labels, labels]), clusters=np.concatenate([names, names]).tolist())
+    twice = corrected_mean(
+        [None] * 120, np.concatenate([labels, labels]), clusters=np.concatenate([names, names]).tolist()
+    )
     assert once == corrected_mean([None] * 60, labels)
-    assert (twice.estimate, twice.se, twice.n_clusters) == (once.estimate, pytest.approx(once.se), 60)
+    assert (twice.estimate, twice.n_clusters) == (once.estimate, 60)
+    assert twice.se == pytest.approx(once.se)
 
 
 def test_clusters_against_statsmodels() -> None:
@@ -272,7 +276,9 @@ def test_clusters_against_statsmodels() -> None:
     rng = np.random.default_rng(6)
     groups = rng.integers(0, 12, 80)
     labels = np.clip(rng.normal(0.5, 0.1, 80) + rng.normal(0, 0.2, 12)[groups], 0, 1)
-    fit = statsmodels.OLS(labels, np.ones(80)).fit(cov_type="cluster", cov_kwds={"groups": groups, "use_correction": True})
+    fit = statsmodels.OLS(labels, np.ones(80)).fit(
+        cov_type="cluster", cov_kwds={"groups": groups, "use_correction": True}
+    )
     found = corrected_mean([None] * 80, labels, clusters=groups.tolist())
     # statsmodels multiplies by (n - 1) / (n - k) as well, which is 1 here
     assert found.se == pytest.approx(float(fit.bse[0]))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rm_gallery.core.stats.corrected import corrected_difference, corrected_mean
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 Draw = Callable[[np.random.Generator], dict[str, Any]]
 REPEATS = 1000
 
@@ -60,7 +60,11 @@ def conversations(n: int, share: float) -> Draw:
         fate = np.repeat(rng.beta(0.714, 0.286, n), 3)
         y = (rng.random(3 * n) < fate) * 1.0
         judge = judged(rng, y, 0.95, 0.5)
-        return {"judge": judge, "labels": some(rng, y, int(3 * n * share)), "clusters": np.repeat(np.arange(n), 3).tolist()}
+        return {
+            "judge": judge,
+            "labels": some(rng, y, int(3 * n * share)),
+            "clusters": np.repeat(np.arange(n), 3).tolist(),
+        }
 
     return draw
 

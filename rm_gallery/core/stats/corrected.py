@@ -26,9 +26,9 @@ from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-    Numbers = Sequence[float | None] | NDArray[np.float64]
+    Numbers = Sequence[float | None] | NDArray[Any]
     Floats = NDArray[np.float64]
 
 # labels drawn with no more different probabilities than this are a stratified sample
@@ -175,7 +175,9 @@ def corrected_mean(
     alone = math.fsum(k * part.alone for k, part in zip(squares, parts, strict=True))
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
-        notes.append(f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little")
+        notes.append(
+            f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little"
+        )
     lam = math.fsum(share * part.lam for (_, share), part in zip(drawn, parts, strict=True))
     method = "labels only" if lam == 0.0 else "prediction-powered"
     return replace(
@@ -304,7 +306,7 @@ def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> di
     return {name: shares[name] / total for name in names}
 
 
-def numbers(values: Numbers | ArrayLike, name: str) -> Floats:
+def numbers(values: Numbers, name: str) -> Floats:
     """As floats with NaN for what is missing; infinities and texts are refused, never cast."""
     import numpy as np
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.stats.corrected import codes, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from rm_gallery.core.stats.corrected import Numbers
+
+    Floats = NDArray[np.floating[Any]]
 
 _ROUNDS = 100
+_LONGEST = 2.0
 
 
 class LengthControlled(NamedTuple):
@@ -33,9 +36,9 @@ class LengthControlled(NamedTuple):
 
 
 def length_controlled(
-    preferences: Sequence[float | None],
-    lengths_a: Sequence[float | None],
-    lengths_b: Sequence[float | None],
+    preferences: Numbers,
+    lengths_a: Numbers,
+    lengths_b: Numbers,
     clusters: Sequence[Hashable] | None = None,
     confidence: float = 0.95,
 ) -> LengthControlled:
@@ -81,7 +84,7 @@ def length_controlled(
     sd = float(difference.std(ddof=1)) if len(y) > 1 else 0.0
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
     design = np.stack(columns, axis=1)
-    beta, covariance, df = firth(design, y, groups)
+    beta, covariance, df = fit_logistic(design, y, groups)
     half = t_quantile(df, confidence) * math.sqrt(covariance[0, 0])
     return LengthControlled(
         _sigmoid(float(beta[0])),
@@ -95,31 +98,40 @@ def _sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
 
 
-def firth(design: Floats, y: Floats, groups: NDArray[np.intp]) -> tuple[Floats, Floats, float]:
-    """Fit P(y) = sigmoid(design @ beta) with Jeffreys' penalty; y within 0..1, halves allowed.
+def fit_logistic(
+    design: Floats, y: Floats, groups: NDArray[np.intp], *, firth: bool = True
+) -> tuple[Floats, Floats, float]:
+    """Fit P(y) = sigmoid(design @ beta), y within 0..1 (halves allowed), by maximum likelihood with Firth's penalty.
 
     Returns:
-        beta, its covariance (sandwich summed over groups), and the degrees of freedom left by them.
+        beta, its covariance (sandwich summed over groups, at least the model's own), and the degrees of freedom.
     """
     import numpy as np
 
     beta = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
-        p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
-        w = p * (1.0 - p)
-        inverse = np.linalg.pinv(design.T @ (design * w[:, None]))
-        leverage = w * np.einsum("ij,jk,ik->i", design, inverse, design)
-        step = inverse @ (design.T @ (y - p + leverage * (0.5 - p)))
+        p, w, inverse, leverage = _moments(design, beta)
+        step = inverse @ (design.T @ (y - p + (leverage * (0.5 - p) if firth else 0.0)))
         longest = float(np.abs(step).max())
-        beta = beta + step * min(1.0, 5.0 / longest if longest else 1.0)
+        beta = beta + step * min(1.0, _LONGEST / longest if longest else 1.0)
         if longest < 1e-10:
             break
+    p, w, inverse, leverage = _moments(design, beta)
+    _, places = np.unique(groups, return_inverse=True)
+    n_groups, k = int(places.max()) + 1, design.shape[1]
+    scores = np.zeros((n_groups, k))
+    np.add.at(scores, places, design * ((y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9)))[:, None])
+    sandwich = inverse @ (scores.T @ scores) @ inverse
+    # few losses leave small residuals; the model's own variance, less where ties make outcomes vary less, is then nearer
+    varied = min(1.0, float(((y - p) ** 2).sum() / max(w.sum(), 1e-300))) if ((y > 0.0) & (y < 1.0)).any() else 1.0
+    scale = np.sqrt(np.maximum(1.0, varied * np.diag(inverse) / np.maximum(np.diag(sandwich), 1e-300)))
+    return beta, sandwich * np.outer(scale, scale), max(1.0, n_groups - float(k))
+
+
+def _moments(design: Floats, beta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    import numpy as np
+
     p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
     w = p * (1.0 - p)
     inverse = np.linalg.pinv(design.T @ (design * w[:, None]))
-    _, places = np.unique(groups, return_inverse=True)
-    n_groups = int(places.max()) + 1
-    scores = np.zeros((n_groups, design.shape[1]))
-    np.add.at(scores, places, design * (y - p)[:, None])
-    meat = scores.T @ scores * (n_groups / max(1.0, n_groups - 1.0))
-    return beta, inverse @ meat @ inverse, max(1.0, n_groups - float(design.shape[1]))
+    return p, w, inverse, w * np.einsum("ij,jk,ik->i", design, inverse, design)

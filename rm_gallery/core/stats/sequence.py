@@ -98,7 +98,10 @@ def _log_of_both(logs: Floats, sides: int) -> float:
 
     _, parts = _bets()
     top = float(logs.max())
-    return top + math.log(float(np.exp(logs - top).reshape(sides, -1).sum(axis=0) @ parts) / sides)
+    capital = np.exp(logs - top)
+    half = len(parts)
+    total = float(capital[:half] @ parts) + (float(capital[half:] @ parts) if sides == 2 else 0.0)
+    return top + math.log(total / sides)
 
 
 def _scaled(x: float, bounds: tuple[float, float]) -> float:
@@ -213,7 +216,7 @@ class _EmpiricalBernstein:
     """Closed-form sequence on 0..1 (theorem 2), with one pseudo-observation at 1/2 of variance 1/4."""
 
     def __init__(self, confidence: float, most: float = 0.5) -> None:
-        self._log = math.log(2.0 / (1.0 - confidence))
+        self._log, self._log_bet = math.log(2.0 / (1.0 - confidence)), -math.log(1.0 - confidence)
         self._most = most
         self._n = 0
         self._sum, self._squares = 0.5, 0.25
@@ -222,7 +225,7 @@ class _EmpiricalBernstein:
     def add(self, x: float) -> tuple[float, float]:
         i = self._n = self._n + 1
         mean, variance = self._sum / i, self._squares / i
-        bet = min(self._most, math.sqrt(2.0 * self._log / (variance * i * math.log1p(i))))
+        bet = min(self._most, math.sqrt(2.0 * self._log_bet / (variance * i * math.log1p(i))))
         self._bets += bet
         self._weighted += bet * x
         self._penalty += 4.0 * (x - mean) ** 2 * (-math.log1p(-bet) - bet) / 4.0

@@ -1,0 +1,177 @@
+"""Confidence sequences and sequential tests: published figures, and errors over all looks together in simulation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from rm_gallery.core.stats.planning import plan_mean
+from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
+from rm_gallery.core.utils.errors import ConfigError
+
+HUNDRED = [float(c) for c in "1110111101"] * 10
+PAIRED = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, -1.0, 1.0, 0.0, 1.0] * 20
+Method = Literal["betting", "empirical bernstein"]
+
+
+def sequence(values: list[float], **options: Any) -> ConfidenceSequence:
+    made = ConfidenceSequence(**options)
+    for value in values:
+        made.add(value)
+        assert made.interval.low <= made.interval.high
+    return made
+
+
+def test_published_empirical_bernstein() -> None:
+    assert sequence(HUNDRED, method="empirical bernstein").interval == pytest.approx((0.660621, 0.941589), abs=6e-7)
+    paired = sequence(PAIRED, method="empirical bernstein", bounds=(-1, 1))
+    assert paired.interval == pytest.approx((0.234196, 0.563536), abs=6e-7)
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "published"), [(HUNDRED, (0, 1), 0.673 - 0.915), (PAIRED, (-1, 1), -0.33)]
+)
+def test_betting_is_no_wider_than_published_sequences(
+    values: list[float], bounds: tuple[float, float], published: float
+) -> None:
+    # betting with plug-in shares gives [0.673, 0.915] on the first; ours spreads the capital over many shares instead
+    interval = sequence(values, bounds=bounds).interval
+    mean = float(np.mean(values))
+    assert interval.low < mean < interval.high
+    assert interval.high - interval.low < 1.1 * -published
+
+
+def test_capital_is_that_of_the_formula() -> None:
+    values, null = [1.0, 0.5, 0.25, 1.0, 0.0, 0.75], 0.4
+    test = SequentialTest(null)
+    shares = np.array([0.002 * 1.36**k for k in range(20)])
+    parts = shares / (shares + 0.03) / (shares / (shares + 0.03)).sum()
+    best = 1.0
+    above, below = np.ones(20), np.ones(20)
+    for x in values:
+        above *= 1 - shares + shares * x / null
+        below *= 1 - shares + shares * (1 - x) / (1 - null)
+        best = max(best, float(parts @ (above + below)) / 2)
+        assert test.add(x) == pytest.approx(1 / best)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (1.0, 5.0)])
+@pytest.mark.parametrize("fine", [False, True])
+def test_the_interval_leaves_out_what_the_test_refutes(bounds: tuple[float, float], fine: bool) -> None:
+    rng = np.random.default_rng(0)
+    low, high = bounds
+    values = rng.random(300) if fine else rng.choice([0.0, 0.5, 1.0], 300, p=[0.2, 0.2, 0.6])
+    interval = sequence(list(low + (high - low) * values), bounds=bounds).interval
+    for end in interval:
+        for move, refuted in ((-0.001, end == interval.low), (0.001, end == interval.high)):
+            test = SequentialTest(end + move * (high - low), bounds)
+            for value in values:
+                test.add(low + (high - low) * value)
+            assert (test.p_value <= 0.05) is refuted
+
+
+@pytest.mark.parametrize("method", ["betting", "empirical bernstein"])
+def test_never_widens_and_stays_within_bounds(method: Method) -> None:
+    made = ConfidenceSequence(bounds=(1, 5), method=method)
+    assert (made.interval, made.mean, made.n) == ((1, 5), None, 0)
+    before = made.interval
+    for value in [5, 5, 5, 4, 1, 5, 5, 1, 1, 1, 1, 1, 2] * 8:
+        made.add(value)
+        assert before.low <= made.interval.low <= made.interval.high <= before.high
+        before = made.interval
+    assert made.n == 104
+    assert made.mean == pytest.approx(37 / 13)
+
+
+def test_looks_may_be_few() -> None:
+    one, many = ConfidenceSequence(), sequence(HUNDRED)
+    one.extend(HUNDRED)
+    assert one.interval.low <= many.interval.low and one.interval.high >= many.interval.high
+
+
+def test_more_values_than_are_kept_apart_lose_little() -> None:
+    values = np.random.default_rng(1).beta(4, 2, 1500)
+    made = ConfidenceSequence()
+    made.extend(values)
+    half = (made.interval.high - made.interval.low) / 2
+    assert made.interval.covers(2 / 3)
+    assert half < 2.2 * 1.96 * float(np.std(values)) / math.sqrt(1500)
+
+
+def stops(p_win: float, p_tie: float, looks: int, streams: int, seed: int) -> list[int | None]:
+    """At which look each simulated comparison is decided against 1/2; None where it never is."""
+    rng = np.random.default_rng(seed)
+    found: list[int | None] = []
+    for _ in range(streams):
+        test = SequentialTest(0.5)
+        results = rng.choice([1.0, 0.5, 0.0], looks, p=[p_win, p_tie, 1 - p_win - p_tie])
+        found.append(next((i for i, x in enumerate(results, 1) if test.add(x) <= 0.05), None))
+    return found
+
+
+def test_equal_systems_are_rarely_told_apart_at_any_look() -> None:
+    decided = stops(0.5, 0.0, 200, 1000, seed=2) + stops(0.35, 0.3, 200, 1000, seed=12)
+    assert sum(look is not None for look in decided) / 2000 <= 0.05
+
+
+def test_half_the_calls_are_saved_when_the_difference_is_larger_than_planned() -> None:
+    planned = plan_mean(effect=0.05, rate=0.55).n
+    assert 770 <= planned <= 800
+    looks = sorted(look or planned for look in stops(0.6, 0.0, planned, 300, seed=3))
+    assert 1 - looks[150] / planned >= 0.5
+
+
+def test_the_sequence_decides_at_the_same_look() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        results = rng.choice([1.0, 0.0], 400, p=[0.62, 0.38])
+        test, made, looks = SequentialTest(0.5), ConfidenceSequence(), []
+        for i, x in enumerate(results, 1):
+            made.add(x)
+            if test.add(x) <= 0.05:
+                looks.append(i)
+            assert made.excludes(0.5) is bool(looks)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.97])
+def test_coverage_over_all_looks(p: float) -> None:
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(100):
+        made = ConfidenceSequence()
+        for x in (rng.random(150) < p) * 1.0:
+            made.add(x)
+        held += made.interval.covers(p)  # the intersection of all looks
+    assert held >= 95
+
+
+def test_one_sided_monitoring_sees_more_than_two_sided() -> None:
+    rng = np.random.default_rng(6)
+    results = (rng.random(400) < 0.78) * 1.0
+    tests = [SequentialTest(0.88, alternative=side) for side in ("less", "two-sided", "greater")]
+    for x in results:
+        for test in tests:
+            test.add(x)
+    less, both, greater = (test.p_value for test in tests)
+    assert less < both < 0.05 and less == pytest.approx(both / 2)
+    assert greater > 0.2
+
+
+def test_refused() -> None:
+    for value in (1.5, -0.1, math.nan):
+        with pytest.raises(ConfigError, match="outside the bounds 0..1"):
+            ConfidenceSequence().add(value)
+    with pytest.raises(ConfigError, match="two finite numbers"):
+        ConfidenceSequence(bounds=(0, math.inf))
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        ConfidenceSequence(confidence=95)
+    wrong: Any = "hoeffding"
+    with pytest.raises(ConfigError, match="found 'hoeffding'"):
+        ConfidenceSequence(method=wrong)
+    with pytest.raises(ConfigError, match="strictly within the bounds"):
+        SequentialTest(1.0)
+    with pytest.raises(ConfigError, match="found 'hoeffding'"):
+        SequentialTest(0.5, alternative=wrong)
