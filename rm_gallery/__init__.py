@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rm_gallery.core.reward.template import BasePromptTemplate
     from rm_gallery.core.utils.errors import ConfigError, Unscored
     from rm_gallery.gallery.benchmarks.figures import Report
+    from rm_gallery.report.audit.run import audit
+    from rm_gallery.report.conflicts import conflicts
     from rm_gallery.report.evaluate import evaluate
 
 # imported at first use, so that `import rm_gallery` costs nothing
@@ -52,6 +54,8 @@ _WHERE = {
     "RunOptions": "core.engine.options",
     "Step": "core.data.schema",
     "Unscored": "core.utils.errors",
+    "audit": "report.audit.run",
+    "conflicts": "report.conflicts",
     "create_loader": "core.data.load.base",
     "evaluate": "report.evaluate",
 }
@@ -80,6 +84,8 @@ __all__ = [
     "Step",
     "Unscored",
     "__version__",
+    "audit",
+    "conflicts",
     "create_loader",
     "evaluate",
 ]

@@ -9,6 +9,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
+from rm_gallery.cli.audit import resumable
 from rm_gallery.gallery.benchmarks.figures import one_line
 from rm_gallery.report.conflicts import Conflicts
 from rm_gallery.report.conflicts import conflicts as find_conflicts
@@ -58,18 +59,19 @@ def conflicts(
         force_new=force_new,
         trace=trace,
     )
-    found = find_conflicts(
-        reward,
-        data[0] if len(data) == 1 else data,
-        benchmark,
-        params=opt.parse_params(param or []),
-        llm=llm,
-        base_url=base_url,
-        limit=limit,
-        seed=seed,
-        on_bad_row=on_bad_row,
-        options=options,
-    )
+    with resumable(out):
+        found = find_conflicts(
+            reward,
+            data[0] if len(data) == 1 else data,
+            benchmark,
+            params=opt.parse_params(param or []),
+            llm=llm,
+            base_url=base_url,
+            limit=limit,
+            seed=seed,
+            on_bad_row=on_bad_row,
+            options=options,
+        )
     if json:
         typer.echo(orjson.dumps(found.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from rm_gallery import __version__
+from rm_gallery.cli.audit import audit
 from rm_gallery.cli.bench import bench
 from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
@@ -32,6 +33,7 @@ app.command("list")(list_rewards)
 app.command("show")(show_reward)
 app.command("eval")(evaluate)
 app.command("bench")(bench)
+app.command("audit")(audit)
 app.command("conflicts")(conflicts)
 app.command("winrate")(winrate)
 app.command("score")(score)

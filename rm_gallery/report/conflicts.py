@@ -23,7 +23,7 @@ from rm_gallery.core.utils.file import seeded_positions, write_whole
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, worst
-from rm_gallery.report.duels import COMPARING, Duel, Sheet, lost
+from rm_gallery.report.duels import COMPARING, Duel, Said, Sheet, lost
 from rm_gallery.report.findings import Finding, found
 from rm_gallery.report.task import build_reward, judge_of, open_data
 
@@ -218,7 +218,7 @@ def _read(sheet: Sheet, samples: list[dict[tuple[int, int], Duel]], name: str) -
         len(samples),
         scored,
         lost(statuses),
-        reasons_of(sheet),
+        reasons_of(sheet.said.values()),
         figures,
         tuple(examples),
         notes=tuple(notes),
@@ -276,11 +276,11 @@ def _edges(verdicts: Iterable[tuple[tuple[int, int], int]]) -> Iterator[tuple[in
             yield (i, j) if verdict > 0 else (j, i)
 
 
-def reasons_of(sheet: Sheet) -> dict[str, dict[str, Any]]:
+def reasons_of(every: Iterable[Said]) -> dict[str, dict[str, Any]]:
     """Why questions have no score: "status: reason" to how many, and one message."""
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for said in sheet.said.values():
+    for said in every:
         if said.status != "scored":
             key = f"{said.status}: {said.reason}"
             counts[key] += 1

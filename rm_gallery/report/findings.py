@@ -15,7 +15,9 @@ Verdict = Literal["fail", "warn", "not enough", "pass", "info", "does not apply"
 VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "not enough", "pass", "info", "does not apply")
 """Worst first; the last two decide nothing."""
 LEAST = 10
-"""Independent prompts below which nothing is concluded."""
+"""Independent prompts below which nothing passes and nothing is warned of."""
+SHOWN = 5
+"""Independent prompts that may show a weakness when all of the interval lies beyond the limit."""
 RARE = 5
 
 
@@ -44,7 +46,7 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
     pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is not good. Otherwise the
     samples are too few to tell, which is "not enough" and never a pass.
     """
-    if value is None or ci95 is None or clusters < LEAST:
+    if value is None or ci95 is None or clusters < SHOWN:
         return "not enough"
     low, high = ci95
     if limit.sides == "both":
@@ -53,10 +55,12 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
         low, high, value = -high, -low, -value
     turn = -1.0 if limit.sides == "high" else 1.0
     good, bad = turn * limit.good, turn * limit.bad
-    if high <= good:
-        return "pass"
     if low > bad:
         return "fail"
+    if clusters < LEAST:
+        return "not enough"
+    if high <= good:
+        return "pass"
     return "warn" if value > good else "not enough"
 
 
@@ -110,7 +114,9 @@ class Finding:
 
     def shown_interval(self) -> str:
         """Its interval for people."""
-        return "-" if self.ci95 is None else f"{number(self.ci95[0], self.unit)} – {number(self.ci95[1], self.unit)}"
+        if self.ci95 is None:
+            return "-"
+        return " – ".join(number(end, self.unit).removesuffix(" %") for end in self.ci95)
 
 
 _FIELDS = ("probe", "name", "what", "unit", "value", "ci95", "n", "clusters", "verdict", "lost", "why", "extra")
@@ -134,35 +140,37 @@ def found(
     limit: Limit | None,
     *,
     unit: Literal["share", "net"] = "share",
+    crossed: Sequence[Hashable] | None = None,
     **more: Any,
 ) -> Finding:
-    """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the limit says of it."""
-    distinct = len(set(clusters))
-    value, ci95 = share_interval(values, clusters) if unit == "share" else net_interval(values, clusters)
+    """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the limit says of it.
+
+    Where values belong to clusters of two kinds (an attack, and a prompt it is tried on), `crossed` names the others, and the
+    kind that leaves less certainty counts.
+    """
+    kinds = [clusters] if crossed is None else [clusters, crossed]
+    distinct = min(len(set(kind)) for kind in kinds)
+    n = min(effective_n(values, kind) for kind in kinds) if values else 0
+    value, ci95 = share_interval(values, n) if unit == "share" else net_interval(values, n)
     verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
     return Finding(probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more)
 
 
-def share_interval(credits: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float | None, Interval | None]:
-    """The mean of credits within 0..1 and its Wilson interval for as many samples as the clusters are worth.
-
-    Source: Kish's design effect; the variance between clusters over that of independent samples, never below 1.
-    """
+def share_interval(credits: Sequence[float], n: int) -> tuple[float | None, Interval | None]:
+    """The mean of credits within 0..1 and its Wilson interval for `n` independent samples, which they are worth."""
     if not credits:
         return None, None
     mean = math.fsum(credits) / len(credits)
-    n = effective_n(credits, clusters)
     return mean, wilson_interval(min(mean * n, n), n)
 
 
-def net_interval(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float | None, Interval | None]:
+def net_interval(values: Sequence[float], n: int) -> tuple[float | None, Interval | None]:
     """The mean of values within -1..1: the share won less the share lost, with an interval that is honest at 0 and ±1.
 
     Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with Wilson limits.
     """
     if not values:
         return None, None
-    n = effective_n(values, clusters)
     won = math.fsum(max(value, 0.0) for value in values) / len(values)
     gone = math.fsum(max(-value, 0.0) for value in values) / len(values)
     (l1, u1), (l2, u2) = wilson_interval(won * n, n), wilson_interval(gone * n, n)
@@ -180,6 +188,9 @@ def effective_n(values: Sequence[float], clusters: Sequence[Hashable]) -> int:
     """How many independent samples these are worth: all of them where every cluster holds one, else by the design effect.
 
     Where fewer than five values differ from the rest their spread over clusters tells nothing, and clusters are counted.
+
+    Source: L. Kish's design effect, the variance between clusters over that of independent samples, never below 1; with the
+    quantile of Student's t for as many clusters in place of the normal one.
     """
     if len(clusters) != len(values):
         raise ValueError(f"one cluster per value is needed, got {len(clusters)} for {len(values)}")
@@ -195,7 +206,10 @@ def effective_n(values: Sequence[float], clusters: Sequence[Hashable]) -> int:
         return k
     plain_variance = math.fsum((value - mean) ** 2 for value in values) / n
     between = k / (k - 1) * math.fsum(total * total for total in sums.values()) / n
-    return max(1, min(n, int(n / max(1.0, between / plain_variance))))
+    from scipy.special import stdtrit
+
+    few = (NormalDist().inv_cdf(0.975) / float(stdtrit(k - 1, 0.975))) ** 2
+    return max(1, int(few * n / max(1.0, between / plain_variance)))
 
 
 def sign_test(one: int, other: int) -> float | None:
@@ -208,15 +222,3 @@ def sign_test(one: int, other: int) -> float | None:
     from scipy.stats import binomtest
 
     return float(binomtest(one, one + other, 0.5).pvalue)
-
-
-def correlation_interval(r: float | None, n: int) -> Interval | None:
-    """The interval of a rank correlation of n independent pairs, by Fisher's z with the variance 1.06/(n-3).
-
-    Source: E. Fieller, H. Hartley, E. Pearson, 1957.
-    """
-    if r is None or n < 5:
-        return None
-    half = NormalDist().inv_cdf(0.975) * math.sqrt(1.06 / (n - 3))
-    centre = math.atanh(max(-0.999999, min(0.999999, r)))
-    return Interval(math.tanh(centre - half), math.tanh(centre + half))

@@ -50,17 +50,11 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
 def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
     """Print figures with their intervals and what they rest on, and below them the lines."""
     judged = any(finding.limit for finding in findings)
-    table = _table(["probe", "figure"], ["value", "95 % interval", "n"])
+    table = _table(["figure"], ["value", "95 % interval", "n"])
     if judged:
         table.add_column("verdict")
     for finding in findings:
-        words = [
-            finding.probe,
-            finding.name.replace("_", " "),
-            finding.shown(),
-            finding.shown_interval(),
-            str(finding.n),
-        ]
+        words = [finding.key, finding.shown(), finding.shown_interval(), str(finding.n)]
         _add(table, [*words, *([finding.verdict] if judged else [])])
     _print(table, lines)
 
