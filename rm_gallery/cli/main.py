@@ -18,6 +18,7 @@ from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
 from rm_gallery.cli.evaluate import evaluate
+from rm_gallery.cli.report import report
 from rm_gallery.cli.score import score
 from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
@@ -39,6 +40,7 @@ app.command("winrate")(winrate)
 app.command("score")(score)
 app.command("demo")(demo)
 app.command("doctor")(doctor)
+app.command("report")(report)
 app.command("trace")(trace)
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")

@@ -72,6 +72,7 @@ class SampleRow:
         scores: higher is better; None where there is none.
         reasons: what the judge gave as its reason.
         verdicts: of compared answers, one per pair and order.
+        order: of a list that a judge saw at once, the answer numbers in the order shown; empty otherwise.
         steps: empty where answers were not judged step by step.
         credit: what the sample earned under the rule, 0..1; None where it earned nothing countable.
         issues: why judgements are missing.
@@ -89,6 +90,7 @@ class SampleRow:
     scores: tuple[float | None, ...] = ()
     reasons: tuple[str | None, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    order: tuple[int, ...] = ()
     steps: tuple[tuple[StepSaid, ...], ...] = ()
     credit: float | None = None
     issues: tuple[Issue, ...] = ()
@@ -109,6 +111,7 @@ class SampleRow:
             scores=tuple(record.get("scores", ())),
             reasons=tuple(record.get("reasons", ())),
             verdicts=tuple(Verdict(*verdict) for verdict in record.get("verdicts", ())),
+            order=tuple(map(int, record.get("order", ()))),
             steps=tuple(tuple(StepSaid(*step) for step in steps) for steps in record.get("steps", ())),
             credit=record.get("credit"),
             issues=tuple(Issue(*issue) for issue in record.get("issues", ())),
@@ -132,6 +135,7 @@ def sample_record(reward: BaseReward, one: Judged, credit: float | None) -> dict
         "scores": one.scores,
         "reasons": _reasons(reward, sample),
         "verdicts": [[*j.place, j.verdict] for j in one.judgements if isinstance(j.place, Pair)],
+        "order": _order(reward, sample),
         "steps": _steps(reward, one) if reward.kind == "stepwise" else [],
         "credit": credit,
         "issues": [[i.status, i.reason, i.message] for i in dict.fromkeys(map(_issue, one.issues))],
@@ -152,6 +156,13 @@ def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
         texts = dict.fromkeys(d.reason for d in said.details if d.source == key and d.reason)
         found.append("\n".join(map(str, texts)) or None)
     return found if any(found) else []
+
+
+def _order(reward: BaseReward, sample: DataSample) -> list[int]:
+    if reward.kind != "listwise" or not sample.output:
+        return []
+    said = sample.output[0].answer.reward
+    return list(said.extra_data.get(reward.key_in(said), {}).get("order", ()))
 
 
 def _steps(reward: BaseReward, one: Judged) -> list[list[list[Any]]]:

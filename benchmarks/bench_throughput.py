@@ -1,0 +1,79 @@
+"""How much of the engine's throughput a benchmark keeps: rule, baselines, run folder and `samples.jsonl` beside the bare batch.
+
+    python -m benchmarks.bench_throughput [--n 2000] [--in-flight 256] [--latency-ms 100] [--rounds 3]
+
+Both judge the same samples with the same reward through a local server, each round in a cache of its own: `run_list` without
+a folder (the engine), and `evaluate` with one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.run import RunOptions, run_list
+from rm_gallery.report.evaluate import evaluate
+from tests.support.judge_server import JudgeServer
+
+WORDS = "the answer says first why it holds and then what follows from it for the case at hand "
+
+
+def make_samples(n: int, offset: int) -> list[DataSample]:
+    """Labelled samples with four answers of about 400 characters; no two rounds share a prompt."""
+
+    def answer(sample: int, place: int) -> DataOutput:
+        label = {"preference": "rejected" if place else "chosen"}
+        return DataOutput(answer=Step(role="assistant", content=f"{place} to {sample}: {WORDS * 4}", label=label))
+
+    return [
+        DataSample(
+            unique_id=str(k),
+            input=[ChatMessage(content=f"Question {k}: what follows from this?")],
+            output=[answer(k, place) for place in range(4)],
+            metadata={"subset": f"part {k % 6}"},
+        )
+        for k in range(offset, offset + n)
+    ]
+
+
+def main() -> None:
+    """Print both figures of each round, and the share."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=2000)
+    parser.add_argument("--in-flight", type=int, default=256)
+    parser.add_argument("--latency-ms", type=float, default=100.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    chosen = parser.parse_args()
+    shares = []
+    with tempfile.TemporaryDirectory() as temporary, JudgeServer("first", latency=chosen.latency_ms / 1000) as server:
+        os.environ["RM_GALLERY_CACHE"] = str(Path(temporary) / "cache")
+        reward = RewardRegistry.create(
+            "safety_listwise_reward", llm=OpenaiLLM("judge", base_url=server.base_url), max_workers=chosen.in_flight
+        )
+        run_list(reward, make_samples(2 * chosen.in_flight, 10**8), RunOptions(max_workers=chosen.in_flight), {})
+        print(f"{chosen.n} samples, {chosen.in_flight} in flight, {chosen.latency_ms:.0f} ms latency")
+        for number in range(chosen.rounds):
+            samples = make_samples(chosen.n, number * 10**6)
+            begun = time.perf_counter()
+            run_list(reward, samples, RunOptions(max_workers=chosen.in_flight), {})
+            engine = chosen.n / (time.perf_counter() - begun)
+            samples = make_samples(chosen.n, (number + 500) * 10**6)
+            begun = time.perf_counter()
+            folder = str(Path(temporary) / f"run-{number}")
+            report = evaluate(reward, samples, "preferences", run_dir=folder, max_workers=chosen.in_flight)
+            bench = chosen.n / (time.perf_counter() - begun)
+            shares.append(bench / engine)
+            print(f"engine {engine:>7,.0f}/s   bench {bench:>7,.0f}/s   {bench / engine:>5.0%}   n={report.n_scored}")
+    print(f"median share: {statistics.median(shares):.0%}")
+
+
+if __name__ == "__main__":
+    main()

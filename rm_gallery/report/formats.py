@@ -1,0 +1,192 @@
+"""The report of a run in every form: a page for people, Markdown for a pull request, JSON for programs, JUnit for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+import orjson
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.report.opened import OpenRun
+from rm_gallery.report.page import all_plots, render_page
+from rm_gallery.report.plots import percent
+from rm_gallery.report.summary import Share, Summary, number, summarize
+from rm_gallery.report.words import cut, figures_of, findings, headline, lost_of, rule_of, single_line, spent
+
+FORMATS = ("html", "md", "json", "junit")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a run has to reach.
+
+    Attributes:
+        fail_under: lowest score that passes, 0..1; None for any.
+        max_failures: failed samples that still pass.
+    """
+
+    fail_under: float | None = None
+    max_failures: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fail_under is not None and not 0 <= self.fail_under <= 1:
+            raise ConfigError(
+                f"fail_under is {self.fail_under!r}; the lowest score that passes is a share from 0 to 1."
+            )
+
+    def missed(self, run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(part, why) of everything that does not pass; parts are `score`, `failed` and `finished`."""
+        score, failed = figures.get("score"), int(number(figures.get("n_failed")))
+        if score is None:
+            yield "score", "no sample could be scored, so there is no score"
+        elif self.fail_under is not None and score < self.fail_under:
+            yield "score", f"{percent(score)} is below {percent(self.fail_under)}"
+        if failed > self.max_failures:
+            yield "failed", f"{failed:,} samples failed; {self.max_failures:,} are allowed"
+        if not run.finished:
+            yield "finished", single_line(str(figures.get("stopped") or "the run is not finished; continue it"))
+
+
+def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
+    """The report of a run in one of `FORMATS`.
+
+    Raises:
+        ConfigError: another format.
+    """
+    if form not in FORMATS:
+        raise ConfigError(f"format is {form!r}; formats are {', '.join(FORMATS)}.")
+    summary = summarize(run)
+    if form == "html":
+        return render_page(run, summary)
+    if form == "md":
+        return _markdown(run, summary)
+    return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or Gate())
+
+
+# -- Markdown --------------------------------------------------------------------------------------------------------------
+
+
+def _md(text: Any) -> str:
+    """Text from outside as Markdown that is only text."""
+    found = single_line(str(text))
+    return "".join(
+        f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c) for c in found
+    )
+
+
+def _markdown(run: OpenRun, summary: Summary) -> str:
+    figures = figures_of(run, summary)
+    title = _md(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")
+    lines = [f"# {title}", "", f"**{_md(headline(figures))}**", "", f"Rule: {_md(rule_of(figures))}."]
+    lines += [
+        "",
+        *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary)),
+    ]
+    parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
+    lines += ["", "| subset | score | 95 % interval | n | no score |", "|---|---:|---:|---:|---:|"]
+    for name, part in parts:
+        bounds = part.get("ci95")
+        between = f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}" if bounds else "–"
+        n, lost = int(number(part.get("n"))), ", ".join(lost_of(part)) or "0"
+        lines.append(f"| {_md(name)} | {percent(part.get('score'))} | {between} | {n:,} | {lost} |")
+    known = [plot for plot in all_plots(summary) if plot is not None]
+    lines += ["", *(f"- {plot.title}: {_md(plot.says)}" for plot in known)]
+    if reasons := figures.get("reasons"):
+        lines += ["", "| why there is no score | samples | example |", "|---|---:|---|"]
+        for key, found in reasons.items():
+            lines.append(
+                f"| {_md(key)} | {int(number(found.get('n'))):,} | {_md(cut(str(found.get('example', '')), 300))} |"
+            )
+    if costs := spent(run, figures, summary):
+        lines += ["", " · ".join(f"{_md(name)}: {value}" for name, value in costs)]
+    return "\n".join(lines) + "\n"
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------------
+
+
+def _share(share: Share) -> dict[str, Any]:
+    return {"value": share.value, "n": share.n, "ci95": share.ci95}
+
+
+def _json(run: OpenRun, summary: Summary) -> str:
+    """The saved figures, and under `samples` those that only the samples tell."""
+    figures = figures_of(run, summary)
+    positions, calls = summary.positions, summary.calls
+    seen = {
+        "by_status": dict(summary.statuses),
+        "ordered_right": _share(summary.ordering()),
+        "reliability": [
+            {"gap_low": found.low, "gap_high": found.high, "gap_mean": found.x, **_share(found.share)}
+            for found in summary.reliability()
+        ],
+        "length_spearman": summary.length_correlation(),
+        "longer_scores_higher": _share(summary.longer),
+        "longer_is_chosen": _share(summary.longer_chosen),
+        "first_wins": _share(positions.first),
+        "flips": _share(positions.flips),
+        "verdicts": dict(positions.games),
+        "traced": {"calls": calls.n, "cached": calls.cached, "asked_again": calls.again, "seconds": sum(calls.seconds)},
+    }
+    whole = {
+        **figures,
+        "finished": run.finished,
+        "findings": [[level, text] for level, text in findings(run, figures, summary)],
+        "spent": run.summary.get("spent"),
+        "samples": seen,
+    }
+    return orjson.dumps(_clean(plain(whole)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _clean(value: Any) -> Any:
+    """Texts that are no valid Unicode have no form in JSON."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, list) else value
+
+
+# -- JUnit -----------------------------------------------------------------------------------------------------------------
+
+
+def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
+    """One case for the score, one for each subset, one for each reason without a score, and one for the end of the run.
+
+    A gate that is missed is a failure; what is unscored is skipped.
+    """
+    missed = dict(gate.missed(run, figures))
+    name = single_line(f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}")
+    suite = ElementTree.Element("testsuite", name=name)
+
+    def case(title: str, says: str, failure: str = "", skipped: str = "") -> None:
+        element = ElementTree.SubElement(suite, "testcase", classname=name, name=single_line(title))
+        if failure:
+            ElementTree.SubElement(element, "failure", message=single_line(failure)).text = single_line(says)
+        elif skipped:
+            ElementTree.SubElement(element, "skipped", message=single_line(skipped))
+        ElementTree.SubElement(element, "system-out").text = single_line(says)
+
+    case("score", headline(figures), missed.get("score", ""))
+    for subset, part in (figures.get("by_subset") or {}).items():
+        lost = "" if part.get("score") is not None else "no sample of it could be scored"
+        n, without = int(number(part.get("n"))), ", ".join(lost_of(part)) or "none"
+        case(f"subset {subset}", f"{percent(part.get('score'))}, n = {n:,}, without a score: {without}", lost)
+    for key, found in (figures.get("reasons") or {}).items():
+        says = f"{int(number(found.get('n'))):,} samples: {cut(str(found.get('example', '')), 500)}"
+        failed = missed.get("failed", "") if key.startswith("failed") else ""
+        case(f"samples {key}", says, failed, "" if key.startswith("failed") else says)
+    if "failed" in missed and not any(key.startswith("failed") for key in figures.get("reasons") or {}):
+        case("failed samples", missed["failed"], missed["failed"])
+    case("finished", "the run is finished" if run.finished else missed["finished"], missed.get("finished", ""))
+    counts = {kind: sum(1 for _ in suite.iter(kind)) for kind in ("testcase", "failure", "skipped")}
+    suite.attrib |= {"tests": str(counts["testcase"]), "failures": str(counts["failure"])}
+    suite.attrib |= {"skipped": str(counts["skipped"]), "errors": "0", "time": f"{number(figures.get('seconds')):.3f}"}
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

@@ -1,0 +1,390 @@
+"""A run as one HTML page that needs nothing else: figures, plots and a table of its samples, every text escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rm_gallery import __version__
+from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.report import plots
+from rm_gallery.report.opened import OpenRun, SampleRow
+from rm_gallery.report.plots import Plot, percent, show
+from rm_gallery.report.summary import LABELS, STEP_LABELS, Share, Summary, binned, gap_of, mean, number
+from rm_gallery.report.words import (
+    cut,
+    duration,
+    figures_of,
+    findings,
+    further,
+    headline,
+    lost_of,
+    rule_of,
+    single_line,
+    spent,
+    visible,
+)
+
+MAX_SAMPLES = 2_000
+"""Samples in the table; of a larger run those without a score come first, then a seeded draw of the others."""
+MAX_LOST = 500
+MAX_BYTES = 3_800_000
+"""Of the table's data, so that the page stays below 5 MB."""
+LONGEST_TEXT = 20_000
+"""Bytes of one text; shorter where many texts share the room."""
+SHORTEST_TEXT = 120
+MAX_SUBSETS = 400
+MAX_REASONS = 40
+MAX_MARKS = 500
+"""Answers drawn as single marks."""
+_FILES = Path(__file__).parent / "templates"
+
+
+def render_page(run: OpenRun, summary: Summary) -> str:
+    """The page of a run; it needs no network, no other file, and runs no script but its own."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FILES), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    figures = figures_of(run, summary)
+    style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    data, limit, shown = table_data(run, summary)
+    subsets = list((figures.get("by_subset") or {}).items())
+    return environment.get_template("page.jinja2").render(
+        title=single_line(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")[:200],
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+        data=data,
+        figures=figures,
+        score=percent(figures.get("score")),
+        headline=visible(headline(figures)),
+        rule=visible(rule_of(figures)),
+        lost=lost_of(figures),
+        gauge=_gauge(figures),
+        marks=_marks(figures),
+        findings=[(level, visible(text)) for level, text in findings(run, figures, summary)],
+        facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
+        further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
+        subsets=[_subset_row(name, part, figures) for name, part in subsets[:MAX_SUBSETS]],
+        more_subsets=max(0, len(subsets) - MAX_SUBSETS),
+        plots=[plot for plot in all_plots(summary) if plot is not None],
+        spent=spent(run, figures, summary),
+        latency=_latency(summary),
+        reasons=[_reason(key, found) for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]],
+        n=summary.n,
+        shown=shown,
+        limit=limit,
+        traced=run.traced,
+        folder=visible(run.folder.name),
+        version=__version__,
+    )
+
+
+def _policy(style: str, script: str) -> str:
+    """What the page may load and run: its own style sheet and its own script, known by their hashes."""
+    css, js = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    return (
+        f"default-src 'none'; style-src 'sha256-{css}'; script-src 'sha256-{js}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+# -- figures ---------------------------------------------------------------------------------------------------------------
+
+
+def _gauge(figures: Mapping[str, Any]) -> str:
+    return plots.gauge(figures.get("score"), figures.get("ci95"), [(name, value) for name, value, _ in _marks(figures)])
+
+
+def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
+    """What the score is held against: name of its mark, value, and the words for it."""
+    baselines = figures.get("baselines") or {}
+    found = [("chance", figures.get("chance"), "guessing")]
+    found += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
+    return [
+        (name, value, f"{words} {percent(value)}") for name, value, words in found if isinstance(value, (int, float))
+    ]
+
+
+def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    names = [("reward", "reward"), ("judge", "judge"), ("endpoint", "endpoint"), ("benchmark", "benchmark")]
+    for label, key in [*names, ("version of the rule", "version"), ("data", "data")]:
+        if figures.get(key):
+            yield label, figures[key]
+    versions = run.manifest.get("versions")
+    if isinstance(versions, dict):
+        yield "made with", ", ".join(f"{name} {value}" for name, value in versions.items())
+
+
+def _subset_row(name: str, part: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    bounds = part.get("ci95")
+    chance = part.get("chance", figures.get("chance"))
+    baselines = part.get("baselines") or {}
+    marks = [("chance", chance), *((kind, baselines.get(kind)) for kind in ("longest", "shortest"))]
+    known = [(kind, float(value)) for kind, value in marks if isinstance(value, (int, float))]
+    return {
+        "name": single_line(name)[:200],
+        "score": percent(part.get("score")),
+        "interval": "–" if not bounds else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}",
+        "n": f"{int(number(part.get('n'))):,}",
+        "lost": ", ".join(lost_of(part)) or "0",
+        "longest": percent(baselines.get("longest")) if baselines else "",
+        "gauge": plots.gauge(part.get("score"), bounds, known),
+    }
+
+
+def _reason(key: str, found: Any) -> tuple[str, str, str, str]:
+    status, _, reason = key.partition(": ")
+    example = found.get("example", "") if isinstance(found, Mapping) else ""
+    count = int(number(found.get("n"))) if isinstance(found, Mapping) else 0
+    return status, visible(reason), f"{count:,}", cut(visible(str(example)), 600)
+
+
+def _latency(summary: Summary) -> str:
+    seconds = sorted(summary.calls.seconds)
+    if not seconds:
+        return ""
+    at = [duration(seconds[min(len(seconds) - 1, int(share * len(seconds)))]) for share in (0.5, 0.95, 0.99)]
+    return f"half of the replies within {at[0]}, 95 % within {at[1]}, 99 % within {at[2]} (n = {len(seconds):,})"
+
+
+# -- plots -----------------------------------------------------------------------------------------------------------------
+
+
+def all_plots(summary: Summary) -> list[Plot | None]:
+    """Every plot this run has something for."""
+    groups = [(name, name, summary.scores(name)) for name in LABELS]
+    steps = [(name, style, summary.step_scores[name]) for name, style in zip(STEP_LABELS, LABELS, strict=True)]
+    title = "Scores, chosen against rejected" if groups[0][2] and groups[1][2] else "Scores"
+    return [
+        plots.distributions("scores", title, groups, "score (higher is better)"),
+        plots.distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
+        _gap_plot(summary),
+        plots.reliability(summary.reliability(), mean(summary.guesses) or 0.5),
+        _length_plot(summary),
+        _pair_plot(summary),
+        *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
+        plots.distributions(
+            "latency", "Time to a reply", [("replies", "unlabelled", summary.calls.seconds)], "seconds", "replies"
+        ),
+    ]
+
+
+def _gap_plot(summary: Summary) -> Plot | None:
+    title = "Score gap, best chosen minus best rejected"
+    plot = plots.distributions(
+        "gaps", title, [("samples", "signed", summary.gaps)], "score gap (right of 0: in order)", "samples"
+    )
+    if plot is None:
+        return None
+    right = summary.ordering()
+    ties = sum(gap == 0 for gap in summary.gaps)
+    says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} ties. {plot.says}"
+    return replace(plot, says=says)
+
+
+def _length_plot(summary: Summary) -> Plot | None:
+    answers = summary.answers
+    drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
+    scores = [min(max(answer.score, -plots.HUGE), plots.HUGE) for answer in answers]
+    bins = binned([float(answer.length) for answer in answers], scores) if answers else []
+    rho = summary.length_correlation()
+    says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
+    says += (
+        f"Spearman correlation of length and score: {show(rho, 2)}."
+        if rho is not None
+        else "No correlation: one does not vary."
+    )
+    if summary.longer.n:
+        says += (
+            f" Where the lengths of a chosen and a rejected answer differ, the longer one scores higher in "
+            f"{percent(summary.longer.value)} and is the chosen one in {percent(summary.longer_chosen.value)} "
+            f"of {summary.longer.n:,} pairs."
+        )
+    means = [(found.x, found.share.k / found.share.n, found.share.n) for found in bins]
+    return plots.length_plot([(a.length, a.score, a.label) for a in drawn], means, says)
+
+
+def _pair_plot(summary: Summary) -> Plot | None:
+    games, pairs = summary.positions.games, summary.positions.pairs
+    n, both = games["first"] + games["second"] + games["tie"], sum(pairs.values())
+    fair = (n - games["tie"]) / (2 * n) if n else None
+    parts = [
+        ("shown first wins", Share(games["first"], n), fair),
+        ("shown second wins", Share(games["second"], n), fair),
+    ]
+    if games["tie"]:
+        parts.append(("tie", Share(games["tie"], n), None))
+    if both:
+        parts.append(("same in both orders", Share(pairs["same"], both), None))
+        parts.append(("winner flips", Share(pairs["flipped"], both), None))
+    if pairs["tie"]:
+        parts.append(("tie in one order", Share(pairs["tie"], both), None))
+    says = (
+        f"n = {n:,} verdicts on pairs, {both:,} pairs in both orders. The dashed line is where a fair judge would be."
+    )
+    if games["none"]:
+        says += f" {games['none']:,} further games have no usable verdict."
+    return plots.shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
+
+
+def _list_plot(n: int, summary: Summary) -> Plot | None:
+    counts = summary.positions.lists[n]
+    total = sum(counts.values())
+    parts = [(f"place {place + 1}", Share(counts[place], total), 1 / n) for place in range(min(n, 12))]
+    says = f"n = {total:,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
+    return plots.shares(f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners")
+
+
+# -- the table of samples --------------------------------------------------------------------------------------------------
+
+
+def table_data(run: OpenRun, summary: Summary) -> tuple[str, int, int]:
+    """The samples as JSON that is safe inside a page, the longest text in bytes, and how many samples it holds."""
+    rows = _chosen_rows(run, summary)
+    said: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    keys = {row.key for row in rows}
+    for entry in run.trace():
+        if (key := entry.get("sample_key")) in keys:
+            said[str(key)].append(_reply(entry))
+    limit = LONGEST_TEXT
+    while True:
+        data = _safe([_record(row, said.get(row.key, []), limit) for row in rows])
+        if len(data) <= MAX_BYTES or limit <= SHORTEST_TEXT:
+            return data.decode(), limit, len(rows)
+        limit = max(SHORTEST_TEXT, min(limit // 2, int(limit * 1.2 * MAX_BYTES / len(data))))
+
+
+def _safe(data: Any) -> bytes:
+    """JSON in which nothing ends a script element or opens a comment."""
+    raw = orjson.dumps(data)
+    return raw.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+
+
+def _chosen_rows(run: OpenRun, summary: Summary) -> list[SampleRow]:
+    rows: list[SampleRow] = []
+    kept = None
+    if summary.n > MAX_SAMPLES:
+        lost = min(MAX_LOST, summary.n - summary.statuses["scored"])
+        kept = set(seeded_positions(summary.statuses["scored"], MAX_SAMPLES - lost, 0))
+    place = left = 0
+    for row in run.samples():
+        if kept is not None:
+            if row.status == "scored":
+                place += 1
+                if place - 1 not in kept:
+                    continue
+            else:
+                left += 1
+                if left > MAX_LOST:
+                    continue
+        rows.append(_shortened(row))
+    return rows
+
+
+def _shortened(row: SampleRow) -> SampleRow:
+    """The row with texts as the page may show them at most, so that a huge one is not kept in memory."""
+    return replace(
+        row,
+        prompt=_text(row.prompt, LONGEST_TEXT),
+        answers=tuple(_text(text, LONGEST_TEXT) for text in row.answers),
+        reasons=tuple(None if text is None else _text(text, LONGEST_TEXT) for text in row.reasons),
+        metadata={"lengths": [len(text) for text in row.answers]},
+    )
+
+
+def _text(text: Any, limit: int) -> str:
+    """A text made visible and cut; what is far too long is cut before it is looked at."""
+    text = text if isinstance(text, str) else str(text)
+    if len(text) > 4 * limit:
+        text = cut(text, 2 * limit)
+    return cut(visible(text), limit)
+
+
+def _reply(entry: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = entry.get("tokens") if isinstance(entry.get("tokens"), dict) else {}
+    return {
+        "place": str(entry.get("place"))[:80],
+        "attempt": int(number(entry.get("attempt"), 1)),
+        "status": str(entry.get("status")),
+        "problem": _text(entry.get("problem") or "", 400),
+        "seconds": round(number(entry.get("seconds")), 3),
+        "cached": bool(entry.get("cached")),
+        "tokens": [int(number((tokens or {}).get(name))) for name in ("input", "output")],
+        "reply": None if entry.get("reply") is None else _text(entry["reply"], LONGEST_TEXT),
+    }
+
+
+def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    lengths = (row.metadata or {}).get("lengths", ())
+    reasons = row.reasons or (None,) * len(row.answers)
+    record: dict[str, Any] = {
+        "id": _text(row.id, 200),
+        "subset": _text(row.subset, 200),
+        "status": _text(row.status, 40),
+        "outcome": outcome_of(row),
+        "gap": _number(gap_of(row)),
+        "prompt": _text(row.prompt, limit),
+        "answers": [
+            {
+                "text": cut(text, limit),
+                "length": length,
+                **_known(label=label, score=_number(score), reason=reason and cut(reason, limit)),
+            }
+            for text, length, label, score, reason in zip(
+                row.answers,
+                lengths,
+                _padded(row.labels, row),
+                _padded(row.scores, row),
+                _padded(reasons, row),
+                strict=False,
+            )
+        ],
+        "verdicts": [list(verdict) for verdict in row.verdicts],
+        "steps": [
+            [[cut(visible(str(text)), limit // 4), _number(score), _label(label)] for text, score, label in steps[:60]]
+            for steps in row.steps
+        ],
+        "issues": [[status, visible(reason), _text(message, 600)] for status, reason, message in row.issues],
+        "replies": [
+            {**reply, "reply": None if reply["reply"] is None else cut(reply["reply"], limit)} for reply in replies[:24]
+        ],
+    }
+    return {name: value for name, value in record.items() if value not in (None, [], "", ())}
+
+
+def _padded(values: Sequence[Any], row: SampleRow) -> list[Any]:
+    return [*values, *(None for _ in range(len(row.answers) - len(values)))]
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def _label(label: Any) -> str:
+    return _text(", ".join(f"{k}: {v}" for k, v in label.items()), 120) if isinstance(label, Mapping) else ""
+
+
+def _number(value: Any) -> float | None:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if fits else None
+
+
+def outcome_of(row: SampleRow) -> str:
+    """What became of a sample in one word: right, partly, wrong, scored (it earned nothing countable), or its status."""
+    if row.status != "scored":
+        return row.status if row.status in ("unscored", "failed", "stopped") else "unscored"
+    if row.credit is None:
+        return "scored"
+    return "right" if row.credit > 1 - 1e-9 else "wrong" if row.credit < 1e-9 else "partly"

@@ -1,0 +1,227 @@
+"""What the figures of a run say in plain words, for every form of its report."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.gallery.benchmarks.figures import RULES
+from rm_gallery.report.opened import OpenRun
+from rm_gallery.report.plots import percent, show
+from rm_gallery.report.summary import Share, Summary, mean, number
+
+MANY_LOST = 0.05
+"""Share of samples without a score from which on a reader is told."""
+MANY_FLIPS = 0.2
+LOST = ("unscored", "failed", "stopped")
+_UNSEEN = re.compile(r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def visible(text: str) -> str:
+    """Text from outside with what hides in it made visible: controls, what turns the direction, what has no width.
+
+    Line ends become line feeds; characters that are none (lone surrogates) become U+FFFD.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    text = _UNSEEN.sub(lambda found: f"⟦U+{ord(found.group()):04X}⟧", text)
+    return _CONTROL.sub(_pictured, text)
+
+
+def _pictured(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
+
+
+def cut(text: str, limit: int) -> str:
+    """Text of at most about `limit` bytes of UTF-8: its beginning and its end, and how much is left out between."""
+    if len(text) <= limit // 4 or len(raw := text.encode("utf-8", "replace")) <= limit:
+        return text
+    head = raw[: limit * 3 // 4].decode("utf-8", "ignore")
+    tail = raw[-(limit // 4) :].decode("utf-8", "ignore") if limit >= 80 else ""
+    return f"{head}\n⟦… {len(text) - len(head) - len(tail):,} characters left out …⟧\n{tail}"
+
+
+def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
+    """The saved figures; for an unfinished run those of the samples so far, of the same shape and marked `partial`."""
+    if run.report:
+        return run.report
+    credits = [credit for found in summary.subsets.values() for credit in found]
+    manifest = run.manifest
+    reward = manifest.get("reward") if isinstance(manifest.get("reward"), dict) else {}
+    judge = (reward or {}).get("llm") if isinstance((reward or {}).get("llm"), dict) else {}
+    parts = {name: _figure(summary.subsets.get(name, []), summary.subset_n[name]) for name in sorted(summary.subset_n)}
+    return {
+        "partial": True,
+        "benchmark": manifest.get("benchmark") or "",
+        "version": manifest.get("rule") or "",
+        "reward": (reward or {}).get("name") or "the reward",
+        "judge": (judge or {}).get("model"),
+        **_figure(credits, summary.n),
+        **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
+        "by_subset": parts if len(parts) > 1 else {},
+        "reasons": {key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()},
+    }
+
+
+def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
+    score = mean(credits)
+    bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
+    return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds}
+
+
+def rule_of(figures: Mapping[str, Any]) -> str:
+    """The rule in a sentence."""
+    rule = str(figures.get("rule") or "")
+    if not rule:
+        return "mean credit of the samples so far" if figures.get("partial") else "no rule named"
+    return f"{rule}: {RULES[rule]}" if rule in RULES else rule
+
+
+def headline(figures: Mapping[str, Any]) -> str:
+    """Score, rule, n and interval in one sentence."""
+    name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
+    on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
+    if figures.get("score") is None:
+        what = "no sample could be scored" if n else "there is no finished sample"
+        return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
+    bounds = figures.get("ci95")
+    between = ""
+    if bounds:
+        between = f" (95 % interval {100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %)"
+    return f"{name} reaches {percent(figures['score'])}{between}{on}, over {int(number(scored)):,} scored of {n:,} samples."
+
+
+def lost_of(figures: Mapping[str, Any]) -> list[str]:
+    """How many samples have no score and why, one phrase a status."""
+    return [f"{k:,} {status}" for status in LOST if (k := int(number(figures.get(f"n_{status}"))))]
+
+
+def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iterator[tuple[str, str]]:
+    """(good, warn or info, sentence): what a reader has to know before trusting the figure."""
+    if not run.finished:
+        why = f": {figures['stopped']}" if figures.get("stopped") else ""
+        yield (
+            "warn",
+            f"This run is not finished{why}. The figures are of the samples so far; the same command continues it.",
+        )
+    yield from _compared(figures)
+    lost = lost_of(figures)
+    n = int(number(figures.get("n")))
+    if lost:
+        share = sum(int(number(figures.get(f"n_{status}"))) for status in LOST) / max(1, n)
+        level = "warn" if share > MANY_LOST else "info"
+        yield level, f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples ({percent(share)})."
+    flips, first = summary.positions.flips, summary.positions.first
+    if flips.n:
+        said = f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is swapped"
+        yield ("warn" if (flips.value or 0) > MANY_FLIPS else "good"), f"{said}; {_preference(first)}."
+    elif first.n:
+        yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
+    for name, what in (
+        ("duplicates", "rows are equal to an earlier one and count like all others"),
+        ("id_collisions", "rows share their id with a different row; both count"),
+        ("skipped", "rows did not fit and were left out"),
+    ):
+        if count := int(number(figures.get(name))):
+            yield "warn", f"{count:,} {what}."
+    if run.damaged:
+        yield (
+            "warn",
+            f"{run.damaged:,} lines of samples.jsonl cannot be read and are in no plot; run the command again.",
+        )
+    for note in figures.get("notes") or ():
+        yield "info", str(note)
+
+
+def _preference(first: Share) -> str:
+    bounds = first.ci95
+    if bounds is None:
+        return "no verdict names a winner"
+    fair = bounds.covers(0.5)
+    return f"what is shown first wins {percent(first.value)}, {'as fair as' if fair else 'other than'} the 50 % of a fair judge"
+
+
+def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    bounds = figures.get("ci95")
+    if figures.get("score") is None or not bounds:
+        return
+    beside = [("guessing", figures.get("chance"))]
+    baselines = figures.get("baselines") or {}
+    beside += [(f"always taking the {name} answer", value) for name, value in baselines.items()]
+    beaten = [f"{name} ({percent(value)})" for name, value in beside if value is not None and bounds[0] > value]
+    missed = [f"{name} ({percent(value)})" for name, value in beside if value is not None and bounds[0] <= value]
+    if beaten:
+        yield "good", f"The whole interval lies above {_listed(beaten, 'and')}."
+    if missed:
+        yield "warn", f"This run does not show that the reward does better than {_listed(missed, 'or')}."
+
+
+def _listed(names: Sequence[str], last: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Further figures of a rule as (name, value), nested ones with their path."""
+    for key, value in extra.items():
+        name = f"{prefix}{str(key).replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            if "score" in value and "n" in value:
+                bounds = value.get("ci95")
+                between = f" ({100 * bounds[0]:.1f} – {100 * bounds[1]:.1f})" if bounds else ""
+                yield name, f"{percent(value['score'])}{between}, n = {int(number(value['n'])):,}"
+            else:
+                yield from further(value, f"{name} · ")
+        elif isinstance(value, bool):
+            yield name, "yes" if value else "no"
+        elif isinstance(value, int):
+            yield name, f"{value:,}"
+        elif isinstance(value, float) and math.isfinite(value):
+            yield name, percent(value) if -1 <= value <= 1 else show(value)
+        elif isinstance(value, str) and len(value) < 200:
+            yield name, value
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def single_line(text: str) -> str:
+    """Text from outside on one line, hidden characters made visible."""
+    return " ".join("".join(" " if unicodedata.category(c) == "Zs" else c for c in visible(text)).split())
+
+
+def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tuple[str, str]]:
+    """Calls, tokens, cost and time as (name, value), of all parts of the run where the folder tells."""
+    found = run.summary.get("spent") if isinstance(run.summary.get("spent"), dict) else None
+    usage = found or {**(figures.get("usage") or {}), "calls": figures.get("calls"), "cached": figures.get("cached")}
+    seconds = number(figures.get("seconds"))
+    shown = [
+        (name, f"{int(number(usage.get(key))):,}")
+        for name, key in (
+            ("calls to the judge", "calls"),
+            ("replies from the cache", "cached"),
+            ("retries", "retries"),
+            ("tokens read", "input_tokens"),
+            ("tokens written", "output_tokens"),
+        )
+        if usage.get(key)
+    ]
+    if isinstance(usage.get("cost"), (int, float)):
+        shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
+    if seconds:
+        shown.append(("time of the last part", duration(seconds)))
+        if number(figures.get("calls")):
+            shown.append(("calls per second", show(number(figures["calls"]) / seconds)))
+    if summary.calls.again:
+        shown.append(("questions put again (unreadable reply)", f"{summary.calls.again:,}"))
+    return shown

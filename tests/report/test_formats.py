@@ -1,0 +1,299 @@
+"""Every form of the report for every sort of run: whole, safe, and true to what the run says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.reward.base import BaseStepWiseReward
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.formats import FORMATS, Gate, render
+from rm_gallery.report.opened import OpenRun, open_run
+from rm_gallery.report.page import MAX_SAMPLES, outcome_of
+from rm_gallery.report.summary import Bin, Share, binned, summarize
+from rm_gallery.report.words import cut, visible
+from tests.benchmarks.excerpts import EXCERPTS
+from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
+from tests.support.command import command
+from tests.support.samples import make_sample
+
+NO_SCORE: dict[str, Any] = {
+    "status": "unscored",
+    "scores": [None, None],
+    "credit": None,
+    "issues": [["unscored", "parse", "x"]],
+}
+STEPS = [[["1 + 1 = 2", 0.9, {"correctness": True}], ["so 3", 0.2, {"correctness": False}], ["done", 0.5, {}]], []]
+LISTED: dict[str, Any] = {"order": [2, 0, 1], "scores": [1.0, 0.0, 0.0]}
+
+RUNS: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None]] = {
+    "one sample": ([row(1)], report(1)),
+    "no sample at all": ([], report(0, score=None, ci95=None)),
+    "nothing written yet": ([], None),
+    "unfinished": ([row(k, subset="ab"[k % 2]) for k in range(9)], None),
+    "stopped early": ([row(1)], report(3, n_scored=1, n_stopped=2, stopped="the budget of 1 call is used up")),
+    "no labels": ([row(k, labels=[None, None], credit=None) for k in range(9)], report(9, score=None, ci95=None)),
+    "labels left out": ([row(k, labels=[]) for k in range(3)], report(3)),
+    "nothing scored": ([row(k, **NO_SCORE) for k in range(9)], report(9, n_scored=0, n_unscored=9, score=None, ci95=None)),
+    "steps": ([row(k, scores=[None, None], steps=STEPS) for k in range(4)], report(4)),
+    "lists": ([row(k, "a", "b", "c", **LISTED) for k in range(30)], report(30)),
+    "all scores equal": ([row(k, scores=[0.5, 0.5]) for k in range(9)], report(9)),
+    "huge scores": ([row(k, scores=[1e300 * (k - 4), -1e308]) for k in range(9)], report(9)),
+    "tiny scores": ([row(k, scores=[1e-300 * k, 5e-324]) for k in range(9)], report(9)),
+    "one far score": ([row(k, scores=[k / 50, 1e12 if k == 3 else 0.0]) for k in range(50)], report(50)),
+    "empty texts": ([row(k, "", "", prompt="") for k in range(4)], report(4)),
+    "no answers": ([row(k, answers=[], labels=[], scores=[]) for k in range(4)], report(4)),
+    "600 subsets": ([row(1)], report(600, by_subset={f"part {k}": report(1) for k in range(600)})),
+    "odd report": ([row(1)], {"n": None, "score": 0.5, "by_subset": {"x": {"n": "many"}}, "extra": {"a": {"b": [1]}, "f": True}}),
+    "odd rows": ([row(1, scores=[1.0]), row(2, reasons=["r"]), {"id": "x"}, {"id": "y", "status": "stopped"}], report(4)),
+}  # fmt: skip
+
+
+def checked(run: OpenRun) -> dict[str, str]:
+    """All forms; each of them has to be well-formed and free of what no reader can make sense of."""
+    found = {form: render(run, form) for form in FORMATS}
+    tags = tags_of(found["html"])
+    assert (tags["script"], tags["style"], tags["meta"], tags["img"], tags["iframe"]) == (2, 1, 5, 0, 0)
+    assert not re.search(
+        r"\b(?:nan|infinity|None|undefined|Undefined)\b", found["html"].split("<script")[0].split("</style>")[1]
+    )
+    json.loads(found["json"])
+    ElementTree.fromstring(found["junit"].encode())
+    for text in found.values():
+        text.encode("utf-8")
+    return found
+
+
+def tags_of(page: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found[tag] += 1
+            assert not any(name.startswith("on") or name == "style" for name, _ in attrs), (
+                "no handlers, no inline style"
+            )
+
+    Parser().feed(page)
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_sort_of_run_has_every_form(name: str, tmp_path: Path) -> None:
+    rows, saved = RUNS[name]
+    checked(write_run(tmp_path, rows, saved))
+
+
+def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
+    found = checked(judged_run(tmp_path))
+    figures, data = found["html"].split('<script type="application/json" id="data">')
+    assert "<script>window" not in figures and "49" not in figures.split("{{ 7 * 7 }}")[0][-2:]
+    raw = data.split("</script>")[0]
+    assert not set("<>&") & set(raw), "nothing can end the element that holds the samples"
+    shown = json.loads(raw)
+    assert shown[5]["prompt"] == "Question 5: ⟦U+202E⟧gnirts desrever⟦U+202C⟧ ⟦U+2066⟧⟦U+200B⟧⟦U+FEFF⟧ end"
+    assert "lone \ufffd surrogate, NUL ␀, bell ␇" in shown[6]["answers"][0]["text"]
+    assert shown[15]["replies"][0]["reply"] == "<think>第一行\n第二行\nthird 🙂 é</think><best>1</best>"
+    assert "<script" not in found["md"] and "<script" not in found["junit"]
+
+
+def test_the_figures_of_a_page_are_those_of_the_run(tmp_path: Path) -> None:
+    rows = [row(k, scores=[1.0, 0.0] if k < 6 else [0.0, 1.0] if k < 9 else [0.5, 0.5]) for k in range(10)]
+    rows = [{**r, "verdicts": [[0, 1, 1], [1, 0, 1 if k < 4 else -1]]} for k, r in enumerate(rows)]
+    run = write_run(tmp_path, rows, report(10), [reply(k, "r", cached=k > 4, attempt=1 + (k == 0)) for k in range(10)])
+    summary = summarize(run)
+    assert summary.ordering() == Share(6.5, 10)
+    assert summary.positions.first == Share(14, 20) and summary.positions.flips == Share(4, 10)
+    assert [(found.x, found.share) for found in summary.reliability()] == [(1.0, Share(6, 9))]
+    assert (summary.calls.n, summary.calls.cached, summary.calls.again, summary.calls.seconds) == (10, 5, 1, [0.5] * 5)
+    assert summary.longer == Share(3.5, 10) and summary.longer_chosen == Share(0, 10)
+    found = json.loads(render(run, "json"))
+    assert (found["score"], found["samples"]["flips"]["value"], found["finished"]) == (0.75, 0.4, True)
+    page = render(run)
+    assert "The whole interval lies above guessing (50.0 %), always taking the longest answer (40.0 %)" in page
+    assert "40.0 % of 10 pairs get another verdict when their order is swapped" in page
+
+
+@pytest.mark.parametrize(
+    ("xs", "bins", "expected"),
+    [
+        ([3.0, 1.0, 2.0, 4.0], 2, [Bin(1.0, 2.0, 1.5, Share(2.0, 2)), Bin(3.0, 4.0, 3.5, Share(2.0, 2))]),
+        ([1.0, 1.0, 1.0, 2.0], 4, [Bin(1.0, 1.0, 1.0, Share(3.0, 3)), Bin(2.0, 2.0, 2.0, Share(1.0, 1))]),
+        ([], 4, []),
+    ],
+)
+def test_bins_hold_equal_numbers_and_keep_equal_values_together(
+    xs: list[float], bins: int, expected: list[Bin]
+) -> None:
+    assert binned(xs, [1.0] * len(xs), bins) == expected
+
+
+def test_a_large_run_of_long_answers_stays_small(tmp_path: Path) -> None:
+    n, long = 2000, '一個很長的答案 <&> with "quotes" and more words in it. ' * 120
+    rows = [row(k, f"{k} {long}", f"{k} {long[::-1]}", long, long, prompt=long[: 40 * (k % 90)]) for k in range(n)]
+    run = write_run(tmp_path, rows, report(n), [reply(k, long) for k in range(n)])
+    page = render(run)
+    assert len(page.encode()) < 5_000_000
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert len(data) == n and "characters left out" in data[7]["answers"][0]["text"]
+    assert data[7]["answers"][0]["length"] == len(f"7 {long}"), "the length shown is that of the whole answer"
+
+
+def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(tmp_path: Path) -> None:
+    rows = [row(k, **(NO_SCORE if k % 1000 == 5 else {})) for k in range(MAX_SAMPLES + 1500)]
+    page = render(write_run(tmp_path, rows, report(len(rows))))
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert len(data) == MAX_SAMPLES and sum(found["outcome"] == "unscored" for found in data) == 4
+    assert f"{MAX_SAMPLES:,} of {len(rows):,} finished samples" in page
+
+
+def test_a_line_of_a_megabyte_is_cut_in_the_middle(tmp_path: Path) -> None:
+    text = "start" + "x" * 2_000_000 + "end"
+    page = render(write_run(tmp_path, [row(1, text, "\x00" * 1_000_000)], report(1)))
+    assert len(page) < 200_000 and "xend" in page and "left out" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("short", 100, "short"),
+        ("a" * 100, 100, "a" * 100),
+        ("é" * 100, 100, "é" * 37 + "\n⟦… 51 characters left out …⟧\n" + "é" * 12),
+        ("", 10, ""),
+    ],
+)
+def test_cut(text: str, limit: int, expected: str) -> None:
+    assert cut(text, limit) == expected
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_visible_text_has_nothing_hidden_in_it(text: str) -> None:
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff\u2028\r]", visible(text)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({"credit": 1.0}, "right"),
+        ({"credit": 0.0}, "wrong"),
+        ({"credit": 0.5}, "partly"),
+        ({"credit": None}, "scored"),
+        ({"credit": None, "status": "failed"}, "failed"),
+        ({"status": "odd"}, "unscored"),
+    ],
+)
+def test_outcomes(fields: dict[str, Any], outcome: str, tmp_path: Path) -> None:
+    assert outcome_of(next(write_run(tmp_path, [row(1, **fields)]).samples())) == outcome
+
+
+def test_a_stepwise_run_has_a_plot_of_its_steps(tmp_path: Path) -> None:
+    page = render(write_run(tmp_path, [row(k, scores=[None, None], steps=STEPS) for k in range(4)], report(4)))
+    assert 'id="plot-steps"' in page and 'id="plot-gaps"' not in page
+
+
+def test_a_real_run_of_every_kind_of_data(tmp_path: Path) -> None:
+    for name in ("rewardbench2", "rm_bench", "judgebench", "rmbbenchmark_bestofn", "preferences"):
+        evaluate("length_baseline", EXCERPTS[name], run_dir=str(tmp_path / name))
+        checked(open_run(tmp_path / name))
+
+
+# -- gates and the command -------------------------------------------------------------------------------------------------
+
+
+def junit(run: OpenRun, gate: Gate) -> dict[str, str]:
+    root = ElementTree.fromstring(render(run, "junit", gate).encode())
+    return {
+        case.attrib["name"]: child.tag for case in root.iter("testcase") for child in case if child.tag != "system-out"
+    }
+
+
+@pytest.mark.parametrize(
+    ("gate", "saved", "failures"),
+    [
+        (Gate(), report(4), {}),
+        (Gate(0.75), report(4), {}),
+        (Gate(0.76), report(4), {"score": "failure"}),
+        (Gate(), report(4, score=None), {"score": "failure"}),
+        (
+            Gate(),
+            report(4, n_failed=2, reasons={"failed: deadline": {"n": 2}}),
+            {"samples failed: deadline": "failure"},
+        ),
+        (Gate(max_failures=2), report(4, n_failed=2, reasons={"failed: deadline": {"n": 2}}), {}),
+        (Gate(), report(4, n_failed=2), {"failed samples": "failure"}),
+        (Gate(), report(4, stopped="the budget is used up"), {"finished": "failure"}),
+        (Gate(), report(4, reasons={"unscored: parse": {"n": 1}}), {"samples unscored: parse": "skipped"}),
+        (Gate(), report(4, by_subset={"a": report(2), "b": report(2, score=None)}), {"subset b": "failure"}),
+    ],
+)
+def test_junit_has_a_failure_for_every_gate_that_is_missed(
+    gate: Gate, saved: dict[str, Any], failures: dict[str, str], tmp_path: Path
+) -> None:
+    assert junit(write_run(tmp_path, [row(1)], saved), gate) == failures
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        ([], 0, ""),
+        (["--format", "md"], 0, ""),
+        (["--fail-under", "0.75"], 0, ""),
+        (["--fail-under", "0.9"], 1, "75.0 % is below 90.0 %"),
+        (["--max-failures", "0"], 1, "1 samples failed"),
+        (["--max-failures", "1"], 0, ""),
+        (["--format", "junit"], 1, "1 samples failed"),
+        (["--format", "json", "--fail-under", "0.9"], 1, "75.0 % is below 90.0 %"),
+        (["--format", "pdf"], 2, "format is 'pdf'; formats are html, md, json, junit."),
+        (["--fail-under", "90"], 2, "a share from 0 to 1"),
+    ],
+)
+def test_the_command(options: list[str], code: int, says: str, tmp_path: Path) -> None:
+    write_run(tmp_path, [row(1)], report(4, n_failed=1))
+    done = command("report", str(tmp_path), *options)
+    assert done.code == code and says in done.err, done.err
+    page = tmp_path / "report.html"
+    assert page.is_file() == (code != 2 and "--format" not in options)
+
+
+def test_the_command_writes_where_it_is_told(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [row(1, "第一", "二")], report(1))
+    done = command("report", str(tmp_path / "run"), "--format", "md", "--out", str(tmp_path / "a" / "b.md"))
+    assert (done.code, done.out) == (0, "") and (tmp_path / "a" / "b.md").read_text(encoding="utf-8").startswith("# a")
+    missing = command("report", str(tmp_path / "none"))
+    assert missing.code != 0 and "is no folder" in missing.err
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="formats are html, md, json, junit"):
+        render(write_run(tmp_path), "pdf")
+
+
+def test_process_rewards_and_unlabelled_samples_end_to_end(tmp_path: Path) -> None:
+    class Steps(BaseStepWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=1.0)])
+
+    from rm_gallery.gallery.benchmarks.judgements import judged
+    from rm_gallery.report.opened import SampleFile, sample_record
+
+    steps = [Step(role="assistant", content=f"step {k}") for k in range(3)]
+    sample = DataSample(unique_id="s", output=[DataOutput(answer=Step(role="assistant", content="x"), steps=steps)])
+    rule = RewardRegistry.create("length_baseline")
+    with SampleFile(tmp_path) as file:
+        for reward, scored in ((Steps(), sample), (rule, make_sample("a", "bb", unique_id="t"))):
+            file.add(sample_record(reward, judged(reward, reward.evaluate(scored)), None))
+    found = checked(open_run(tmp_path))
+    assert 'id="plot-steps"' in found["html"] and 'id="plot-scores"' in found["html"]

@@ -1,0 +1,218 @@
+"""The page in a browser: nothing from the data runs, the table filters, every plot can be seen on every screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rm_gallery.report.formats import render
+from tests.report.browser import chromium, console
+from tests.report.runs import HOSTILE, judged_run
+
+if TYPE_CHECKING:
+    from selenium.webdriver.chrome.webdriver import WebDriver
+
+pytestmark = pytest.mark.system("chromium")
+N = 60
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("run")
+    page = folder / "report.html"
+    page.write_text(render(judged_run(folder, N)), encoding="utf-8")
+    return page.as_uri()
+
+
+@pytest.fixture
+def page(browser: WebDriver, address: str) -> Iterator[WebDriver]:
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get(address)
+    yield browser
+    assert console(browser) == [], "no console message"
+
+
+def js(browser: WebDriver, script: str, *arguments: Any) -> Any:
+    return browser.execute_script(script, *arguments)
+
+
+def count(browser: WebDriver) -> str:
+    return str(js(browser, "return document.getElementById('count').textContent"))
+
+
+def choose(browser: WebDriver, name: str, value: str) -> None:
+    js(
+        browser,
+        "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change'))",
+        name,
+        value,
+    )
+
+
+def search(browser: WebDriver, text: str) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    field = browser.find_element(By.ID, "search")
+    field.clear()
+    field.send_keys(text)
+    js(browser, "document.getElementById('controls').requestSubmit()")
+    WebDriverWait(browser, 5).until(lambda _: count(browser))
+
+
+def test_nothing_from_the_data_runs_or_is_loaded(page: WebDriver) -> None:
+    js(page, "for (const e of document.querySelectorAll('.sample')) e.open = true")
+    js(page, "for (let k = 0; k < 9; k++) document.getElementById('next').click()")
+    js(page, "for (const e of document.querySelectorAll('.sample, details')) e.open = true")
+    assert js(page, "return window.hacked") is None
+    assert js(page, "return document.querySelectorAll('script').length") == 2
+    assert js(page, "return document.querySelectorAll('main img, main style, main iframe, main object').length") == 0
+    assert js(page, "return performance.getEntriesByType('resource').length") == 0, "the page loads nothing"
+    assert js(page, "return getComputedStyle(document.body).display") != "none"
+    shown = js(page, "return document.body.innerText")
+    assert HOSTILE[1] in shown and "⟦U+202E⟧" in shown and "{{ 7 * 7 }}" in shown and "第二行" in shown
+    assert "\u202e" not in js(page, "return document.documentElement.outerHTML")
+
+
+def test_the_policy_keeps_out_scripts_that_are_not_the_page_s_own(page: WebDriver) -> None:
+    js(page, "const s = document.createElement('script'); s.textContent = 'window.hacked = 9'; document.body.append(s)")
+    js(page, "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = 9\">')")
+    assert js(page, "return window.hacked") is None
+    refused = console(page)
+    assert refused and all("Content Security Policy" in message for message in refused)
+
+
+def test_search_filters_sorting_and_pages(page: WebDriver) -> None:
+    assert count(page) == f"{N} of {N} samples"
+    search(page, "Question 17:")
+    assert count(page) == f"1 of {N} samples"
+    search(page, "<SCRIPT>window.hacked = 1")
+    assert count(page) != f"0 of {N} samples", "the search ignores case and takes any text"
+    search(page, "no such text")
+    assert count(page) == f"0 of {N} samples"
+    assert js(page, "return document.getElementById('nothing').hidden") is False
+    js(page, "document.getElementById('clear').click()")
+    choose(page, "outcome", "failed")
+    assert count(page) == f"6 of {N} samples"
+    choose(page, "outcome", "")
+    choose(page, "subset", "安全")
+    assert count(page) == f"20 of {N} samples"
+    choose(page, "subset", "")
+    choose(page, "sort", "-gap")
+    gaps = js(page, "return [...document.querySelectorAll('.sample .gap')].map(e => e.textContent)")
+    numbers = [float(gap.removeprefix("gap ").replace("−", "-")) for gap in gaps]
+    assert len(numbers) == 25 and numbers == sorted(numbers, reverse=True)
+    js(page, "document.getElementById('next').click()")
+    assert js(page, "return document.getElementById('page').textContent") == "page 2 of 3"
+    choose(page, "size", "100")
+    assert js(page, "return document.querySelectorAll('.sample').length") == N
+
+
+def test_a_sample_opened_by_keyboard_shows_everything_about_it(page: WebDriver) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    search(page, "Question 3:")
+    page.find_element(By.CSS_SELECTOR, ".sample > summary").send_keys(Keys.ENTER)
+    sample = page.find_element(By.CSS_SELECTOR, ".sample")
+    WebDriverWait(page, 5).until(lambda _: "Answer 2" in js(page, "return arguments[0].innerText", sample))
+    shown = js(page, "return arguments[0].innerText", sample)
+    for text in (
+        "Question 3: ",
+        "Answer 1",
+        "Answer 2",
+        "chosen",
+        "rejected",
+        "a reason: ",
+        "answer 1 shown before answer 2",
+    ):
+        assert text in shown, text
+    js(page, "arguments[0].querySelector('.body details').open = true", sample)
+    assert "<best>1</best>" in js(page, "return arguments[0].innerText", sample)
+
+
+SCREENS = {
+    "light": ("light", 1280, False),
+    "dark": ("dark", 1280, False),
+    "phone": ("light", 375, True),
+    "dark phone": ("dark", 320, True),
+}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_every_plot_is_seen_on_every_screen(page: WebDriver, screen: str) -> None:
+    scheme, width, mobile = SCREENS[screen]
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": mobile}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    plots = js(
+        page,
+        """return [...document.querySelectorAll('svg.plot')].map(svg => {
+             const box = svg.getBoundingClientRect();
+             const marks = svg.querySelectorAll('rect, circle, path, polyline').length;
+             const labels = [...svg.querySelectorAll('text.label')].map(e => e.textContent).filter(Boolean);
+             const out = [...svg.querySelectorAll('text')].filter(e => {
+               const b = e.getBoundingClientRect(); return b.left < box.left - 1 || b.right > box.right + 1; }).length;
+             return [svg.closest('figure').id, box.width, box.height, marks, labels.length, out,
+                     svg.querySelector('title').textContent.length, svg.querySelector('desc').textContent];
+           })""",
+    )
+    names = {plot[0] for plot in plots}
+    assert names >= {"plot-scores", "plot-gaps", "plot-reliability", "plot-length", "plot-position", "plot-latency"}
+    for name, w, h, marks, labels, outside, title, says in plots:
+        assert w > 240 and h > 100 and marks and labels and title and not outside, name
+        assert "n = " in says, name
+    assert js(page, "return document.documentElement.scrollWidth") <= width, "nothing sticks out"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_what_is_behind_it(page: WebDriver, scheme: str) -> None:
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    js(page, "document.querySelector('.sample').open = true")
+    weak = js(
+        page,
+        """const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
+           const lum = ([r, g, b]) => [r, g, b].map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; })
+             .reduce((sum, v, k) => sum + v * [.2126, .7152, .0722][k], 0);
+           const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+             if (c.length === 3 || c[3] > .99) return c; } return [255, 255, 255]; };
+           return [...document.querySelectorAll('p, li, dt, dd, th, td, figcaption, summary, label, .badge, pre, h1, h2, h3, svg text')]
+             .filter(e => e.textContent.trim() && e.getClientRects().length)
+             .map(e => { const s = getComputedStyle(e); const a = lum(rgb(e.closest('svg') ? s.fill : s.color)), b = lum(behind(e));
+               return [e.className.baseVal ?? e.className, e.textContent.slice(0, 30), (Math.max(a, b) + .05) / (Math.min(a, b) + .05)]; })
+             .filter(found => found[2] < 4.5)""",
+    )
+    assert weak == [], "WCAG AA"
+
+
+def test_the_page_prints_without_its_controls(page: WebDriver) -> None:
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    for hidden in ("nav", "#controls"):
+        assert js(page, "return getComputedStyle(document.querySelector(arguments[0])).display", hidden) == "none"
+    assert js(page, "return document.querySelector('svg.plot').getBoundingClientRect().height") > 100
+
+
+def test_every_control_has_a_name_and_headings_are_in_order(page: WebDriver) -> None:
+    nameless = js(page, "return [...document.querySelectorAll('input, select')].filter(e => !e.labels.length).length")
+    assert nameless == 0
+    levels = js(page, "return [...document.querySelectorAll('h1, h2, h3')].map(e => Number(e.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert js(
+        page,
+        "return document.querySelectorAll('[id]').length === new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size",
+    )
