@@ -14,6 +14,7 @@ from rm_gallery.core.engine.calls.estimate import Estimate
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError
@@ -136,7 +137,7 @@ class _Counting:
         found = [self._status.get(place, "stopped") for place in places]
         failed, stopped = found.count("failed"), found.count("stopped")
         unscored = len(own) - len(known) - failed - stopped
-        return Figure("mean_score", len(own), len(known), unscored, failed, stopped, mean.estimate, mean.ci95)
+        return Figure("mean_score", len(own), len(known), unscored, failed, stopped, _mean(plain), mean.ci95)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
@@ -253,10 +254,10 @@ class Scoring:
         low, high = reward.score_range
         self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
         self.turn = 1.0 if reward.higher_is_better else -1.0
-        chosen = options or RunOptions(max_workers=reward.max_workers)
+        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
         about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
         chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, self.questions.samples, Scores(self), seed=seed, options=chosen, **keywords)
+        report = evaluate(reward, self.questions.samples, Scores(self), seed=seed, hooks=hooks, options=chosen)
         assert isinstance(report, ScoreReport)
         reasons = dict(report.reasons)
         if self.questions.blank:

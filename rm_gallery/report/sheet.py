@@ -16,9 +16,10 @@ import orjson
 from rm_gallery.core.data.load.base import LoadReport, create_loader
 from rm_gallery.core.data.load.fields import nearest, shown
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.folder.files import to_line
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.report.opened import SampleFile
+from rm_gallery.report.opened import SAMPLES
 
 Cell = str | None
 CONVERSATION_NAMES = frozenset(
@@ -210,21 +211,23 @@ class Questions:
         return {"n": len(self.blank), "example": next(iter(self.blank.values()))}
 
     def keep_blank(self, run_dir: str) -> None:
-        """Keep the rows that could not be judged in samples.jsonl, beside those that were."""
-        with SampleFile(run_dir) as kept:
+        """Keep the rows that could not be judged in samples.jsonl, beside those that were.
+
+        A run leaves only its own samples there, so that these are written anew behind every one.
+        """
+        with (Path(run_dir) / SAMPLES).open("ab") as file:
             for place, why in self.blank.items():
                 row = self.sheet.rows[place]
-                kept.add(
-                    {
-                        "id": f"row {place + 1}",
-                        "key": f"blank:{place}",
-                        "cluster": self.clusters[place],
-                        "status": "unscored",
-                        "answers": [_text(_blank_is_none(row.get(name))) or "" for name in self.answers],
-                        "issues": [["unscored", "blank", why]],
-                        "metadata": {"row": place, "columns": list(range(len(self.answers)))},
-                    }
-                )
+                record = {
+                    "id": f"row {place + 1}",
+                    "key": f"blank:{place}",
+                    "cluster": self.clusters[place],
+                    "status": "unscored",
+                    "answers": [_text(_blank_is_none(row.get(name))) or "" for name in self.answers],
+                    "issues": [["unscored", "blank", why]],
+                    "metadata": {"row": place, "columns": list(range(len(self.answers)))},
+                }
+                file.write(to_line(record))
 
 
 def questions_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,8 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.sequence import ConfidenceSequence
+from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, percent
@@ -113,6 +115,7 @@ class _UntilDecided:
     control: RunControl
     sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
     decided: bool = False
+    _test: SequentialTest = field(default_factory=lambda: SequentialTest(0.5))
     _found: dict[int, float | None] = field(default_factory=dict)
     _turn: int = 0
 
@@ -125,8 +128,9 @@ class _UntilDecided:
             known = [win for place in self.clusters[self._turn] if (win := self._found[place]) is not None]
             self._turn += 1
             if known:
-                self.sequence.add(sum(known) / len(known))
-                if not self.decided and self.sequence.excludes(0.5):
+                self.sequence.add(value := sum(known) / len(known))
+                # the test asks about one value, which is quick; the interval is looked at when it matters
+                if self._test.add(value) <= 0.05 and not self.decided and self.sequence.excludes(0.5):
                     self.decided = True
                     self.control.stop("decided: the comparison is settled")
 
@@ -169,8 +173,8 @@ class _Counting:
         if len(names) > 2:
             extra["ranking"] = comparing.ranking_of(rows, names, self._seed)
             extra["pairs"] = comparing.pairs_of(rows, names)
-        whole = self._figure(range(len(wins)), wins, found.estimate, found.ci95)
-        parts = {n: self._figure(p["places"], wins, p["estimate"], p["ci95"]) for n, p in groups.items()}
+        whole = self._figure(range(len(wins)), wins, found.ci95)
+        parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
         extra["longest"] = {"": comparing.longest_of(rows, range(len(wins)))}
         extra["longest"] |= {name: comparing.longest_of(rows, part["places"]) for name, part in groups.items()}
         return WinRateReport(
@@ -178,9 +182,10 @@ class _Counting:
             by_subset=parts,
         )
 
-    def _figure(self, places: Sequence[int], wins: Sequence[float | None], score: float | None, ci95: Any) -> Figure:
+    def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
         found = [self._status.get(place, "stopped") for place in places]
-        scored = sum(wins[place] is not None for place in places)
+        known = [win for place in places if (win := wins[place]) is not None]
+        scored, score = len(known), math.fsum(known) / len(known) if known else None
         failed, stopped = found.count("failed"), found.count("stopped")
         unscored = len(found) - scored - failed - stopped
         return Figure("win_rate", len(found), scored, unscored, failed, stopped, score, ci95, chance=0.5)
@@ -294,13 +299,13 @@ class Comparison:
         self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
     ) -> WinRateReport:
         """Judge the rows and report; arguments as in `evaluate`."""
-        chosen = options or RunOptions(max_workers=reward.max_workers)
+        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
         samples, control = list(self.questions.samples), chosen.control or RunControl()
         if self.until_decided:
             samples = self._in_turns(samples, control, seed)
         about = {"sheet": self.questions.sheet.digest(), "columns": self.columns, "until_decided": self.until_decided}
         chosen = replace(chosen, control=control, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, samples, WinRate(self), seed=seed, options=chosen, **keywords)
+        report = evaluate(reward, samples, WinRate(self), seed=seed, hooks=hooks, options=chosen)
         assert isinstance(report, WinRateReport)
         report = self._finished(report, reward)
         if chosen.run_dir is not None:
@@ -333,7 +338,7 @@ class Comparison:
         if self.until is None:
             return report
         sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
-        each = {len(reward.plan(sample)) for sample in self.questions.samples}
+        each = [len(reward.plan(sample)) for sample in self.questions.samples]
         found = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
@@ -341,7 +346,8 @@ class Comparison:
             "ci95": sequence.interval,
             "rows": report.n,
             "rows_saved": saved,
-            "judgements_saved": saved * max(each),
+            # of a row that was begun when it was settled, a part may have been judged
+            "judgements_saved": max(0, min(saved * max(each), sum(each) - report.calls - report.cached)),
         }
         # what was settled is not missing; and after looking often only the sequence's interval holds
         extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}

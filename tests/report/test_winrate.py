@@ -1,0 +1,339 @@
+"""Win rates and scores of tables: every row is counted once, people's labels mend them, and stopping early is valid."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pandas as pd
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.comparing import holm
+from rm_gallery.report.opened import open_run
+from rm_gallery.report.scores import score_table
+from rm_gallery.report.sheet import number_of, open_sheet
+from rm_gallery.report.winrate import _UntilDecided, label_of, winrate
+from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
+
+
+class Length(BasePointWiseReward):
+    """Characters of an answer; the answer FAIL breaks it."""
+
+    name: str = "length"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if text == "FAIL":
+            raise RuntimeError("broken")
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=float(len(text)))])
+
+
+class Longer(BasePairWiseReward):
+    """The longer answer wins."""
+
+    name: str = "longer"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        rank = [float(len(output.answer.text)) for output in sample.output]
+        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+
+
+class Longest(BaseListWiseReward):
+    """All answers by length."""
+
+    name: str = "longest"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        rank = [float(len(output.answer.text)) for output in sample.output]
+        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+
+
+def rows(*answers: tuple[str, ...], **more: list[Any]) -> list[dict[str, Any]]:
+    names = ("x", "y", "z")
+    made = [{"q": f"question {k}", **dict(zip(names, texts, strict=False))} for k, texts in enumerate(answers)]
+    for name, values in more.items():
+        for row, value in zip(made, values, strict=True):
+            row[name] = value
+    return made
+
+
+WON, LOST, TIED = ("long", "l"), ("s", "short"), ("same", "also")
+
+
+@pytest.mark.parametrize("reward", [Length(), Longer(), Longest()])
+@pytest.mark.parametrize("frame", [False, True])
+def test_every_kind_counts_wins_losses_and_ties(reward: Any, frame: bool) -> None:
+    data: Any = rows(*[WON] * 5, *[LOST] * 2, *[TIED] * 3)
+    found = winrate(reward, pd.DataFrame(data) if frame else data, "q", ["x", "y"])
+    assert (found.score, found.n, found.n_scored) == (0.65, 10, 10)
+    assert {name: found.extra[name] for name in ("wins", "losses", "ties")} == {"wins": 5, "losses": 2, "ties": 3}
+    assert found.ci95 is not None and found.ci95.low < 0.65 < found.ci95.high
+    assert found.baselines == {"longest": 0.65, "shortest": pytest.approx(0.35)}
+    assert (found.extra["test"]["p_value"] < 0.05) == (not found.ci95.covers(0.5))
+
+
+def test_blank_and_failed_rows_are_counted_and_kept(tmp_path: Path) -> None:
+    data = rows(WON, ("", "b"), ("FAIL", "b"), LOST, WON, ("   ", ""))
+    found = winrate(Length(), data, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
+    assert (found.n, found.n_scored, found.n_unscored, found.n_failed) == (6, 3, 2, 1)
+    assert found.score == pytest.approx(2 / 3)
+    assert found.reasons["unscored: blank"] == {"n": 2, "example": "data, row 2: column 'x' is blank"}
+    kept = list(open_run(tmp_path / "run").samples())
+    assert sorted(sample.status for sample in kept) == ["failed", "scored", "scored", "scored", "unscored", "unscored"]
+    again = winrate(Length(), data, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
+    assert len(list(open_run(tmp_path / "run").samples())) == 6
+    assert again.to_dict() | {"seconds": 0} == found.to_dict() | {"seconds": 0}
+
+
+def test_rows_of_one_prompt_count_together() -> None:
+    one = winrate(Length(), rows(*[WON] * 30, *[LOST] * 10), "q", ["x", "y"])
+    data = [row | {"q": f"question {k // 4}"} for k, row in enumerate(rows(*[WON] * 30, *[LOST] * 10))]
+    noticed = winrate(Length(), data, "q", ["x", "y"])
+    declared = winrate(
+        Length(), rows(*[WON] * 30, *[LOST] * 10, talk=[k // 4 for k in range(40)]), "q", ["x", "y"], cluster="talk"
+    )
+    assert one.score == noticed.score == declared.score == 0.75
+    assert one.ci95 is not None and noticed.ci95 is not None
+    assert noticed.ci95 == declared.ci95
+    assert noticed.ci95.high - noticed.ci95.low > 1.5 * (one.ci95.high - one.ci95.low)
+
+
+PEOPLE = ["x", "b", "Tie", 1, 0.5, "0,0", "A", "y", None, "1.0"]
+
+
+def test_labels_stand_in_a_column_or_in_a_file(tmp_path: Path) -> None:
+    data = rows(*[WON] * 10, people=PEOPLE, id=[f"i{k}" for k in range(10)])
+    column = winrate(Length(), data, "q", ["x", "y"], labels="people")
+    assert column.extra["agreement"]["n"] == 9
+    assert column.extra["agreement"]["agreement"] == pytest.approx(4 / 9)
+    corrected = column.extra["corrected"]
+    assert corrected["labels_alone"] == pytest.approx(5 / 9)
+    assert (corrected["n"], corrected["n_labelled"], corrected["judge_alone"]) == (10, 9, 1.0)
+
+    book = openpyxl.Workbook()
+    sheet = book.active
+    assert sheet is not None
+    for line in [["id", "verdict"], *([f"i{k}", label] for k, label in enumerate(PEOPLE) if label is not None)][::-1][
+        :-1
+    ]:
+        sheet.append(line) if sheet.max_row > 1 or sheet["A1"].value else (
+            sheet.append(["id", "verdict"]),
+            sheet.append(line),
+        )
+    book.save(tmp_path / "people.xlsx")
+    bare = [{key: value for key, value in row.items() if key != "people"} for row in data]
+    file = winrate(Length(), bare, "q", ["x", "y"], labels=str(tmp_path / "people.xlsx"), id="id")
+    assert file.extra["corrected"] == corrected
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("id,l\nr0,a\nnobody,b\n", {"id": "id"}, "1 of 2 ids are in no row of the data, such as 'nobody'"),
+        ("id,l\nr0,a\nr0,b\n", {"id": "id"}, "names 1 rows more than once, such as 'r0'"),
+        ("id,l\nr0,a\n,b\n", {"id": "id"}, "column 'id' \\(--id\\) is blank"),
+        ("id,l\nr0,a\n", {}, "joined by an id; name its column"),
+        ("id,l,m\nr0,a,b\n", {"id": "id"}, "say which holds labels: --label-column"),
+        ("key,l\nr0,a\n", {"id": "id", "label_column": "l"}, "--id is 'id', and .*people.csv has no such column"),
+        ("id,l\nr0,maybe\n", {"id": "id"}, "people.csv, line 2, column 'l': expected a, b, tie"),
+        ("id,l\nr0,3\n", {"id": "id"}, "expected a, b, tie, .* found text '3'"),
+    ],
+)
+def test_labels_that_do_not_match_are_refused(
+    tmp_path: Path, content: str, options: dict[str, str], message: str
+) -> None:
+    (tmp_path / "people.csv").write_text(content)
+    data = rows(*[WON] * 3, id=["r0", "r1", "r2"])
+    with pytest.raises(ConfigError, match=message):
+        winrate(Length(), data, "q", ["x", "y"], labels=str(tmp_path / "people.csv"), **options)  # type: ignore[arg-type]
+
+
+def test_labels_mend_a_biased_judge_however_they_were_drawn() -> None:
+    draw = random.Random(3)
+    truth = [draw.random() < 0.4 for _ in range(2000)]
+    judge = [true or draw.random() < 0.5 for true in truth]  # calls half of the losses wins
+    chance = [0.1 if won else 0.5 for won in judge]
+    known = [float(true) if draw.random() < p else None for true, p in zip(truth, chance, strict=True)]
+    data = rows(*[WON if won else LOST for won in judge], people=known, p=chance)
+    plain = winrate(Length(), data, "q", ["x", "y"], labels="people")
+    weighted = winrate(Length(), data, "q", ["x", "y"], labels="people", label_probability="p")
+    actual = sum(truth) / len(truth)
+    assert plain.ci95 is not None and not plain.ci95.covers(actual)
+    low, high = weighted.extra["corrected"]["ci95"]
+    assert low < actual < high
+
+
+def test_subgroups_are_held_to_a_common_level() -> None:
+    data = rows(*[WON] * 30, *[LOST] * 10, *[WON] * 20, *[LOST] * 20, kind=["p"] * 40 + ["r"] * 40)
+    found = winrate(Length(), data, "q", ["x", "y"], by=["kind"])
+    assert {name: part.score for name, part in found.by_subset.items()} == {"kind = p": 0.75, "kind = r": 0.5}
+    parts = found.extra["subgroups"]
+    assert parts["kind = p"]["p_holm"] == pytest.approx(2 * parts["kind = p"]["p_value"])
+    assert parts["kind = r"]["p_holm"] == 1.0
+
+
+def test_holm_on_a_worked_example() -> None:
+    assert holm([0.001, 0.04, 0.03, 0.2, 0.012]) == pytest.approx([0.005, 0.09, 0.09, 0.2, 0.048])
+
+
+def test_more_columns_are_ranked() -> None:
+    data = rows(*[("middle", "tiny", "the longest")] * 8, *[("middle", "tiny, not", "")] * 4)
+    found = winrate(Length(), data, "q", ["x", "y", "z"])
+    assert [part["answer"] for part in found.extra["ranking"]] == ["z", "x", "y"]
+    assert [part["n"] for part in found.extra["ranking"]] == [16, 20, 20]
+    assert [(part["a"], part["b"], part["wins"], part["losses"]) for part in found.extra["pairs"]] == [
+        ("x", "y", 8, 4),
+        ("x", "z", 0, 8),
+        ("y", "z", 0, 8),
+    ]
+    assert found.score == pytest.approx(8 / 12)
+
+
+def test_length_is_taken_out() -> None:
+    draw = random.Random(1)
+    answers = []
+    for _ in range(400):
+        a, b = draw.randint(20, 80), draw.randint(10, 60)
+        answers.append(("a" * a, "b" * b))
+    found = winrate(Length(), rows(*answers), "q", ["x", "y"], length_controlled=True)
+    assert found.score is not None and found.score > 0.65
+    assert found.extra["length_controlled"]["ci95"][0] < 0.5 < found.extra["length_controlled"]["ci95"][1]
+
+
+def test_results_take_their_turn_however_they_come_in() -> None:
+    draw = random.Random(0)
+    wins = [float(draw.random() < 0.65) if k % 7 else None for k in range(400)]
+    turns = [[k, k + 1] for k in range(0, 400, 2)]
+    stops = []
+    for order in (list(range(400)), sorted(range(400), key=lambda k: -(wins[k] or 0))):
+        control = RunControl()
+        until = _UntilDecided(turns, control)
+        for row in order:
+            until.add(row, wins[row], "scored")
+        assert control.stopped == "decided: the comparison is settled"
+        stops.append((until.decided, until.sequence.n, until.sequence.interval))
+    assert stops[0] == stops[1]
+    waiting = _UntilDecided(turns, RunControl())
+    for row in range(1, 400):
+        waiting.add(row, wins[row], "scored")
+    waiting.add(0, None, "stopped")
+    assert waiting.sequence.n == 0, "nothing behind a row that was not judged counts"
+
+
+def a_mostly(call: JudgeCall) -> Answer:
+    ranking = sorted(range(1, 3), key=lambda k: "good" not in call.reading.candidates[k - 1])
+    return Judgement(tuple(ranking), ())
+
+
+def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
+    draw = random.Random(5)
+    data = rows(*[("good", "bad") if draw.random() < 0.8 else ("bad", "good") for _ in range(400)])
+    with JudgeServer(a_mostly, latency=0.002, in_process=True) as server:
+        judge = OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
+        reward = RewardRegistry.create("base_helpfulness_pairwise", llm=judge)
+        found = winrate(
+            reward,
+            data,
+            "q",
+            ["x", "y"],
+            until_decided=True,
+            max_workers=4,
+            progress=False,
+            run_dir=str(tmp_path / "r"),
+        )
+        requests = server.stats()["requests"]
+    said = found.extra["until_decided"]
+    assert said["decided"] and found.stopped is None and found.n_stopped == 0
+    assert found.n == found.n_scored == 400 - said["rows_saved"]
+    assert said["judgements_saved"] + requests == 800, "what was in flight is not saved"
+    assert 2 * found.n <= requests <= 2 * found.n + 8
+    assert said["rows_saved"] > 200
+    assert found.ci95 is not None and found.ci95.low > 0.5 and found.ci95.covers(0.8)
+    assert "test" not in found.extra
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["extra"]["until_decided"]["decided"]
+
+
+def test_a_judge_that_talks_nonsense_gives_no_win_rate() -> None:
+    with JudgeServer("garbage", in_process=True) as server:
+        reward = RewardRegistry.create(
+            "base_helpfulness_pairwise", llm=OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
+        )
+        found = winrate(reward, rows(*[WON] * 4), "q", ["x", "y"], progress=False)
+    assert (found.score, found.ci95, found.n_scored, found.n_unscored + found.n_failed) == (None, None, 0, 4)
+
+
+def test_a_judge_that_likes_the_first_place_is_seen() -> None:
+    with JudgeServer("first", in_process=True) as server:
+        reward = RewardRegistry.create(
+            "base_helpfulness_pairwise", llm=OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
+        )
+        found = winrate(reward, rows(*[WON] * 12), "q", ["x", "y"], progress=False)
+    flips = found.extra["flips"]
+    assert (found.score, found.extra["ties"]) == (0.5, 12)
+    assert (flips["n"], flips["flips"], flips["first_preferred"], flips["second_preferred"]) == (12, 12, 12, 0)
+    assert flips["position_p_value"] == pytest.approx(2 / 2**12)
+
+
+def test_scores_have_the_unit_of_their_reward() -> None:
+    data = rows(
+        ("aaaa", "b"), ("aa", "bb"), ("", "b"), ("FAIL", "b"), people=[2, 1, None, 3], kind=["p", "p", "r", "r"]
+    )
+    found = score_table(Length(), data, "q", "x", labels="people", by=["kind"])
+    assert (found.score, found.n, found.n_scored, found.n_unscored, found.n_failed) == (3.0, 4, 2, 1, 1)
+    assert [row[:2] for row in found.rows()] == [("kind = p", "3"), ("kind = r", "-"), ("all", "3")]
+    assert found.extra["spread"]["min"] == 2.0
+    assert found.extra["agreement"]["n"] == 2
+    assert found.to_pandas()["score"].tolist()[-1] == 3.0
+    with pytest.raises(ConfigError, match="longer is pairwise and one column of answers"):
+        score_table(Longer(), data, "q", "x")
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("3,5", 3.5),
+        ("3.5", 3.5),
+        ("1.234,5", 1234.5),
+        ("1,234.5", 1234.5),
+        ("-0,25", -0.25),
+        ("−1", -1.0),
+        ("12 %", 0.12),
+        ("1e300", 1e300),
+        (True, 1.0),
+        ("nan", None),
+        ("inf", None),
+        ("1_000", None),
+        ("4 apples", None),
+        ("", None),
+        ("１２", 12.0),
+    ],
+)
+def test_numbers_as_spreadsheets_write_them(cell: Any, value: float | None) -> None:
+    assert number_of(cell) == value
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("A", 1.0), ("gpt", 1.0), ("B", 0.0), (" Tie ", 0.5), ("0,5", 0.5), ("2", None), ("maybe", None)],
+)
+def test_verdicts_as_people_write_them(cell: Any, value: float | None) -> None:
+    assert label_of(cell, {"gpt": 1.0, "llama": 0.0}) == value
+
+
+def test_a_conversation_column_is_pointed_out() -> None:
+    data = rows(WON, LOST, conversation_id=["c", "c"])
+    from rm_gallery.report.winrate import Comparison
+
+    lines = Comparison.read(data, "q", ["x", "y"]).understood(Length())
+    assert "column 'conversation_id' repeats: if its rows belong together, say --cluster conversation_id" in lines
+    assert len(open_sheet(data)) == 2
