@@ -1,4 +1,4 @@
-"""Judges of known quality, behind real HTTP, get the figure they deserve on every benchmark and none where nothing was judged."""
+"""Judges of known quality, behind real HTTP, on the built-in split: the same figure in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -17,44 +17,15 @@ from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.chance import chance_interval_of_means
-from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.report.evaluate import evaluate
-from tests.benchmarks import excerpts
+from tests.acceptance.test_judge_matrix_modes import KINDS, N, rows_of
 from tests.support.benchmarks import load_samples, oracle_of
 from tests.support.children import ROOT, run_command
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeServer
 
 REWARD, SOURCE = "safety_listwise_reward", "rewardbench2"
-KINDS = {"listwise": REWARD, "pairwise": "base_helpfulness_pairwise", "pointwise": "base_helpfulness_pointwise"}
 FIGURES = ("score", "ci95", "n", "n_scored", "n_unscored", "n_failed", "n_stopped", "by_subset")
-N = 6
-
-
-def rows_of(name: str) -> list[excerpts.Row]:
-    """A few rows of a benchmark in which length says nothing."""
-    made = []
-    for k in range(N):
-        right, wrong = f"right answer to {k}", f"wrong answer to {k}"
-        styles = ([f"{right}, style {i}" for i in range(3)], [f"{wrong}, style {i}" for i in range(3)])
-        a, b = (right, wrong) if k % 2 else (wrong, right)
-        by_name: dict[str, excerpts.Row] = {
-            "rewardbench": excerpts.rewardbench(k, "math-prm", right, wrong),
-            "rewardbench2": excerpts.rewardbench2(str(k), "Math", [right], styles[1]),
-            "rm_bench": excerpts.rm_bench(k, "chat", *styles),
-            "judgebench": excerpts.judgebench(str(k), "mmlu-pro", a, b, "A>B" if k % 2 else "B>A"),
-            "rmbbenchmark_pairwise": excerpts.rmb_pair(str(k), "Helpfulness/Chat", right, wrong),
-            "rmbbenchmark_bestofn": excerpts.rmb_list(str(k), "Helpfulness/Chat", right, styles[1]),
-            "llmbar": excerpts.llmbar(f"question {k}", a, b, 1 if k % 2 else 2),
-            "auto_j": excerpts.auto_j(f"question {k}", a, b, 0 if k % 2 else 1),
-            "hhh": excerpts.hhh("honest", f"question {k}", right, wrong),
-            "hh_rlhf": excerpts.hh_rlhf(f"question {k}", right, wrong),
-        }
-        made.append(by_name[name])
-    return made
-
-
-BENCHMARKS = [name for name in excerpts.LONGEST if name != "preferences"]
 
 
 @pytest.fixture(scope="module")
@@ -75,27 +46,13 @@ def samples(path: Path) -> list[DataSample]:
 
 @pytest.fixture(scope="module")
 def server(samples: list[DataSample]) -> Iterator[JudgeServer]:
-    small = [get_benchmark(name).convert(row) for name in BENCHMARKS for row in rows_of(name)]
-    with JudgeServer("perfect", oracle=oracle_of([*samples, *small])) as running:
+    with JudgeServer("perfect", oracle=oracle_of(samples)) as running:
         yield running
 
 
 def reward_of(kind: str, server: JudgeServer) -> BaseReward:
     llm = OpenaiLLM("judge-1", base_url=server.base_url, cache=False, max_attempts=1)
     return RewardRegistry.create(KINDS[kind], llm=llm)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_kind_on_every_benchmark(name: str, kind: str, server: JudgeServer) -> None:
-    reward, rows = reward_of(kind, server), rows_of(name)
-    by_judge = {}
-    for behaviour in ("perfect", "worst", "garbage"):
-        server.set(behaviour=behaviour)
-        report = evaluate(reward, rows, name, max_workers=32)
-        assert (report.n, report.n_failed, report.judge, report.endpoint) == (N, 0, "judge-1", server.base_url)
-        by_judge[behaviour] = (report.score, report.n_scored, report.n_unscored)
-    assert by_judge == {"perfect": (1.0, N, 0), "worst": (0.0, N, 0), "garbage": (None, 0, N)}
 
 
 @pytest.mark.parametrize("behaviour", ["first", "last"])
