@@ -69,10 +69,16 @@ def _facts(benchmark: type[Benchmark]) -> str:
         ["data", f"{', '.join(where)}{config}{split}" if where else "files; on no hub that `--hub` reads"],
         ["licence of the data", as_cell(benchmark.licence)],
         ["judged by", f"{' or '.join(sorted(benchmark.kinds))} rewards"],
-        ["chance", COUNTED if benchmark.chance is None else f"{100 * benchmark.chance:.1f} %"],
+        ["chance", _chance(benchmark)],
         ["other names", ", ".join(f"`{name}`" for name in benchmark.aliases) or "none"],
     ]
     return table(["", ""], rows)
+
+
+def _chance(benchmark: type[Benchmark]) -> str:
+    if benchmark.chance is not None:
+        return f"{100 * benchmark.chance:.1f} %"
+    return as_cell(benchmark.chance_note or COUNTED)
 
 
 def _sizes(benchmark: type[Benchmark]) -> str:

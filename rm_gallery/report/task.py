@@ -21,7 +21,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark
+from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark, own_layouts
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.preferences import Preferences
 
@@ -131,7 +131,9 @@ def open_data(
     if known is None:
         found = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
         known = found, found.name
-    return Data(known[0], shown, chosen, _Local(known[1], known[1], config, paths))
+    loader = _Local(known[1], known[1], config, paths)
+    _refuse_others(loader, known[0])
+    return Data(known[0], shown, chosen, loader)
 
 
 class _Local(LocalDataLoader):
@@ -263,6 +265,28 @@ def _paths(data: Any) -> list[Path]:
     if isinstance(data, list) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
         return [Path(item).expanduser() for item in data]
     return []
+
+
+def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
+    """DataError when a source has the columns of another benchmark: no file is scored by another's rule.
+
+    Only rules for anybody's rows (preferences, pairs, lists) take the rows of a benchmark, when they are asked to by name.
+    """
+    if benchmark.general:
+        return
+    for source in loader.sources():
+        for where, row in source.rows([0]):
+            if isinstance(row, DataError):
+                break
+            renamed = loader.options.renamed(row, where) if loader.options.columns else row
+            others = own_layouts(renamed, where.untyped)
+            if others and not any(
+                issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others
+            ):
+                names = " and ".join(found.name for found in others)
+                raise DataError(
+                    f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
+                )
 
 
 def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, bool]:

@@ -67,7 +67,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(arguments: list[str], message: st
 def test_a_file_of_another_benchmark_is_refused(data: Path) -> None:
     done = command("bench", "rewardbench2", "-r", "length_baseline", "--data", str(data))
     assert done.code == 2
-    assert "column 'chosen' is missing" in done.err
+    assert "has the columns of judgebench, and rewardbench2 has another rule; score it as judgebench" in done.err
 
 
 @pytest.fixture

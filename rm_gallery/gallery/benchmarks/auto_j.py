@@ -112,6 +112,7 @@ class AutoJ(Benchmark):
     )
     licence = "none stated for code and data"
     version = "repository at 2ae17a3"
+    chance_note = "no single level: always the first answer is right in 37.4 % of the labels, always a tie in 26.8 %"
     measures = "agreement with people on which of two answers is better, or that neither is, over everyday scenarios"
     sizes = {group: _PER_SCENARIO * len(scenarios) for group, scenarios in GROUPS.items()}
     layout = {

@@ -52,6 +52,8 @@ class Benchmark(DataConverter):
     """Version of the rule."""
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
+    chance_note: ClassVar[str] = ""
+    """What there is to say of chance where it is no single figure."""
     baselines: ClassVar[bool] = True
     """Whether the length of an answer can be judged: the longest and the shortest answer stand beside every score."""
     kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "listwise", "pairwise"})
@@ -232,9 +234,9 @@ def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bo
     Raises:
         DataError: none fits, with the columns found; or two do, with both names.
     """
-    cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
-    fitting = [found() for found in benchmarks().values() if found().detect(cells)]
-    own = [found for found in fitting if not found.general] or fitting
+    cells = _cells(row, untyped)
+    own = [found() for found in own_layouts(row, untyped)]
+    own = own or [found() for found in benchmarks().values() if found.general and found().detect(cells)]
     names = [found.name for found in own]
     if len(own) == 1:
         return own[0]
@@ -244,6 +246,16 @@ def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bo
         f"{what}: no benchmark format fits the columns {sorted(row)}; preferences need a prompt, chosen and rejected. "
         f"{_way_out(list(row))}"
     )
+
+
+def own_layouts(row: Mapping[str, Any], untyped: bool = False) -> list[type[Benchmark]]:
+    """The benchmarks whose own columns a row has; those for anybody's rows do not count."""
+    cells = _cells(row, untyped)
+    return [found for found in benchmarks().values() if not found.general and found().detect(cells)]
+
+
+def _cells(row: Mapping[str, Any], untyped: bool) -> dict[str, Any]:
+    return {name: json_cell(value) if untyped else value for name, value in row.items()}
 
 
 def _way_out(columns: list[str]) -> str:

@@ -58,6 +58,7 @@ class PRMBench(StepBenchmark):
     source = "Song et al., PRMBench, arXiv 2501.03124, mr_eval/tasks/prmtest_classified/task.py"
     licence = "Apache-2.0"
     version = "repository at a1ae4ea"
+    chance_note = "no single level: it depends on the share of wrong steps and on how often a reward says so"
     measures = "whether a process reward calls the wrong steps of a solution wrong and the right ones right"
     sizes = SIZES
     layout = {

@@ -46,6 +46,7 @@ class ProcessBench(StepBenchmark):
     source = "Zheng et al., ProcessBench, arXiv 2412.06559, code/run_eval_prm_rlhflow.py"
     licence = "Apache-2.0"
     version = "repository at 1aad799"
+    chance_note = "no single level: it depends on the share of wrong steps and on how often a reward says so"
     measures = "whether a process reward finds the first wrong step of a solution, and none in a right one"
     sizes = SIZES
     layout = {

@@ -67,6 +67,7 @@ class RewardBench2(Benchmark):
     source = "Malik et al., RewardBench 2, arXiv 2506.01937, and its reference implementation"
     licence = "data ODC-BY, code Apache-2.0"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
+    chance_note = "25 % in the best-of-four subsets; none for Ties"
     measures = "whether a reward finds the one right answer of four, and in Ties rates several right answers alike"
     sizes = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495, "Ties": 102}
     layout = {
@@ -84,7 +85,6 @@ class RewardBench2(Benchmark):
         "spread - 1), with gap = worst right - best wrong and spread = best right - worst right; headline = mean of the six"
     )
     traps = (
-        "chance is 25 % in the best-of-four subsets; Ties has no level of its own, so reports with Ties name none",
         "the headline is the unweighted mean of six subsets; pooling the rows gives another, mostly higher, figure",
         "Ties may reach 1.01, and is rated even where the other subsets are ranked",
         "the paper reports the better of both modes for each judge; compare within one mode",
