@@ -2,23 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy import sparse
 
-from rm_gallery.core.stats.intervals import bootstrap_interval
 from rm_gallery.core.stats.resampling import (
-    average_draws,
+    bootstrapped,
     cluster_sum_draws,
     draws_interval,
     mean_draws,
     named_generator,
 )
 from rm_gallery.core.utils.errors import ConfigError
-
-
-def test_counts_resample_like_the_items_they_stand_for() -> None:
-    items = [1.0] * 30 + [0.5] * 20 + [0.0] * 50
-    by_item = bootstrap_interval(items, lambda values: sum(values) / len(values), n_resamples=4000)
-    by_count = draws_interval(mean_draws({1.0: 30, 0.5: 20, 0.0: 50}, named_generator(0, "x"), 4000))
-    assert by_count == pytest.approx(by_item, abs=0.012)
 
 
 @pytest.mark.parametrize(("value", "low", "high"), [(1.0, 0.97, 1.0), (0.0, 0.0, 0.03), (0.25, 0.16, 0.35)])
@@ -44,12 +38,6 @@ def test_slices_do_not_change_the_shape() -> None:
     assert draws[:, 0].mean() == pytest.approx(2500, abs=5)
 
 
-def test_average_of_strata() -> None:
-    draws = [np.array([0.0, 1.0]), np.array([1.0, 1.0])]
-    assert average_draws(draws).tolist() == [0.5, 1.0]
-    assert average_draws(draws, [3, 1]).tolist() == [0.25, 1.0]
-
-
 def test_undefined_draws_are_left_out() -> None:
     assert draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
     assert draws_interval(np.array([np.nan])) is None
@@ -62,5 +50,30 @@ def test_nothing_cannot_be_resampled() -> None:
         mean_draws({-1.0: 3}, named_generator(0, "x"))
     with pytest.raises(ConfigError):
         cluster_sum_draws([], named_generator(0, "x"))
-    with pytest.raises(ConfigError):
-        average_draws([])
+
+
+def _median_of_three(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A figure that is no mean: the middle of three shares."""
+    return np.median(sums[:, :3] / sums[:, 3:], axis=1)
+
+
+def test_any_figure_of_column_sums_has_an_interval_over_clusters() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([(rng.random((400, 3)) < (0.3, 0.5, 0.7)).astype(float), np.ones(400)])
+    alone = bootstrapped(rows, _median_of_three)
+    assert alone is not None and alone.estimate == np.median(rows[:, :3].mean(axis=0))
+    # near enough the standard error of the middle share
+    assert alone.standard_error == pytest.approx(0.025, rel=0.15)
+    copies = bootstrapped(np.repeat(rows, 4, axis=0), _median_of_three, clusters=np.repeat(np.arange(400), 4))
+    assert copies is not None and copies.standard_error == pytest.approx(alone.standard_error, rel=0.1)
+    again = bootstrapped(sparse.csr_array(rows), _median_of_three)
+    assert again is not None and again.interval() == alone.interval()
+    other = bootstrapped(rows, _median_of_three, seed=1)
+    assert other is not None and other.interval() != alone.interval()
+
+
+def test_a_figure_that_is_undefined_or_of_nothing_is_none() -> None:
+    assert bootstrapped(np.zeros((0, 4)), _median_of_three) is None
+    assert bootstrapped(np.zeros((3, 1)), lambda sums: np.full(len(sums), np.nan)) is None
+    certain = bootstrapped(np.ones((20, 4)), _median_of_three)
+    assert certain is not None and certain.interval().low < 0.9, "draws that are all alike say nothing"

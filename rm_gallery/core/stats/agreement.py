@@ -1,15 +1,29 @@
-"""How well two or more raters agree on the same units: beyond what chance gives, and in how they order them."""
+"""How well two or more raters agree on the same units: beyond what chance gives, and in how they order them.
+
+Every measure comes with an interval: `.interval()` of what the functions ending in `_estimate` give. Its spread is that of a
+seeded bootstrap of units, or of clusters of units; it is never of width 0 and stays within what is possible.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rm_gallery.core.utils.errors import ConfigError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rm_gallery.core.stats.clustered import ClusteredMean, Names
+
+    UnitNames = Names | Mapping[Hashable, Hashable]
+
 L = TypeVar("L", bound=Hashable)
+Weights = Literal["linear", "quadratic"] | None
+Metric = Literal["nominal", "ordinal", "interval"]
+Ratings = Sequence[Sequence[Hashable | None]] | Sequence[Mapping[Hashable, Hashable]]
 
 
 def _missing(value: object) -> bool:
@@ -22,20 +36,40 @@ def complete_pairs(first: Sequence[L | None], second: Sequence[L | None]) -> lis
     Raises:
         ConfigError: if the two sequences differ in length.
     """
+    return [(a, b) for a, b, _ in complete_units(first, second, None)]
+
+
+def complete_units(
+    first: Sequence[L | None], second: Sequence[L | None], clusters: Names | None
+) -> list[tuple[L, L, Hashable]]:
+    """Give the units both raters rated, each with its cluster: the one named, or its place."""
     if len(first) != len(second):
         raise ConfigError(f"both raters need one entry per unit, got {len(first)} and {len(second)}")
+    if clusters is not None and len(clusters) != len(first):
+        raise ConfigError(f"one cluster name per unit is needed, got {len(clusters)} names for {len(first)} units")
+    names: Sequence[Any] = range(len(first)) if clusters is None else clusters  # type: ignore[assignment]  # an array, too
     return [
-        (a, b)
-        for a, b in zip(first, second, strict=True)
+        (a, b, name)
+        for a, b, name in zip(first, second, names, strict=True)
         if a is not None and b is not None and not _missing(a) and not _missing(b)
     ]
+
+
+def _sort_key(label: object) -> tuple[int, float, str]:
+    """Numbers in their order, before everything else by its text; mixed labels must not fail to compare."""
+    if isinstance(label, (int, float)):
+        return 0, float(label), ""
+    return 1, 0.0, str(label)
+
+
+# -- kappa -----------------------------------------------------------------------------------------------------------------
 
 
 def cohen_kappa(
     first: Sequence[L | None],
     second: Sequence[L | None],
     *,
-    weights: Literal["linear", "quadratic"] | None = None,
+    weights: Weights = None,
     categories: Sequence[L] | None = None,
 ) -> float | None:
     """Give Cohen's kappa of two raters: 1 is full agreement, 0 what their label frequencies alone would give.
@@ -55,83 +89,202 @@ def cohen_kappa(
 
     Source: J. Cohen, 1960 (unweighted) and 1968 (weighted).
     """
-    from sklearn.metrics import cohen_kappa_score
+    found = cohen_kappa_estimate(first, second, weights=weights, categories=categories, n_draws=1)
+    return None if found is None else found.estimate
 
-    pairs = complete_pairs(first, second)
-    found = {label for pair in pairs for label in pair}
-    ordered = list(categories) if categories is not None else sorted(found, key=_sort_key)
-    index = {label: i for i, label in enumerate(ordered)}
-    strange = next((label for label in found if label not in index), None)
+
+def cohen_kappa_estimate(
+    first: Sequence[L | None],
+    second: Sequence[L | None],
+    *,
+    weights: Weights = None,
+    categories: Sequence[L] | None = None,
+    clusters: Names | None = None,
+    seed: int = 0,
+    n_draws: int = 2000,
+) -> ClusteredMean | None:
+    """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `cohen_kappa`."""
+    import numpy as np
+
+    units = complete_units(first, second, clusters)
+    used = {label for a, b, _ in units for label in (a, b)}
+    ordered = list(categories) if categories is not None else sorted(used, key=_sort_key)
+    index = {label: place for place, label in enumerate(ordered)}
+    strange = next((label for label in used if label not in index), None)
     if strange is not None:
         raise ConfigError(f"label {strange!r} is not among the categories {ordered!r}")
-    if len(found) < 2:
+    if len(used) < 2:
         return None
-    places = [(index[a], index[b]) for a, b in pairs]
-    return float(cohen_kappa_score(*zip(*places, strict=True), labels=range(len(ordered)), weights=weights))
+    k = len(ordered)
+    steps = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(np.float64)
+    wrong = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights].ravel()
+
+    def kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        tables = sums.reshape(-1, k, k)
+        expected = tables.sum(axis=2)[:, :, None] * tables.sum(axis=1)[:, None, :] / sums.sum(axis=1)[:, None, None]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(1.0 - (sums @ wrong) / (expected.reshape(-1, k * k) @ wrong))
+
+    cells = [index[a] * k + index[b] for a, b, _ in units]
+    return _from_sums(_one_hot(cells, k * k), kappa, units, clusters, seed, n_draws)
 
 
-def _sort_key(label: object) -> tuple[int, float, str]:
-    """Numbers in their order, before everything else by its text; mixed labels must not fail to compare."""
-    if isinstance(label, (int, float)):
-        return 0, float(label), ""
-    return 1, 0.0, str(label)
+def fleiss_kappa(ratings: Ratings) -> float | None:
+    """Give Fleiss' kappa for several raters per unit: 1 is full agreement, 0 what the label frequencies alone would give.
+
+    Args:
+        ratings: as for `krippendorff_alpha`. Every unit that has a rating needs the same number of them.
+
+    Returns:
+        Kappa, at most 1; None where it is undefined (fewer than two ratings per unit, or one label throughout).
+
+    Raises:
+        ConfigError: if units have different numbers of ratings; Krippendorff's alpha allows that.
+
+    Source: J. Fleiss, 1971.
+    """
+    found = fleiss_kappa_estimate(ratings, n_draws=1)
+    return None if found is None else found.estimate
 
 
-def _nominal_disagreement(units: Sequence[Sequence[Hashable]]) -> tuple[float, float]:
-    observed = 0.0
-    totals: Counter[Hashable] = Counter()
-    for unit in units:
-        counts = Counter(unit)
-        totals.update(counts)
-        observed += (len(unit) ** 2 - sum(k * k for k in counts.values())) / (len(unit) - 1)
-    n = sum(totals.values())
-    return observed, (n * n - sum(k * k for k in totals.values())) / (n - 1)
+def fleiss_kappa_estimate(
+    ratings: Ratings, *, clusters: UnitNames | None = None, seed: int = 0, n_draws: int = 2000
+) -> ClusteredMean | None:
+    """Give Fleiss' kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `fleiss_kappa`."""
+    import numpy as np
+
+    units = _by_unit(ratings, clusters)
+    sizes = {len(unit) for unit, _ in units}
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"Fleiss' kappa needs the same number of ratings of every unit, found {min(sizes)} to {max(sizes)}; "
+            "krippendorff_alpha allows gaps"
+        )
+    counts, ordered = _counts(units)
+    if not sizes or min(sizes) < 2 or len(ordered) < 2:
+        return None
+    raters = float(min(sizes))
+    agreeing = (np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0))
+
+    def kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        n = sums[:, 1:].sum(axis=1) / raters
+        expected = np.sum((sums[:, 1:] / (n * raters)[:, None]) ** 2, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((sums[:, 0] / n - expected) / (1.0 - expected))
+
+    return _from_sums(np.column_stack([agreeing, counts]), kappa, units, clusters, seed, n_draws)
 
 
-def _interval_disagreement(units: Sequence[Sequence[float]]) -> tuple[float, float]:
-    def squares(values: Sequence[float]) -> float:
-        """Sum of (x - y)^2 over ordered pairs, from deviations because the textbook shortcut cancels digits."""
-        mean = math.fsum(values) / len(values)
-        return 2.0 * len(values) * math.fsum((value - mean) ** 2 for value in values)
-
-    everything = [value for unit in units for value in unit]
-    observed = math.fsum(squares(unit) / (len(unit) - 1) for unit in units)
-    return observed, squares(everything) / (len(everything) - 1)
+# -- Krippendorff's alpha --------------------------------------------------------------------------------------------------
 
 
 def krippendorff_alpha(
-    ratings: Sequence[Sequence[Hashable | None]] | Sequence[Mapping[Hashable, Hashable]],
-    *,
-    metric: Literal["nominal", "interval"] = "nominal",
+    ratings: Ratings, *, metric: Metric = "nominal", categories: Sequence[Hashable] | None = None
 ) -> float | None:
     """Give Krippendorff's alpha for any number of raters and with gaps: 1 is full agreement, 0 chance, below 0 worse.
 
     Args:
         ratings: one row per rater, shape (n_raters, n_units), with None or NaN where a rater did not rate a unit; or one
             mapping per rater from unit name to label. Units with fewer than two ratings do not count.
-        metric: "nominal" for labels, "interval" for numbers whose squared distance is the disagreement.
+        metric: "nominal" for labels, "ordinal" for ordered ones, "interval" for numbers whose squared distance is the
+            disagreement.
+        categories: the order for the ordinal metric; without it the labels found are used, sorted.
 
     Returns:
         Alpha, at most 1; None where it is undefined (no unit with two ratings, or one value throughout).
 
     Raises:
-        ConfigError: if rows differ in length, or the interval metric meets something that is not a finite number.
+        ConfigError: if rows differ in length, a label is not among `categories`, or the interval metric meets something
+            that is not a finite number.
 
     Source: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011.
     """
-    units = [unit for unit in _by_unit(ratings) if len(unit) > 1]
+    found = krippendorff_alpha_estimate(ratings, metric=metric, categories=categories, n_draws=1)
+    return None if found is None else found.estimate
+
+
+def krippendorff_alpha_estimate(
+    ratings: Ratings,
+    *,
+    metric: Metric = "nominal",
+    categories: Sequence[Hashable] | None = None,
+    clusters: UnitNames | None = None,
+    seed: int = 0,
+    n_draws: int = 2000,
+) -> ClusteredMean | None:
+    """Give alpha with its uncertainty; `clusters` names what each unit belongs to, otherwise as `krippendorff_alpha`."""
+    units = [(unit, name) for unit, name in _by_unit(ratings, clusters) if len(unit) > 1]
     if not units:
         return None
-    if metric == "nominal":
-        observed, expected = _nominal_disagreement(units)
+    if metric == "interval":
+        columns, alpha = _interval_columns([[_number(value) for value in unit] for unit, _ in units])
+    elif metric in ("nominal", "ordinal"):
+        counts, ordered = _counts(units, categories)
+        if len(ordered) < 2:
+            return None
+        columns, alpha = _category_columns(counts, metric == "ordinal")
     else:
-        observed, expected = _interval_disagreement([[_number(value) for value in unit] for unit in units])
-    return None if expected == 0.0 else 1.0 - observed / expected
+        raise ConfigError(f"metric is {metric!r}; give nominal, ordinal or interval")
+    return _from_sums(columns, alpha, units, clusters, seed, n_draws)
 
 
-def _by_unit(
-    ratings: Sequence[Sequence[Hashable | None]] | Sequence[Mapping[Hashable, Hashable]],
-) -> list[list[Hashable]]:
+Columns = tuple["NDArray[np.float64]", "Callable[[NDArray[np.float64]], NDArray[np.float64]]"]
+
+
+def _category_columns(counts: NDArray[np.float64], ordinal: bool) -> Columns:
+    """What a unit adds to the coincidence matrix, and alpha from its sum."""
+    import numpy as np
+
+    k = counts.shape[1]
+    sizes = counts.sum(axis=1)
+
+    def nominal(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        found, totals = sums[:, 0], sums[:, 1:]
+        n = totals.sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(1.0 - found * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1)))
+
+    if not ordinal:
+        unlike = (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
+        return np.column_stack([unlike, counts]), nominal
+
+    coincidences = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
+
+    def in_order(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        observed = sums.reshape(-1, k, k)
+        totals = observed.sum(axis=2)
+        # squared number of values between two categories, half of those at either end
+        middle = np.cumsum(totals, axis=1) - totals / 2.0
+        far = (middle[:, :, None] - middle[:, None, :]) ** 2
+        by_chance = np.sum(totals[:, :, None] * totals[:, None, :] * far, axis=(1, 2)) / (totals.sum(axis=1) - 1.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(1.0 - np.sum(observed * far, axis=(1, 2)) / by_chance)
+
+    return (coincidences / (sizes - 1.0)[:, None, None]).reshape(len(counts), k * k), in_order
+
+
+def _interval_columns(units: Sequence[Sequence[float]]) -> Columns:
+    import numpy as np
+
+    everything = np.concatenate([np.asarray(unit, dtype=np.float64) for unit in units])
+    # deviations from the middle, on a scale of their own: squares of large numbers lose digits or overflow
+    middle, scale = float(np.mean(everything)), float(np.max(np.abs(everything - np.mean(everything)))) or 1.0
+    rows = []
+    for unit in units:
+        x = (np.asarray(unit, dtype=np.float64) - middle) / scale
+        rows.append((2.0 * len(x) * np.sum((x - x.mean()) ** 2) / (len(x) - 1), len(x), x.sum(), np.sum(x**2)))
+
+    def alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        observed, n, total, squares = sums.T
+        spread = np.where(squares * n - total**2 > 1e-12 * squares * n, squares * n - total**2, np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(1.0 - observed * (n - 1.0) / (2.0 * spread))
+
+    return np.array(rows, dtype=np.float64), alpha
+
+
+def _by_unit(ratings: Ratings, clusters: UnitNames | None = None) -> list[tuple[list[Hashable], Hashable]]:
+    """The ratings of each unit that has any, with the cluster it belongs to."""
     gathered: dict[Hashable, list[Hashable]] = {}
     lengths: set[int] = set()
     for row in ratings:
@@ -145,13 +298,58 @@ def _by_unit(
                 gathered.setdefault(unit, []).append(value)
     if len(lengths) > 1:
         raise ConfigError(f"every rater needs one entry per unit, got rows of {sorted(lengths)} entries")
-    return list(gathered.values())
+    if clusters is None:
+        return [(unit, place) for place, unit in enumerate(gathered.values())]
+    if isinstance(clusters, Mapping):
+        return [(unit, clusters[name]) for name, unit in gathered.items()]
+    if not lengths or len(clusters) != next(iter(lengths)):
+        raise ConfigError(f"one cluster name per unit is needed, got {len(clusters)}; for named units give a mapping")
+    names = list(clusters)
+    return [(unit, names[name]) for name, unit in gathered.items() if isinstance(name, int)]
+
+
+def _counts(
+    units: Sequence[tuple[Sequence[Hashable], Hashable]], categories: Sequence[Hashable] | None = None
+) -> tuple[NDArray[np.float64], list[Hashable]]:
+    """How often each unit got each label, shape (n_units, n_labels), and the labels in order."""
+    import numpy as np
+
+    used = {label for unit, _ in units for label in unit}
+    ordered = sorted(used, key=_sort_key) if categories is None else [label for label in categories if label in used]
+    index = {label: place for place, label in enumerate(ordered)}
+    strange = next((label for label in used if label not in index), None)
+    if strange is not None:
+        raise ConfigError(f"label {strange!r} is not among the categories {list(categories or ())!r}")
+    counts = np.zeros((len(units), len(ordered)))
+    for row, (unit, _) in enumerate(units):
+        for label in unit:
+            counts[row, index[label]] += 1.0
+    return counts, ordered
 
 
 def _number(value: Hashable) -> float:
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")
+
+
+def _one_hot(cells: Sequence[int], width: int) -> Any:
+    import numpy as np
+    from scipy import sparse
+
+    return sparse.csr_array((np.ones(len(cells)), (np.arange(len(cells)), cells)), shape=(len(cells), width))
+
+
+def _from_sums(
+    columns: Any, statistic: Any, units: Sequence[tuple[Any, ...]], clusters: UnitNames | None, seed: int, n_draws: int
+) -> ClusteredMean | None:
+    from rm_gallery.core.stats.resampling import bootstrapped
+
+    names = None if clusters is None else [unit[-1] for unit in units]
+    return bootstrapped(columns, statistic, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws)
+
+
+# -- order -----------------------------------------------------------------------------------------------------------------
 
 
 def spearman(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:

@@ -16,7 +16,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class ClusteredMean:
         n_clusters: clusters they come from.
         effective_clusters: equally heavy clusters that weigh as much; below `n_clusters` when some are larger than others.
         bounds: smallest and largest possible outcome.
+        shift: where the middle of the interval lies from the estimate, towards the middle of the bounds; None where the
+            estimate is a single mean, whose interval (Wilson's) finds its middle by itself.
     """
 
     estimate: float
@@ -49,6 +51,7 @@ class ClusteredMean:
     n_clusters: int
     effective_clusters: float
     bounds: tuple[float, float] = (0.0, 1.0)
+    shift: float | None = None
 
     @cached_property
     def effective_n(self) -> float:
@@ -65,6 +68,11 @@ class ClusteredMean:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Give the interval at this level: within the bounds, holding the estimate, and never of width 0."""
+        if self.shift is not None:
+            z = NormalDist().inv_cdf((1.0 + check_level(level)) / 2.0)
+            middle, half = self.estimate + self.shift, z * self.standard_error
+            low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
+            return Interval(min(low, self.estimate), max(high, self.estimate))
         share = self._share(self.estimate)
         low, high = wilson_interval(share * self.effective_n, self.effective_n, level)
         scale = self.bounds[1] - self.bounds[0]
@@ -73,6 +81,11 @@ class ClusteredMean:
 
     def p_value(self, null: float) -> float:
         """Two-sided p-value of "the true mean is `null`"; below 1 - level exactly where the interval leaves `null` out."""
+        if self.shift is not None:
+            apart = abs(self.estimate + self.shift - null)
+            return (
+                2.0 * NormalDist().cdf(-apart / self.standard_error) if self.variance > 0.0 else float(apart <= _EQUAL)
+            )
         share, of_null = self._share(self.estimate), self._share(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
@@ -197,16 +210,47 @@ def _mean(
     moved = np.where(n_cells[of_stratum] == 1.0, math.sqrt(widest), moved)
     influence = np.bincount(of_cluster, weights=shares[of_stratum] * moved, minlength=n_clusters)
     # the jackknife sees too little where the few large clusters happen to agree; a common correlation within clusters does not
-    several = n > 1
     squares = np.bincount(places, weights=apart**2, minlength=n_strata)
-    design = 1.0 + (np.bincount(of_stratum, weights=size**2, minlength=n_strata)[several] / n[several] - 1.0) * (
-        _correlation_within(apart, deviation, size, of_stratum, n)
-    )
-    alike = float(np.sum(shares[several] ** 2 * squares[several] / (n[several] * (n[several] - 1.0)) * design))
-    variance = max(float(np.sum(influence**2)), alike) * (1.0 - 1.0 / n_clusters if n_clusters > 1 else 1.0)
+    sizes = np.bincount(of_stratum, weights=size**2, minlength=n_strata)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        design = 1.0 + (sizes / n - 1.0) * _correlation_within(apart, deviation, size, of_stratum, n)
+        alike = np.where(n > 1, squares / (n * (n - 1.0)) * design, 0.0)
+        effective_in = np.where(present, n**2 / sizes, 0.0)
+    small = 1.0 - 1.0 / n_clusters if n_clusters > 1 else 1.0
+    variance = max(float(np.sum(influence**2)), float(np.sum(shares**2 * alike))) * small
+    shift = None
+    if np.sum(present) > 1:
+        each = np.maximum(np.bincount(of_stratum, weights=moved**2, minlength=n_strata), alike)
+        more, shift = _near_the_ends((means - bounds[0]) / width, each / width**2, effective_in, shares)
+        variance, shift = variance + more * width**2, shift * width
     # a fraction of one more cluster, as extreme as can be, for the same reason
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
-    return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds)
+    return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds, shift)
+
+
+def _near_the_ends(
+    share: NDArray[np.float64],
+    variance: NDArray[np.float64],
+    effective: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> tuple[float, float]:
+    """What strata near 0 or 1 add to the variance of their weighted mean, and by how much they move its centre.
+
+    A stratum without a failure seems to vary not at all. Each is given its part of four outcomes, half of them failures, by
+    how much it can matter (R. Price and D. Bonett, 2004, who give all strata the same part).
+    """
+    import numpy as np
+
+    used = effective > 0.0
+    share, variance, effective, weights = share[used], variance[used], effective[used], weights[used]
+    matters = weights**2 / effective
+    added = 4.0 * matters / np.sum(matters)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        worth = np.where(variance > _EQUAL, share * (1.0 - share) / variance, effective)
+    worth = np.where(worth > 0.0, worth, effective)
+    moved = (worth * share + added / 2.0) / (worth + added)
+    wider = np.maximum(moved * (1.0 - moved) / (worth + added) - variance, 0.0)
+    return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
 def _correlation_within(
@@ -230,43 +274,32 @@ def _correlation_within(
     return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
 
 
-def mean_difference(
-    first: ArrayLike,
-    second: ArrayLike,
-    clusters: Names | None = None,
-    *,
-    strata: Names | None = None,
-    weights: Mapping[Any, float] | None = None,
-) -> ClusteredMean | None:
-    """Give the mean of first minus second over the same samples, both within 0..1; otherwise as `clustered_mean`."""
-    import numpy as np
+def from_variance(
+    estimate: float, variance: float, n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
+) -> ClusteredMean:
+    """Give a figure that is no mean, with the variance that was found for it in another way.
 
-    return clustered_mean(
-        np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64),
-        clusters,
-        strata=strata,
-        weights=weights,
-        bounds=(-1.0, 1.0),
-    )
+    A variance of 0 says nothing: the figure then is as uncertain as a share of as many clusters can be. A figure below the
+    lower bound moves that bound.
+    """
+    bounds = min(bounds[0], estimate), bounds[1]
+    width = bounds[1] - bounds[0]
+    share = min(max((estimate - bounds[0]) / width, 0.0), 1.0)
+    widest = share * (1.0 - share) * width**2 / n_clusters
+    if variance > (_EQUAL * width) ** 2:
+        widest = (n_clusters * variance + _EXTREME * widest) / (n_clusters + _EXTREME)
+    return ClusteredMean(estimate, widest, n_clusters, n_clusters, float(n_clusters), bounds)
 
 
 def from_draws(
     estimate: float, draws: NDArray[np.float64], n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> ClusteredMean:
-    """Give a figure that is no mean, with the spread of its cluster-bootstrap draws in place of the variance of a mean.
-
-    NaN draws are left out. Draws that are all alike, or none, say nothing: the figure then is as uncertain as a share of as
-    many clusters can be.
-    """
+    """Give a figure that is no mean, with the spread of its cluster-bootstrap draws; draws that are NaN are left out."""
     import numpy as np
 
-    width = bounds[1] - bounds[0]
-    share = min(max((estimate - bounds[0]) / width, 0.0), 1.0)
-    variance = widest = share * (1.0 - share) * width**2 / n_clusters
     usable = draws[~np.isnan(draws)]
-    if len(usable) and np.ptp(usable) > _EQUAL * width:
-        variance = (n_clusters * float(np.var(usable)) + _EXTREME * widest) / (n_clusters + _EXTREME)
-    return ClusteredMean(estimate, variance, n_clusters, n_clusters, float(n_clusters), bounds)
+    variance = float(np.var(usable)) if len(usable) > 1 else 0.0
+    return from_variance(estimate, variance, n_clusters, bounds=bounds)
 
 
 def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | None:
@@ -286,4 +319,5 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
             math.fsum(share * part.bounds[0] for share, part in zip(shares, found, strict=True)),
             math.fsum(share * part.bounds[1] for share, part in zip(shares, found, strict=True)),
         ),
+        math.fsum(share * (part.shift or 0.0) for share, part in zip(shares, found, strict=True)),
     )

@@ -1,16 +1,13 @@
-"""Confidence intervals: for a proportion, for a mean, and for any statistic by bootstrap."""
+"""Confidence intervals for a proportion and for a mean of independent values; clusters: `clustered`, any statistic: `resampling`."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError
-
-T = TypeVar("T")
 
 
 class Interval(NamedTuple):
@@ -78,63 +75,3 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * math.sqrt(variance / n)
     return Interval(mean - half, mean + half)
-
-
-def _clusters_of(data: Sequence[T], clusters: Sequence[Hashable] | None) -> list[list[T]]:
-    if clusters is None:
-        return [[item] for item in data]
-    if len(clusters) != len(data):
-        raise ConfigError(f"one cluster name per item is needed, got {len(clusters)} names for {len(data)} items")
-    members: dict[Hashable, list[T]] = {}
-    for item, name in zip(data, clusters, strict=True):
-        members.setdefault(name, []).append(item)
-    return list(members.values())
-
-
-def bootstrap_interval(
-    data: Sequence[T],
-    statistic: Callable[[Sequence[T]], float],
-    *,
-    clusters: Sequence[Hashable] | None = None,
-    n_resamples: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Interval | None:
-    """Give the percentile bootstrap interval of any statistic; the same seed gives the same interval.
-
-    Args:
-        data: the items; they may be anything `statistic` understands.
-        statistic: maps a resample (a sequence of items, of varying length under `clusters`) to a number.
-        clusters: one name per item. Whole clusters are drawn instead of items, which keeps items that share a prompt,
-            a document or an annotator together; without it items are taken as independent.
-        n_resamples: number of resamples.
-        seed: seed of the draws; the global random state is not touched.
-        level: confidence level.
-
-    Returns:
-        The interval, or None without data or where the statistic is undefined (NaN) on every resample. Resamples on
-        which it is NaN are left out.
-
-    Raises:
-        ConfigError: if the cluster names do not match the data or an option is out of range.
-
-    Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", chapter 13; clusters: chapter 8.
-    """
-    import numpy as np
-
-    check_level(level)
-    if n_resamples < 1:
-        raise ConfigError(f"n_resamples must be at least 1, got {n_resamples!r}")
-    groups = _clusters_of(data, clusters)
-    if not groups:
-        return None
-    rng = random.Random(seed)
-    draws: list[float] = []
-    for _ in range(n_resamples):
-        value = statistic([item for group in rng.choices(groups, k=len(groups)) for item in group])
-        if not math.isnan(value):
-            draws.append(value)
-    if not draws:
-        return None
-    low, high = np.quantile(draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
-    return Interval(float(low), float(high))

@@ -1,22 +1,23 @@
-"""Bootstrap distributions of means, drawn in bulk from counts instead of item by item.
-
-A mean over outcomes that take few values (right, wrong, a third of a point) is resampled from the *counts* of the values:
-one multinomial draw stands for a whole resample. It is the same distribution, and neither its time nor its memory grows
-with the number of items.
-"""
+"""Cluster bootstrap in bulk: a resample is a row of counts, so that memory does not grow with the number of draws."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, from_draws
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rm_gallery.core.stats.clustered import Names
+
+    Columns = NDArray[np.float64]
+    Statistic = Callable[[Columns], Columns]
 
 N_DRAWS = 2000
 _CELLS_AT_ONCE = 4_000_000
@@ -63,12 +64,12 @@ def mean_draws(counts: Mapping[float, int], rng: np.random.Generator, n_draws: i
 
 
 def _weighted_sums(
-    n: int, shares: NDArray[np.float64], table: NDArray[np.float64], rng: np.random.Generator, n_draws: int
+    n: int, shares: NDArray[np.float64], table: Any, rng: np.random.Generator, n_draws: int
 ) -> NDArray[np.float64]:
     """Sums over resamples of size `n`, in slices: the weights of all draws at once would need n_draws * len(table) cells."""
     import numpy as np
 
-    at_once = max(1, _CELLS_AT_ONCE // len(table))
+    at_once = max(1, _CELLS_AT_ONCE // len(shares))
     return np.concatenate(
         [rng.multinomial(n, shares, size=min(at_once, n_draws - start)) @ table for start in range(0, n_draws, at_once)]
     )
@@ -98,17 +99,50 @@ def cluster_sum_draws(
     return _weighted_sums(len(table), np.full(len(table), 1.0 / len(table)), table, rng, n_draws)
 
 
-def average_draws(draws: Sequence[NDArray[np.float64]], weights: Sequence[float] | None = None) -> NDArray[np.float64]:
-    """Average the draws of independent strata, with weights or without; a stratified bootstrap of their mean.
+def bootstrapped(
+    columns: Columns,
+    statistic: Statistic,
+    *,
+    clusters: Names | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    seed: int = 0,
+    n_draws: int = N_DRAWS,
+) -> ClusteredMean | None:
+    """Give any figure that can be computed from column sums, with its spread over a seeded cluster bootstrap.
 
-    Raises:
-        ConfigError: without strata.
+    Args:
+        columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
+        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,), NaN where undefined.
+        clusters: one name per item; whole clusters are drawn.
+        bounds: smallest and largest possible figure.
+        seed: seed of the draws.
+        n_draws: number of resamples.
+
+    Returns:
+        The figure; its `.interval()` is never of width 0 and stays within the bounds. None where the figure is undefined.
     """
     import numpy as np
+    from scipy import sparse
 
-    if not draws:
-        raise ConfigError("average_draws needs at least one stratum")
-    return np.asarray(np.average(np.stack(list(draws)), axis=0, weights=weights), dtype=np.float64)
+    numbers = cluster_numbers(clusters, columns.shape[0])
+    if not len(numbers):
+        return None
+    n_clusters = int(numbers.max()) + 1
+    table: Any = columns
+    if clusters is not None:
+        members = sparse.csr_array((np.ones(len(numbers)), (numbers, np.arange(len(numbers)))))
+        table = members @ columns
+    estimate = float(statistic(np.atleast_2d(np.asarray(table.sum(axis=0))))[0])
+    if np.isnan(estimate):
+        return None
+    rng, shares = named_generator(seed, "bootstrap"), np.full(n_clusters, 1.0 / n_clusters)
+    if table.shape[0] * table.shape[1] <= _CELLS_AT_ONCE:
+        # clusters that add the same are drawn together: their number is as good as their names
+        dense = table.toarray() if sparse.issparse(table) else table
+        table, counts = np.unique(dense, axis=0, return_counts=True)
+        shares = counts / n_clusters
+    draws = statistic(_weighted_sums(n_clusters, shares, table, rng, n_draws))
+    return from_draws(estimate, draws, n_clusters, bounds=bounds)
 
 
 def draws_interval(draws: NDArray[np.float64], level: float = 0.95) -> Interval | None:

@@ -1,0 +1,179 @@
+"""Means over clusters: what they equal, what they never do, and how often their intervals hold the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined, from_draws, from_variance
+from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.core.utils.errors import ConfigError
+
+
+def mean(values: Any, clusters: Any = None, **more: Any) -> ClusteredMean:
+    found = clustered_mean(values, clusters, **more)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("k", "n"), [(8, 10), (0, 7), (7, 7), (1, 2), (1, 1), (499, 500)])
+def test_it_is_wilsons_interval_where_every_sample_stands_alone(k: int, n: int) -> None:
+    found = mean([1.0] * k + [0.0] * (n - k)).interval()
+    assert found == pytest.approx(wilson_interval(k, n), abs=1e-12)
+    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    assert found == pytest.approx(proportion.proportion_confint(k, n, method="wilson"), abs=1e-12)
+
+
+def test_n7_the_standard_error_is_that_of_clusters() -> None:
+    """Twelve outcomes of four clusters; 0.159571 with G/(G-1), 0.138193 without, 0.148647 for independent rows."""
+    found = mean([float(bit) for bit in "110111001100"], list("aaabbbcccddd"))
+    assert found.estimate == pytest.approx(7 / 12)
+    assert (found.n, found.n_clusters) == (12, 4)
+    assert 0.138193 < found.standard_error < 0.159571
+    low, high = found.interval()
+    # between the row-wise Wilson interval and the Korn-Graubard one with t
+    assert 0.184109 < low < 0.319511 and 0.806740 < high < 0.896757
+
+
+def test_copies_of_an_outcome_are_no_new_information() -> None:
+    outcomes = [1.0] * 70 + [0.0] * 30
+    once = mean(outcomes).interval()
+    ninefold = mean(np.repeat(outcomes, 9), np.repeat(np.arange(100), 9)).interval()
+    assert ninefold == pytest.approx(once, abs=0.002)
+    assert mean(np.repeat(outcomes, 9)).interval().low > once.low + 0.04, "which is what not knowing would claim"
+
+
+@pytest.mark.parametrize(
+    ("values", "clusters"),
+    [
+        ([1.0] * 40, None),
+        ([0.0] * 40, None),
+        ([0.25] * 40, None),
+        ([1.0] * 40, [0, 1] * 20),
+        ([1.0, 0.0] * 20, [k // 2 for k in range(40)]),
+        ([1.0, 0.0], ["one", "one"]),
+    ],
+    ids=["all right", "all wrong", "all a quarter", "two clusters", "clusters that agree", "one cluster"],
+)
+def test_nothing_is_ever_certain(values: list[float], clusters: Any) -> None:
+    found = mean(values, clusters)
+    low, high = found.interval()
+    assert 0.0 <= low <= found.estimate <= high <= 1.0
+    assert high - low > 0.02
+
+
+def test_strata_weigh_the_same_or_as_told() -> None:
+    values, strata = [1.0, 1.0, 0.0, 1.0], ["a", "b", "b", "b"]
+    assert mean(values, strata=strata).estimate == pytest.approx((1.0 + 2 / 3) / 2)
+    assert mean(values, strata=strata, weights={"a": 1, "b": 3}).estimate == pytest.approx(0.75)
+    assert mean(values, strata=strata, weights={"b": 2}).estimate == pytest.approx(2 / 3)
+    assert clustered_mean(values, strata=strata, weights={"c": 1}) is None
+
+
+def test_the_variance_of_a_mean_of_strata_is_that_of_its_parts() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.random(400) < 0.3).astype(float), (rng.random(80) < 0.9).astype(float)
+    found = mean(np.concatenate([a, b]), strata=["a"] * 400 + ["b"] * 80)
+    assert found.variance == pytest.approx((a.var() / 399 + b.var() / 79) / 4, rel=0.12)
+
+
+def test_a_prompt_in_two_strata_is_one_witness() -> None:
+    outcomes = (np.random.default_rng(1).random(300) < 0.5).astype(float)
+    both, strata, prompts = np.tile(outcomes, 2), ["a"] * 300 + ["b"] * 300, np.tile(np.arange(300), 2)
+    shared, apart = mean(both, prompts, strata=strata), mean(both, strata=strata)
+    assert shared.variance == pytest.approx(2 * apart.variance, rel=0.02)
+
+
+@pytest.mark.parametrize("strata", [1, 3])
+def test_the_p_value_and_the_interval_agree(strata: int) -> None:
+    found = mean([1.0] * 62 + [0.0] * 38, strata=[k % strata for k in range(100)])
+    for level in (0.9, 0.95, 0.99):
+        interval = found.interval(level)
+        assert found.p_value(interval.low) == pytest.approx(1 - level, abs=1e-6)
+        assert found.p_value(interval.high) == pytest.approx(1 - level, abs=1e-6)
+    assert mean([1.0, 0.0]).p_value(0.5) == 1.0 and mean([1.0] * 5).p_value(0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "said"),
+    [
+        ([1.5], {}, "1.5"),
+        ([math.nan], {}, "nan"),
+        ([0.5], {"bounds": (1, 0)}, "bounds"),
+        ([0.5], {"clusters": ["a", "b"]}, "2 names for 1"),
+        ([0.5], {"strata": ["a", "b"]}, "2 for 1"),
+        ([0.5], {"strata": ["a"], "weights": {"a": -1}}, "weights"),
+    ],
+)
+def test_what_does_not_fit_is_said(values: list[float], more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        clustered_mean(values, more.pop("clusters", None), **more)
+
+
+def test_other_figures_take_the_same_form() -> None:
+    assert from_variance(0.5, 0.0025, 1000).interval() == pytest.approx((0.404, 0.596), abs=0.002)
+    assert from_variance(1.0, 0.0, 30).interval() == pytest.approx(wilson_interval(30, 30))
+    assert from_draws(0.3, np.array([0.2, math.nan, 0.4]), 50).standard_error == pytest.approx(0.1, rel=0.02)
+    whole = combined([(from_variance(0.2, 0.01, 10), 1), (from_variance(0.8, 0.01, 10), 3)])
+    assert whole is not None and whole.estimate == pytest.approx(0.65)
+    assert whole.variance == pytest.approx((1 / 16 + 9 / 16) * 0.01, rel=0.05)
+    assert combined([]) is None
+
+
+def beta_binomial(rng: np.random.Generator, sizes: Any, p: float, icc: float) -> np.ndarray[Any, Any]:
+    """One 0/1 outcome per item; items of a cluster share a chance of their own."""
+    chance = rng.beta(p * (1 - icc) / icc, (1 - p) * (1 - icc) / icc, len(sizes)) if icc else np.full(len(sizes), p)
+    return (rng.random(int(sizes.sum())) < np.repeat(chance, sizes)).astype(float)
+
+
+def covered(draw: Callable[[], ClusteredMean], truth: float, repeats: int = 2000) -> float:
+    found = [draw().interval() for _ in range(repeats)]
+    return sum(low - 1e-12 <= truth <= high + 1e-12 for low, high in found) / repeats
+
+
+EQUAL, UNEVEN = [4] * 75, [1, 2, 3, 4, 10] * 15
+
+
+@pytest.mark.parametrize(
+    ("sizes", "p", "icc"),
+    [
+        ([1] * 300, 0.7, 0.0),
+        ([1] * 300, 0.1, 0.0),
+        (EQUAL, 0.6, 0.1),
+        (EQUAL, 0.8, 0.4),
+        (EQUAL, 0.93, 0.3),
+        (UNEVEN, 0.5, 0.2),
+        (UNEVEN, 0.7, 0.5),
+        (UNEVEN, 0.85, 0.3),
+    ],
+)
+def test_coverage_of_shares(sizes: list[int], p: float, icc: float) -> None:
+    rng, numbers = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
+    weights = np.array(sizes)
+    assert 0.93 <= covered(lambda: mean(beta_binomial(rng, weights, p, icc), numbers), p) <= 0.97
+
+
+def test_rows_taken_as_independent_would_cover_far_less() -> None:
+    rng, weights = np.random.default_rng(0), np.array(EQUAL)
+    assert covered(lambda: mean(beta_binomial(rng, weights, 0.7, 0.5)), 0.7, 500) < 0.8
+
+
+def test_coverage_of_a_mean_of_subsets_and_of_graded_credits() -> None:
+    rng = np.random.default_rng(0)
+    strata = np.repeat(np.arange(5), (20, 40, 60, 100, 200))
+    chances = np.array([0.9, 0.5, 0.7, 0.8, 0.3])
+    weights = {0: 3.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 1.0}
+    truth = float(np.dot(chances, list(weights.values())) / 8)
+
+    def subsets() -> ClusteredMean:
+        return mean((rng.random(len(strata)) < chances[strata]).astype(float), strata=strata, weights=weights)
+
+    def graded() -> ClusteredMean:
+        return mean(np.round(rng.beta(3, 1.5, 80) * 9) / 9)
+
+    assert 0.93 <= covered(subsets, truth) <= 0.97
+    assert 0.93 <= covered(graded, float(np.mean(np.round(rng.beta(3, 1.5, 400_000) * 9) / 9))) <= 0.97
