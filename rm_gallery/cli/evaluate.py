@@ -20,7 +20,11 @@ from rm_gallery.report.tables import print_report
 
 def evaluate(
     reward: Annotated[
-        str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=opt.reward_names)
+        str,
+        typer.Argument(
+            help="A registered reward, or a model: bt:DIR, hf:ID_OR_PATH or served:URL.",
+            autocompletion=opt.reward_names,
+        ),
     ],
     data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
     benchmark: Annotated[

@@ -141,16 +141,32 @@ class OpenaiEndpoint(BaseModelCall):
 
         Anything but a JSON object with status 200 raises ProviderError, whose text holds none of this model's secrets.
         """
+        content = await self.request(path, payload, timeout)
+        if not isinstance(content, dict):
+            what = type(content).__name__
+            raise ProviderError(f"{self._endpoint().url} answered with {what}, not an object.", kind="transient")
+        return content
+
+    async def request(self, path: str, payload: dict[str, Any] | None, timeout: float | None) -> Any:
+        """What a POST of a JSON body, or a GET without one, to a path below the base URL gives; any JSON value.
+
+        Anything but JSON with status 200 raises ProviderError, whose text holds none of this model's secrets.
+        """
         endpoint = self._endpoint()
         key = self._key()
         try:
-            body = orjson.dumps(payload)
+            body = b"" if payload is None else orjson.dumps(payload)
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
         began = time.perf_counter()
-        reply = await transport.post(endpoint, path, body, self._headers(endpoint, key), timeout)
+        headers = self._headers(endpoint, key)
+        if payload is None:
+            reply = await transport.get(endpoint, path, headers, timeout)
+        else:
+            reply = await transport.post(endpoint, path, body, headers, timeout)
         logger.trace(
-            "POST {}{} model={} -> {} in {:.0f} ms, {} bytes sent, {} received",
+            "{} {}{} model={} -> {} in {:.0f} ms, {} bytes sent, {} received",
+            "GET" if payload is None else "POST",
             endpoint.url,
             path,
             self.model,
@@ -167,14 +183,9 @@ class OpenaiEndpoint(BaseModelCall):
         if reply.status != 200:
             raise provider_error(endpoint.url, reply._replace(body=received))
         try:
-            content = decoded(received)
+            return decoded(received)
         except ValueError as error:
             raise ProviderError(f"{endpoint.url} answered with a body that is not JSON.", kind="transient") from error
-        if not isinstance(content, dict):
-            raise ProviderError(
-                f"{endpoint.url} answered with {type(content).__name__}, not an object.", kind="transient"
-            )
-        return content
 
     def _endpoint(self) -> transport.Endpoint:
         url, named = self.base_url, "base_url"

@@ -103,10 +103,22 @@ async def post(endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str,
     Raises:
         ProviderError: unreachable when no connection comes about, transient when one breaks or no answer comes in time.
     """
+    return await _exchange("POST", endpoint, path, body, headers, timeout)
+
+
+async def get(endpoint: Endpoint, path: str, headers: Mapping[str, str], timeout: float | None) -> Reply:
+    """Send one GET; everything else as in `post`."""
+    return await _exchange("GET", endpoint, path, None, headers, timeout)
+
+
+async def _exchange(
+    method: str, endpoint: Endpoint, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float | None
+) -> Reply:
     import aiohttp
 
     try:
-        async with _session(endpoint).post(
+        async with _session(endpoint).request(
+            method,
             endpoint.url + path,
             data=body,
             headers=headers,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.model.message import ChatMessage
@@ -84,3 +87,51 @@ def without_marks(dialogue: Dialogue, marks: Iterable[str]) -> Dialogue:
 
     turns = [{"role": turn["role"], "content": cleaned(turn["content"])} for turn in dialogue.turns]
     return Dialogue(turns, cleaned(dialogue.answer), tuple(map(cleaned, dialogue.steps)))
+
+
+COMMON_MARKS = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn|extra_\d)>|\[/?INST\]|<<SYS>>"
+)
+"""Control marks of wide-spread models, for a server whose tokenizer cannot be asked."""
+
+
+def marks_in(dialogue: Dialogue) -> list[str]:
+    """The control marks of wide-spread models that the texts of a dialogue hold."""
+    texts = [*(turn["content"] for turn in dialogue.turns), dialogue.answer, *dialogue.steps]
+    return sorted({mark for text in texts for mark in COMMON_MARKS.findall(text)})
+
+
+def rendered(template: str, turns: Turns) -> str:
+    """Turns in a Jinja chat template, as transformers would render it; raises jinja2's TemplateError where it refuses them.
+
+    Special tokens that the template takes from a tokenizer (bos_token, eos_token) are empty here: the server adds its own.
+    """
+    return str(_compiled(template).render(messages=turns, add_generation_prompt=False, bos_token="", eos_token=""))
+
+
+@lru_cache(maxsize=16)
+def _compiled(template: str) -> Any:
+    from jinja2.exceptions import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.globals["raise_exception"] = refuse
+    return environment.from_string(template)
+
+
+def template_text(value: str, names: Iterable[str]) -> str:
+    """One of the names, Jinja text, or the text of a file; ValueError for anything else."""
+    names = tuple(names)
+    if value in names or "{{" in value or "{%" in value:
+        return value
+    try:
+        return Path(value).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(
+            f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one"
+        ) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -19,7 +18,7 @@ from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.batches import Batches
 from rm_gallery.gallery.rm.trained.checkpoint import Source, check_path, identity, need_packages, stamp_of
-from rm_gallery.gallery.rm.trained.conversation import Dialogue, dialogue_of
+from rm_gallery.gallery.rm.trained.conversation import Dialogue, dialogue_of, template_text
 from rm_gallery.gallery.rm.trained.process import STEPPED, ProcessReward
 
 if TYPE_CHECKING:
@@ -62,14 +61,7 @@ class _LocalReward(BaseReward):
     @field_validator("chat_template")
     @classmethod
     def _read(cls, value: str) -> str:
-        if value in ("auto", "chat", "pair", "plain") or "{{" in value or "{%" in value:
-            return value
-        try:
-            return Path(value).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ValueError(
-                f"{value[:200]!r} is neither auto, chat, pair, plain, nor a Jinja template or the file of one"
-            ) from error
+        return template_text(value, ("auto", "chat", "pair", "plain"))
 
     @property
     def least_workers(self) -> int:

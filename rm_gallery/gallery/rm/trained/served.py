@@ -1,0 +1,249 @@
+"""Reward models behind a server: `served:URL` and `served-prm:URL`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from jinja2.exceptions import TemplateError
+from pydantic import Field, SecretStr, field_serializer, field_validator
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.scoring import EndpointName, Numbers, ServedScorer, Way, split_url
+from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.example import Example, sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward, sent_along
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.rm.trained.conversation import (
+    Dialogue,
+    dialogue_of,
+    marks_in,
+    rendered,
+    template_text,
+    without_marks,
+)
+from rm_gallery.gallery.rm.trained.process import STEPPED, ProcessReward
+
+_SCORER = "(scorer)"
+WAYS = ("auto", "messages", "pair", "plain")
+
+
+class _ServedReward(BaseReward):
+    """A server and how it is asked; what `served:` and `served-prm:` share."""
+
+    url: str = Field(min_length=1)
+    """Where the server is; its path may name the endpoint, as in http://host:8000/classify."""
+    endpoint: EndpointName | None = None
+    """Server and endpoint, such as vllm/classify; without it the server is asked who it is."""
+    model: str = ""
+    """Name of the model as the server knows it; empty where it serves one."""
+    api_key: SecretStr | None = None
+    """Key of the server; without it that in OPENAI_API_KEY, as for judges."""
+    default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Headers of every request."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of every request, such as truncate_prompt_tokens."""
+    chat_template: str = "auto"
+    """What the server is given: messages (it applies its chat template), pair (question and answer apart), plain (turns with
+    their roles as one text), or a Jinja chat template or the file of one, which is then rendered here; auto is what the
+    endpoint usually takes."""
+    label: str | int | None = None
+    """Which of several numbers is the score, by name or number."""
+    timeout: float = Field(default=120.0, gt=0)
+    """Seconds one attempt may take."""
+    max_attempts: int = Field(default=6, ge=1)
+    """Attempts per call, the first included."""
+    max_outage: float | None = Field(default=None, ge=0)
+    """Seconds a server that answered before may be down until the run stops; None for what judges have."""
+
+    @field_validator("chat_template")
+    @classmethod
+    def _read(cls, value: str) -> str:
+        return template_text(value, WAYS)
+
+    @field_serializer("default_headers", when_used="json")
+    def _hidden(self, value: dict[str, str]) -> dict[str, str]:
+        return dict.fromkeys(value, "***")
+
+    @property
+    def scorer(self) -> ServedScorer:
+        """The server as the call path knows it; made once, and again after a setting was changed."""
+        base, named = split_url(self.url)
+        settings: dict[str, Any] = {
+            "model": self.model, "base_url": base, "named": named, "endpoint": self.endpoint, "api_key": self.api_key,
+            "default_headers": self.default_headers, "extra_body": self.extra_body, "timeout": self.timeout,
+            "max_attempts": self.max_attempts, **self._asked_for(),
+        }  # fmt: skip
+        if self.max_outage is not None:
+            settings["max_outage"] = self.max_outage
+        known: tuple[dict[str, Any], ServedScorer] | None = self.__dict__.get(_SCORER)
+        if known is None or known[0] != settings:
+            known = self.__dict__[_SCORER] = settings, ServedScorer(**settings)
+        return known[1]
+
+    def _asked_for(self) -> dict[str, Any]:
+        return {}
+
+    def check(self) -> None:
+        """Raise ConfigError for a URL that is none, or an endpoint that is not asked in this way; asks nobody."""
+        scorer = self.scorer
+        scorer.check()
+        if self.endpoint is not None:
+            scorer.way_of(self.endpoint, self._way())
+
+    def describe(self) -> dict[str, Any]:
+        """The settings and the server, without secrets."""
+        own = self.model_copy(update={"api_key": None, "default_headers": {}, "extra_body": {}})
+        told = super(_ServedReward, own).describe()
+        for name in ("api_key", "default_headers", "extra_body", "timeout", "max_attempts", "max_outage"):
+            told.pop(name, None)
+        return {**told, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
+
+    def _way(self) -> Way:
+        ways: dict[str, Way] = {"auto": "auto", "messages": "messages", "pair": "pair"}
+        return ways.get(self.chat_template, "text")
+
+    async def _ask(self, dialogue: Dialogue) -> Numbers:
+        way = self._way()
+        if way == "text":
+            return await self.scorer.ascore(way, self._written(dialogue))
+        pair = {"query": dialogue.query(), "answer": dialogue.answer} if way != "messages" else {}
+        return await self.scorer.ascore(way, {"messages": dialogue.messages(), **pair})
+
+    def _written(self, dialogue: Dialogue) -> dict[str, Any]:
+        if self.chat_template == "plain":
+            return {"input": dialogue.plain()}
+        try:
+            return {"input": rendered(self.chat_template, dialogue.messages()), "templated": True}
+        except TemplateError as error:
+            message = f"{self.name}: its chat template refuses the conversation: {str(error)[:200]}"
+            raise Unscored(message, reason="not_applicable") from error
+
+    def _place(self, numbers: Numbers, usual: int | None = None) -> int:
+        """Which number of a row is the score; ConfigError where that is not said."""
+        width = len(numbers.rows[0])
+        names = numbers.names or tuple(map(str, range(width)))
+        if self.label is None:
+            if width == 1:
+                return 0
+            if usual is not None:
+                return usual
+            shown = ", ".join(names[:12])
+            raise ConfigError(f"{self.name} gives {width} numbers ({shown}); say which is the score with label=.")
+        wanted = str(self.label).casefold()
+        found = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
+        if found is None:
+            raise ConfigError(unknown_name(f"label of {self.name}", str(self.label), names))
+        return found
+
+
+@RewardRegistry.register("served:")
+class ServedReward(_ServedReward, BasePointWiseReward):
+    """Score of a reward model behind a server for an answer in its conversation.
+
+    Speaks to vLLM (/classify, /score, /rerank, /pooling), SGLang (/classify, /v1/rerank, /v1/score) and Text Embeddings
+    Inference (/rerank, /predict); which one is named by `endpoint`, else the server is asked. Unbounded, higher is better:
+    the number before sigmoid or softmax where the server can give it (`raw`). Calls share retries, limits, cache and budget
+    with those of judges. A reply in another layout, or a number that is NaN or infinite, is failed. Control marks of
+    wide-spread models inside texts are broken up, so that an answer cannot end its turn.
+
+    Raises:
+        ConfigError: no URL, a server that does not say what it is, a template its endpoint cannot take, or several numbers
+            and no `label`.
+    """
+
+    raw: bool = True
+    """Whether numbers are asked for before sigmoid or softmax, which saturate."""
+    label_token_ids: list[int] = Field(default_factory=list)
+    """For sglang/score: the tokens whose probabilities are the numbers; `label` says which counts, the first by default."""
+
+    example = Example(
+        sample_of(
+            "How do I get a coffee stain out of a cotton shirt?",
+            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+            "idk",
+        ),
+        use="The scores say which of several answers to the same prompt is better: take them for best-of-N and preference "
+        "pairs, and in training only within a group.",
+        environment="a server with a reward model",
+    )
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        """Take the server's URL, and the settings."""
+        found = _url_of(type(self), "served:", url)
+        super().__init__(**{"url": found, "name": f"served:{found}", **settings})
+
+    def _asked_for(self) -> dict[str, Any]:
+        return {"raw": self.raw, "label_token_ids": self.label_token_ids}
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Score the answer; one without text that only calls tools is unscored."""
+        dialogue = dialogue_of(sample, self.name)
+        numbers = await self._ask(without_marks(dialogue, marks_in(dialogue)))
+        # where every token has a row, the last one stands for the whole
+        score = numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)]
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+
+
+@RewardRegistry.register("served-prm:")
+class ServedProcessReward(_ServedReward, ProcessReward):
+    """P(step is right) of a process reward model behind a server for every step of an answer.
+
+    Asks vLLM's /pooling, which gives one row of numbers per step for a model with step pooling. Range [0, 1], higher is
+    better. Steps are written one after another, `separator` behind each; of two numbers per step the second is that of a
+    right one. A reply with another number of rows than steps is failed. `step_score` (mean, min, last, product) makes the
+    answer's number of the steps'. Calls share retries, limits, cache and budget with those of judges.
+
+    Raises:
+        ConfigError: no URL, no `separator`, or more than two numbers per step and no `label`.
+    """
+
+    endpoint: EndpointName | None = "vllm/pooling"
+    separator: str = ""
+    """What stands behind every step, as in the model's training, such as <extra_0>."""
+    chat_template: str = "auto"
+
+    KINDS: ClassVar[tuple[Literal["vllm/pooling"], ...]] = ("vllm/pooling",)
+
+    example = Example(
+        STEPPED,
+        params={"separator": "<extra_0>"},
+        use="The scores say where a solution goes wrong, and which of several solutions is the soundest.",
+        environment="a server with a process reward model",
+    )
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        """Take the server's URL, and the settings."""
+        found = _url_of(type(self), "served-prm:", url)
+        super().__init__(**{"url": found, "name": f"served-prm:{found}", **settings})
+
+    def _asked_for(self) -> dict[str, Any]:
+        return {"raw": False}
+
+    def check(self) -> None:
+        """Raise ConfigError without a separator, and as for `served:`."""
+        if not self.separator:
+            raise ConfigError(f"{self.name}: say what stands behind every step with separator=, such as <extra_0>.")
+        if self.endpoint not in self.KINDS:
+            raise ConfigError(f"{self.name}: steps are scored by {self.KINDS[0]}, not by {self.endpoint}.")
+        super().check()
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Score every step of the answer."""
+        dialogue = dialogue_of(sample, self.name, steps=True)
+        dialogue = without_marks(dialogue, [*marks_in(dialogue), self.separator])
+        answer = "".join(step + self.separator for step in dialogue.steps)
+        numbers = await self._ask(dialogue._replace(answer=answer, steps=()))
+        rows = numbers.rows
+        if len(rows) == 1 and len(rows[0]) == len(dialogue.steps) != 1:
+            rows = [[number] for number in rows[0]]  # one number per step, in one list
+        place = self._place(Numbers(rows, numbers.names), len(rows[0]) - 1 if len(rows[0]) == 2 else None)
+        return self.steps_result([row[place] if place < len(row) else float("nan") for row in rows])
+
+
+def _url_of(cls: type[BaseReward], scheme: str, url: str | None) -> str:
+    if not url:
+        raise ConfigError(f"{cls.__name__} needs a server: {scheme}URL, such as {scheme}http://127.0.0.1:8000.")
+    return url
