@@ -80,8 +80,9 @@ def bench(
     benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
     if scores is not None or replay is not None:
         _only_recorded(reward, scores, replay, llm)
-        kept = None if not data else open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
-        found = score_recorded(benchmark, scores=scores, replay=replay, data=kept, seed=seed)
+        given = _source(benchmark, data, hub, split) if data or hub or split else None
+        rows = given and open_data(given, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
+        found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=seed, run_dir=out)
         return _show_recorded(benchmark, found, json)
     if reward is None:
         raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")

@@ -119,8 +119,8 @@ class SampleRow:
         )
 
 
-def sample_record(reward: BaseReward, one: Judged, credit: float | None) -> dict[str, Any]:
-    """What samples.jsonl keeps of a judged sample, as JSON types; what is absent is left out."""
+def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
+    """What samples.jsonl keeps of a judged sample, as JSON types; what is absent is left out. Recorded scores have no reward."""
     sample = one.sample
     prompt = conversation_text(sample.input)
     record: dict[str, Any] = {
@@ -133,10 +133,10 @@ def sample_record(reward: BaseReward, one: Judged, credit: float | None) -> dict
         "answers": [output.answer.text for output in sample.output],
         "labels": [preference_of(output) for output in sample.output],
         "scores": one.scores,
-        "reasons": _reasons(reward, sample),
+        "reasons": [] if reward is None else _reasons(reward, sample),
         "verdicts": [[*j.place, j.verdict] for j in one.judgements if isinstance(j.place, Pair)],
-        "order": _order(reward, sample),
-        "steps": _steps(reward, one) if reward.kind == "stepwise" else [],
+        "order": [] if reward is None else _order(reward, sample),
+        "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
         "issues": [[i.status, i.reason, i.message] for i in dict.fromkeys(map(_issue, one.issues))],
         "metadata": sample.metadata,
@@ -165,13 +165,15 @@ def _order(reward: BaseReward, sample: DataSample) -> list[int]:
     return list(said.extra_data.get(reward.key_in(said), {}).get("order", ()))
 
 
-def _steps(reward: BaseReward, one: Judged) -> list[list[list[Any]]]:
+def _steps(one: Judged) -> list[list[list[Any]]]:
+    """The steps of each answer; where only their scores were recorded, without texts. Empty where no answer has any."""
     found = []
     for place, output in enumerate(one.sample.output):
-        steps = output.steps or ()
-        scores = one.steps(place) or [None] * len(steps)
-        found.append([[s.text, score, s.label or {}] for s, score in zip(steps, scores, strict=True)])
-    return found
+        steps, scores = output.steps or (), one.steps(place)
+        texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (len(scores) - len(steps))
+        known = [*scores, *([None] * (len(texts) - len(scores)))]
+        found.append([[text, score, label] for (text, label), score in zip(texts, known, strict=True)])
+    return found if any(found) else []
 
 
 class SampleFile:

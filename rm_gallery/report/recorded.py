@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.data.load.readers import file_sources
+from rm_gallery.core.engine.folder.store import MANIFEST
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.rules import Scorer
 from rm_gallery.report.evaluate import by_length
+from rm_gallery.report.opened import REPORT, SampleFile, sample_record
 from rm_gallery.report.task import Data
+
+_UNSAFE = re.compile(r"[^\w.-]+")
 
 Recorded = list[tuple[dict[str, Any], Report]]
 """The report of each group of a file, such as the models that judged; one group without a name where there are none."""
@@ -28,6 +33,7 @@ def score_recorded(
     data: Data | None = None,
     rule: Mapping[str, str] | None = None,
     seed: int = 0,
+    run_dir: str | Path | None = None,
 ) -> Recorded:
     """Apply a benchmark's official rule to a parquet or jsonl file of recorded judgements.
 
@@ -39,6 +45,8 @@ def score_recorded(
         data: the benchmark's rows, which scores are joined to by id.
         rule: settings of the rule, such as `step_rule`.
         seed: that of the bootstrap intervals.
+        run_dir: folder for `report.json` and `samples.jsonl`, which reports and comparisons open as they do a run's; with several
+            groups one folder each below it.
 
     Raises:
         ConfigError, DataError: the file is of no layout the benchmark reads, or does not fit the data.
@@ -50,6 +58,7 @@ def score_recorded(
     read = benchmark.recorded_scores if scores is not None else benchmark.replayed
     counted: dict[str, tuple[dict[str, Any], Scorer]] = {}
     lengths: dict[str, dict[str, Scorer]] = {}
+    lines: dict[str, list[dict[str, Any]]] = {}
     reasons: dict[str, dict[str, dict[str, Any]]] = {}
     for group, one in read(_rows(Path(path)), None if data is None else data.rows()):
         key = repr(group)
@@ -57,7 +66,9 @@ def score_recorded(
             counted[key] = group, benchmark.recorded_scorer(seed)
             wanted = ("longest", "shortest") if benchmark.baselines and data is not None else ()
             lengths[key] = {name: benchmark.scorer(seed) for name in wanted}
-        counted[key][1].add(one)
+        credit = counted[key][1].add(one)
+        if run_dir is not None:
+            lines.setdefault(key, []).append(sample_record(None, one, credit))
         for name, baseline in lengths[key].items():
             baseline.add(by_length(one.sample, 1 if name == "longest" else -1))
         for issue in one.issues:
@@ -84,6 +95,9 @@ def score_recorded(
             seconds=time.monotonic() - started,
         )
         recorded.append((group, report))
+        if run_dir is not None:
+            name = _UNSAFE.sub("_", " ".join(map(str, group.values()))).strip("._")
+            _keep(Path(run_dir) / name if len(counted) > 1 else Path(run_dir), report, lines[key])
     return recorded
 
 
@@ -91,6 +105,19 @@ def recorded_json(benchmark: Benchmark, recorded: Recorded) -> Any:
     """What `bench --json` prints: a list with one object a group, or the object alone where the file has no groups."""
     lines = [benchmark.recorded_line(group, report) for group, report in recorded]
     return lines if any(group for group, _ in recorded) else lines[0]
+
+
+def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
+    if (folder / MANIFEST).exists():
+        raise ConfigError(
+            f"{folder} holds a run with a reward; name another folder for recorded judgements with --out."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with SampleFile(folder) as file:
+        for line in lines:
+            file.add(line)
+        file.finish()
+    report.save(folder / REPORT)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:

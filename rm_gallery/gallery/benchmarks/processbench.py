@@ -42,7 +42,7 @@ class ProcessBench(StepBenchmark):
     name = "processbench"
     aliases = ("process-bench",)
     hub = "Qwen/ProcessBench"
-    split = "gsm8k+math+olympiadbench+omnimath"
+    split = "*"
     source = "Zheng et al., ProcessBench, arXiv 2412.06559, code/run_eval_prm_rlhflow.py"
     licence = "Apache-2.0"
     version = "repository at 1aad799"
