@@ -118,9 +118,10 @@ def _published(benchmark: type[Benchmark]) -> str:
 
 
 def _commands(benchmark: type[Benchmark]) -> str:
-    hub = [f"rm-gallery bench {benchmark.name} --reward length_baseline --hub"] if benchmark.hub else []
+    reward = "length_baseline" if benchmark.baselines else "hf-prm:ID_OR_PATH --step-rule threshold:0.5"
+    hub = [f"rm-gallery bench {benchmark.name} --reward {reward} --hub"] if benchmark.hub else []
     mode = [f"rm-gallery bench {benchmark.name} --reward R --llm MODEL --data PATH --mode {m}" for m in benchmark.modes]
-    lines = [f"rm-gallery bench {benchmark.name} --reward length_baseline --data PATH", *hub, *mode]
+    lines = [f"rm-gallery bench {benchmark.name} --reward {reward} --data PATH", *hub, *mode]
     return "```\n" + "\n".join(lines) + "\n```"
 
 

@@ -52,7 +52,7 @@ class PRMBench(StepBenchmark):
     """
 
     name = "prmbench"
-    aliases = ("prm-bench", "hitsmy/PRMBench_Preview")
+    aliases = ("prm-bench",)
     hub = "hitsmy/PRMBench_Preview"
     split = "train"
     source = "Song et al., PRMBench, arXiv 2501.03124, mr_eval/tasks/prmtest_classified/task.py"

@@ -58,6 +58,7 @@ class ProcessBench(StepBenchmark):
     }
     formula = "F1 = 2 a b / (a + b), a = share of wrong solutions whose first wrong step is found, b = share of right ones found right"
     traps = (
+        "calling every step right, or every first step wrong, is right about one kind of solutions only and earns 0 or little",
         "the step rule decides: a process reward is read by threshold:0.5 unless its authors say otherwise",
         "a set needs wrong and right solutions; with one kind only it has no F1 and is reported as missing",
         "a right final answer does not make a right solution: many of the labelled errors end in the right answer",

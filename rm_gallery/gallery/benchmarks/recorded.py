@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -45,22 +44,32 @@ def joined(
     """
     if samples is None:
         raise ConfigError(f"scores are joined to the rows of {benchmark.name}; say where they are with --data PATH.")
-    by_group = _read(rows)
-    known = list(samples)
-    names = _names(benchmark, known)
-    for model, scores in by_group.items():
-        unknown = [name for name in scores if name not in names]
-        if unknown:
+    by_model = _read(rows)
+    unmet = {model: set(scores) for model, scores in by_model.items()}
+    known: dict[str, int] = {}
+    numbered = False
+    for number, sample in enumerate(samples):
+        if not number:
+            numbered = sample.unique_id == sample.content_hash()
+        names = (str(number),) if numbered else benchmark.ids(sample)
+        said = hash(tuple(output.answer.text for output in sample.output))
+        for model, scores in by_model.items():
+            name = next((name for name in names if name in scores), None)
+            if name is not None:
+                unmet[model].discard(name)
+                if known.setdefault(name, said) != said:
+                    raise DataError(
+                        f"the data has different rows with the id '{name[:80]}', so its scores fit both; "
+                        "give the scores of each file apart."
+                    )
+            yield ({} if model is None else {"judge_model": model}), _judged(sample, scores[name] if name else {})
+        known.setdefault(names[0], said)
+    for model, missed in unmet.items():
+        if missed:
             raise DataError(
-                f"scores: {len(unknown)} of {len(scores)} ids are not in the data, such as {_some(unknown)}; "
-                f"the data has ids such as {_some(list(names))}."
+                f"scores: {len(missed)} of {len(by_model[model])} ids are not in the data, such as {_some(sorted(missed))}; "
+                f"the data has ids such as {_some(list(known))}."
             )
-        found: dict[int, dict[Place, float | None]] = {}
-        for name, its in scores.items():
-            _check_one(name, [known[place] for place in names[name]])
-            found.update((place, its) for place in names[name])
-        for place, sample in enumerate(known):
-            yield ({} if model is None else {"judge_model": model}), _judged(sample, found.get(place, {}))
 
 
 def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[Place, float | None]]]:
@@ -136,28 +145,6 @@ def _candidate(value: Any, number: int) -> str:
         return str(value)
     wanted = "A, B or a position counted from 0"
     raise DataError(f"recorded row {number}, column 'candidate': expected {wanted}, found {shown(value)}.")
-
-
-def _names(benchmark: Benchmark, samples: Sequence[DataSample]) -> dict[str, list[int]]:
-    """Where the samples of each id stand."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    numbered = bool(samples) and samples[0].unique_id == samples[0].content_hash()
-    for place, sample in enumerate(samples):
-        for name in (str(place),) if numbered else benchmark.ids(sample):
-            found[name].append(place)
-    return dict(found)
-
-
-def _check_one(name: str, samples: Sequence[DataSample]) -> None:
-    """DataError when different samples share an id."""
-    if any(_said(sample) != _said(samples[0]) for sample in samples[1:]):
-        raise DataError(
-            f"the data has different rows with the id '{name[:80]}', so its scores fit both; give each file's scores apart."
-        )
-
-
-def _said(sample: DataSample) -> list[str]:
-    return [output.answer.text for output in sample.output]
 
 
 def _some(names: Sequence[str]) -> str:
