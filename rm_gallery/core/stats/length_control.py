@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.stats.corrected import codes, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.logistic import fit_logistic, sigmoid
 from rm_gallery.core.stats.score_interval import t_quantile
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from rm_gallery.core.stats.corrected import Numbers
 
     Floats = NDArray[np.floating[Any]]
-
-_ROUNDS = 100
-_LONGEST = 2.0
 
 
 class LengthControlled(NamedTuple):
@@ -84,54 +82,12 @@ def length_controlled(
     sd = float(difference.std(ddof=1)) if len(y) > 1 else 0.0
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
     design = np.stack(columns, axis=1)
-    beta, covariance, df = fit_logistic(design, y, groups)
+    fit = fit_logistic(design, y, groups)
+    beta, covariance, df = fit.beta, fit.covariance, fit.df
     half = t_quantile(df, confidence) * math.sqrt(covariance[0, 0])
     return LengthControlled(
-        _sigmoid(float(beta[0])),
-        Interval(_sigmoid(float(beta[0]) - half), _sigmoid(float(beta[0]) + half)),
+        sigmoid(float(beta[0])),
+        Interval(sigmoid(float(beta[0]) - half), sigmoid(float(beta[0]) + half)),
         float(beta[1]) if len(columns) > 1 else None,
         len(y),
     )
-
-
-def _sigmoid(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
-
-
-def fit_logistic(
-    design: Floats, y: Floats, groups: NDArray[np.intp], *, firth: bool = True
-) -> tuple[Floats, Floats, float]:
-    """Fit P(y) = sigmoid(design @ beta), y within 0..1 (halves allowed), by maximum likelihood with Firth's penalty.
-
-    Returns:
-        beta, its covariance (sandwich summed over groups, at least the model's own), and the degrees of freedom.
-    """
-    import numpy as np
-
-    beta = np.zeros(design.shape[1])
-    for _ in range(_ROUNDS):
-        p, w, inverse, leverage = _moments(design, beta)
-        step = inverse @ (design.T @ (y - p + (leverage * (0.5 - p) if firth else 0.0)))
-        longest = float(np.abs(step).max())
-        beta = beta + step * min(1.0, _LONGEST / longest if longest else 1.0)
-        if longest < 1e-10:
-            break
-    p, w, inverse, leverage = _moments(design, beta)
-    _, places = np.unique(groups, return_inverse=True)
-    n_groups, k = int(places.max()) + 1, design.shape[1]
-    scores = np.zeros((n_groups, k))
-    np.add.at(scores, places, design * ((y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9)))[:, None])
-    sandwich = inverse @ (scores.T @ scores) @ inverse
-    # few losses leave small residuals; the model's own variance, less where ties make outcomes vary less, is then nearer
-    varied = min(1.0, float(((y - p) ** 2).sum() / max(w.sum(), 1e-300))) if ((y > 0.0) & (y < 1.0)).any() else 1.0
-    scale = np.sqrt(np.maximum(1.0, varied * np.diag(inverse) / np.maximum(np.diag(sandwich), 1e-300)))
-    return beta, sandwich * np.outer(scale, scale), max(1.0, n_groups - float(k))
-
-
-def _moments(design: Floats, beta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    import numpy as np
-
-    p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
-    w = p * (1.0 - p)
-    inverse = np.linalg.pinv(design.T @ (design * w[:, None]))
-    return p, w, inverse, w * np.einsum("ij,jk,ik->i", design, inverse, design)
