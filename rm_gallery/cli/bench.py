@@ -69,6 +69,7 @@ def bench(
     max_failures: opt.MaxFailures = 0,
     on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
+    export: opt.Export = None,
     log_level: opt.LogLevel = "warning",
 ) -> None:
     """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or --replay made elsewhere."""
@@ -103,7 +104,7 @@ def bench(
     source = _source(benchmark, data, hub, split)
     if estimate:
         return show_estimate(reward, source, benchmark, task, json)
-    report = judged_report(reward, source, benchmark, task)
+    report = judged_report(reward, source, benchmark, task, export)
     if json:
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:

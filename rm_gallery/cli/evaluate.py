@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -15,6 +17,7 @@ from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate as evaluate_reward
+from rm_gallery.report.export import exported
 from rm_gallery.report.tables import print_report
 
 
@@ -50,6 +53,7 @@ def evaluate(
     max_failures: opt.MaxFailures = 0,
     on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
+    export: opt.Export = None,
     log_level: opt.LogLevel = "warning",
 ) -> None:
     """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 % intervals."""
@@ -70,7 +74,7 @@ def evaluate(
     task |= {"seed": seed, "on_bad_row": on_bad_row, "options": options}
     if estimate:
         return show_estimate(reward, data, benchmark, task, json)
-    report = judged_report(reward, data, benchmark, task)
+    report = judged_report(reward, data, benchmark, task, export)
     if json:
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
@@ -79,11 +83,17 @@ def evaluate(
 
 
 def judged_report(
-    reward: str, data: str | list[str], benchmark: str | Benchmark | None, task: Mapping[str, Any]
+    reward: str,
+    data: str | list[str],
+    benchmark: str | Benchmark | None,
+    task: Mapping[str, Any],
+    export: Path | None = None,
 ) -> Report:
-    """The report of a run; Ctrl-C ends the command with exit code 130 and says how to go on."""
+    """The report of a run, whose candidates go to `export`; Ctrl-C ends the command with exit code 130 and says how to go on."""
     try:
-        return evaluate_reward(reward, _one_or_all(data), benchmark, **task)
+        with exported(export, task["options"].run_dir) as run_dir:
+            options = replace(task["options"], run_dir=run_dir, trace=task["options"].trace or export is not None)
+            return evaluate_reward(reward, _one_or_all(data), benchmark, **{**task, "options": options})
     except KeyboardInterrupt:
         kept = task["options"].run_dir is not None
         again = "the same command continues it" if kept else "with --out RUN it could be continued"

@@ -56,7 +56,7 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
     for sample in _in_order(opened):
         columns = (sample.metadata or {}).get("columns") if names else None
         for place, answer in enumerate(sample.answers):
-            yield {
+            row = {
                 "id": sample.id,
                 "subset": sample.subset or None,
                 "cluster": sample.cluster or None,
@@ -73,6 +73,12 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
                 "order": _order(sample, place),
                 **spent(sample.key, place),
             }
+            yield {name: _unicode(value) for name, value in row.items()}
+
+
+def _unicode(value: Any) -> Any:
+    """The value, with halves of surrogate pairs replaced, which no file of texts can hold."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not is_unicode(value) else value
 
 
 def _in_order(run: OpenRun) -> Iterable[SampleRow]:
@@ -180,7 +186,7 @@ def exported(path: str | Path | None, run_dir: str | None) -> Iterator[str | Non
 def _csv(run: OpenRun, path: Path) -> None:
     # the mark at the start makes spreadsheets read UTF-8
     with written_whole(path) as file:
-        text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         writer = csv.writer(text)
         writer.writerow(COLUMNS)
         writer.writerows([_harmless(row[name]) for name in COLUMNS] for row in candidates(run))
@@ -250,13 +256,7 @@ def _parquet(run: OpenRun, path: Path) -> None:
     whole, number = {"input_tokens", "output_tokens"}, {"score", "credit"}
     kinds = [(n, pa.int64() if n in whole else pa.float64() if n in number else pa.string()) for n in COLUMNS]
     with written_whole(path) as file:
-        rows = [{n: _unicode(value) for n, value in row.items()} for row in candidates(run)]
-        pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(kinds)), file, compression="zstd")
-
-
-def _unicode(value: Any) -> Any:
-    """The value, with halves of surrogate pairs replaced, which no file of texts can hold."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not is_unicode(value) else value
+        pq.write_table(pa.Table.from_pylist(list(candidates(run)), schema=pa.schema(kinds)), file, compression="zstd")
 
 
 def _jsonl(run: OpenRun, path: Path) -> None:
@@ -264,9 +264,17 @@ def _jsonl(run: OpenRun, path: Path) -> None:
         file.writelines(to_line(row) for row in candidates(run))
 
 
+def _html(run: OpenRun, path: Path) -> None:
+    from rm_gallery.report.formats import render
+
+    with written_whole(path) as file:
+        file.write(render(run).encode("utf-8"))
+
+
 _WRITERS: dict[str, Callable[[OpenRun, Path], None]] = {
     ".csv": _csv,
     ".xlsx": _xlsx,
     ".parquet": _parquet,
     ".jsonl": _jsonl,
+    ".html": _html,
 }

@@ -71,6 +71,11 @@ class Reward(BaseModel):
     def __bool__(self) -> bool:
         return bool(self.details)
 
+    def _repr_html_(self) -> str:
+        from rm_gallery.core.data.display import reward_html
+
+        return reward_html(self)
+
 
 REFERENCE_KEYS = ("reference", "ground_truth")
 
@@ -159,6 +164,11 @@ class DataSample(BaseModel):
                 return message.text
         return self.input[-1].text if self.input else ""
 
+    def _repr_html_(self) -> str:
+        from rm_gallery.core.data.display import sample_html
+
+        return sample_html(self)
+
 
 def preference_of(output: DataOutput) -> str | None:
     """`chosen`, `rejected`, or None when the output carries no preference label."""
@@ -212,3 +222,8 @@ class BaseDataSet(BaseModel):
 
     def __iter__(self) -> Iterator[DataSample]:  # type: ignore[override]  # a data set iterates over samples, not fields
         return iter(self.datasamples)
+
+    def _repr_html_(self) -> str:
+        from rm_gallery.core.data.display import dataset_html
+
+        return dataset_html(self)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from rm_gallery.core.data.display import cell, table
 from rm_gallery.core.data.schema import (
     Reward,
     RewardDimension,
@@ -34,3 +35,9 @@ class RewardResult(BaseModel):
     name: str
     details: list[RewardDimensionWithScore | RewardDimensionWithRank] = Field(default_factory=list)
     extra_data: dict[str, Any] = Field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (d.name, d.score if isinstance(d, RewardDimensionWithScore) else d.rank, d.reason) for d in self.details
+        ]
+        return f"<p><b>{cell(self.name)}</b></p>" + table(("", "score", "reason"), rows)
