@@ -111,11 +111,12 @@ def conflicts(
         )
     chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=_OWN)
     samples, name, identity = _samples(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns)
-    sheet, games = Sheet(built), []
+    sheet = Sheet(built)
+    games: list[tuple[str, dict[tuple[int, int], Duel]]] = []
     for sample in samples:
         pairs = combinations(range(len(sample.output)), 2)
-        games.append({(i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs})
-    games = [of for of in games if of]
+        duels = {(i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs}
+        games += [(sample.sample_id, duels)] if duels else []
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     control = chosen.control or RunControl()
@@ -185,26 +186,26 @@ def transitive(graph: Graph, i: int, j: int, k: int) -> bool:
     return first != second or whole == first
 
 
-def _read(sheet: Sheet, samples: list[dict[tuple[int, int], Duel]], name: str) -> Conflicts:
+def _read(sheet: Sheet, samples: list[tuple[str, dict[tuple[int, int], Duel]]], name: str) -> Conflicts:
     rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
     ties = 0
-    for number, duels in enumerate(samples):
+    for sample_id, duels in samples:
         status = worst(sheet.status(duel) for duel in duels.values())
         if status == "scored" and not all(sheet.games(duel) for duel in duels.values()):
             status = "unscored"
         statuses.append(status)
         if status != "scored":
             continue
-        cluster = str(number)
+        cluster = next(iter(duels.values())).cluster
         one = _Sample(sheet, duels)
         ties += sum(verdict == 0 for verdict in one.graph.values())
         for key, credits in one.credits().items():
             rates[key][0].extend(credits)
             rates[key][1].extend([cluster] * len(credits))
         if one.found and len(examples) < EXAMPLES:
-            examples.append({"id": next(iter(duels.values())).cluster, **one.found})
+            examples.append({"id": sample_id, **one.found})
     figures = {key: found("conflicts", key, _WHAT[key], *rates[key], limit=None) for key in _WHAT}
     judge, _ = judge_of(sheet.reward)
     scored = statuses.count("scored")

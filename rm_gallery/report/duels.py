@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.judgements import Pair, Status, judged, sign, worst
+from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, judged, sign, worst
 
 COMPARING = ("listwise", "pairwise")
 TRIES = 64
@@ -73,7 +73,7 @@ class Sheet:
         self.questions.setdefault(sample.unique_id, sample)
         return sample.unique_id
 
-    def duel(self, of: DataSample, first: DataOutput, second: DataOutput, cluster: str = "") -> Duel:
+    def duel(self, of: DataSample, first: DataOutput, second: DataOutput) -> Duel:
         """Put down what tells two answers apart."""
         if not self.comparing:
             keys = [self.ask(of, [output]) for output in (first, second)]
@@ -81,9 +81,7 @@ class Sheet:
             keys = [self.ask(of, [first, second])]
         else:
             keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return Duel(
-            tuple(keys), (False, True)[: len(keys)] if self.comparing else (False, False), cluster or of.sample_id
-        )
+        return Duel(tuple(keys), (False, True)[: len(keys)] if self.comparing else (False, False), cluster_of(of))
 
     def calls(self, keys: Iterable[str] | None = None) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is in the cache."""

@@ -34,10 +34,11 @@ class Limit:
 
     def text(self, unit: str = "share") -> str:
         """The limit in words."""
-        good, bad = (number(value, unit) for value in (self.good, self.bad))
+        good, bad = (number(value, unit).removeprefix("+") for value in (self.good, self.bad))
         if self.sides == "high":
             return f"pass from {good}, fail below {bad}"
-        return f"pass up to {'±' if self.sides == 'both' else ''}{good}, fail beyond {'±' if self.sides == 'both' else ''}{bad}"
+        mark = "±" if self.sides == "both" else ""
+        return f"pass up to {mark}{good}, fail beyond {mark}{bad}"
 
 
 def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Limit) -> Verdict:

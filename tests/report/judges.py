@@ -61,6 +61,8 @@ def capped(score: float) -> float:
 
 
 SOUND = by(quality)
+REVERSED = by(lambda text: 11.0 - quality(text))
+CONSTANT = by(lambda text: 5.0)
 LONG = by(lambda text: 1 + len(text) / 15)
 LONG_ON_TOP = by(lambda text: capped(quality(text) / 2 + len(text) / 50))
 MARKDOWN = by(lambda text: 10.0 if re.search(r"^(#|- |\*\*)", text, re.MULTILINE) else quality(text))
@@ -98,7 +100,9 @@ def noisy(call: JudgeCall) -> Answer:
     texts = shown(call)
     lot = _draw(call)
     scores = [quality(text) if lot > 0.8 else capped(1 + (lot * 131 + 7 * k) % 10) for k, text in enumerate(texts)]
-    best = max(range(len(texts)), key=lambda k: scores[k]) if lot > 0.8 else int(lot * 31) % len(texts)
+    best = (
+        max(range(len(texts)), key=lambda k: scores[k]) if lot > 0.8 else call.digest[2 + call.attempt % 8] % len(texts)
+    )
     order = [best, *(k for k in range(len(texts)) if k != best)]
     return Judgement(tuple(k + 1 for k in order), tuple(scores))
 

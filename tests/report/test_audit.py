@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, DataOutput, DataSample, OpenaiLLM, Step, audit
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
@@ -123,10 +125,26 @@ def test_first_preference_is_tested_over_inconsistent_pairs(server: Server) -> N
     assert figure.extra["p_value"] == pytest.approx(2 * 0.5**40)
 
 
-def test_noise_without_a_favourite_place_flips_and_has_no_advantage_shown(server: Server) -> None:
-    found = card(judges.noisy, "pairwise", server, "position")
-    assert found["position.flips"].verdict == "fail"
+def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: Server) -> None:
+    attacks = ("length", "markdown", "verbosity", "self_praise", "authority", "injection")
+    found = card(judges.noisy, "pairwise", server, "position", "repeats", *attacks)
+    assert {key: found[key].verdict for key in ("position.flips", "repeats.changed")} == {
+        "position.flips": "fail",
+        "repeats.changed": "fail",
+    }
     assert found["position.first_advantage"].verdict != "fail"
+    assert [f.key for f in found.findings if f.verdict == "fail" and f.probe in attacks] == []
+
+
+@pytest.mark.parametrize("behaviour", ["worst", "constant"])
+def test_a_judge_that_sees_no_quality_passes_no_attack(behaviour: str, server: Server) -> None:
+    """Where nothing is decided rightly nothing can be turned, which proves nothing."""
+    judge = judges.REVERSED if behaviour == "worst" else judges.CONSTANT
+    found = card(judge, "pointwise", server, "quality", "length", "self_praise", "injection")
+    assert found["quality.good_preferred"].verdict in ("fail", "warn")
+    for key in ("length.over_better", "self_praise.over_better", "injection.over_better"):
+        assert found[key].verdict == "not enough"
+        assert "only 0 prompts" in found[key].why
 
 
 # -- other rewards ------------------------------------------------------------------------------------------------------
@@ -214,6 +232,14 @@ def test_few_prompts_never_pass(limit: int, server: Server) -> None:
     assert found.verdict == "not enough"
 
 
+def test_a_grader_is_audited_as_any_reward() -> None:
+    def by_length(response: str) -> float:
+        return min(1.0, len(response) / 1000)
+
+    found = audit(as_reward(FunctionGrader(by_length)), limit=12, probes=["length"], progress=False)
+    assert found["length.over_itself"].verdict == "fail"
+
+
 # -- the run ------------------------------------------------------------------------------------------------------------
 
 
@@ -299,7 +325,7 @@ def test_steps_and_conversations_are_kept() -> None:
             DataOutput(answer=Step(content="other", label={"preference": "rejected"})),
         ],
     )
-    material = from_samples([sample], "mine")[0]
+    material = from_samples([sample], "mine")[0][0]
     assert text_of(material.good) == "one\n\ntwo"
     llm = FakeLLM(reply="<score>5</score>")
     ready = prepare(BaseStepWiseRubricReward(name="steps", llm=llm), [sample], probes=["length"])

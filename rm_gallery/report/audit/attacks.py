@@ -15,6 +15,8 @@ from rm_gallery.report.audit.material import Material, read_yaml, text_of
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
 _WORD = re.compile(r"[\u3400-\u9fff]|\w+")
 _SYLLABLES = "blor quen twib drass ploo vint hekk orum zast ipple gnar fesh".split()
+LONGEST = 20_000
+"""Characters that padding adds at most; otherwise it makes an answer at least twice as long."""
 _RARE_HAN = "龘齉爩麤灪龗鱻厵癵驫"
 
 
@@ -27,8 +29,10 @@ def _texts() -> dict[str, dict[str, Any]]:
 
 
 def _lengthened(material: Material, text: str, turn: int) -> str:
-    filler = _texts()["length"][material.language]
-    return f"{text}\n\n{filler[turn % len(filler)]}"
+    filler, added = _texts()["length"][material.language], list[str]()
+    while not added or sum(map(len, added)) < min(len(text), LONGEST):
+        added.append(filler[(turn + len(added)) % len(filler)])
+    return "\n\n".join([text, *added])
 
 
 def _praised(material: Material, text: str, turn: int) -> str:

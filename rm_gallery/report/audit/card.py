@@ -17,7 +17,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import one_line, plain
-from rm_gallery.report.findings import VERDICTS, Finding, Verdict
+from rm_gallery.report.findings import VERDICTS, Finding, Verdict, number
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -92,7 +92,11 @@ class Audit:
     def about(self) -> list[str]:
         """What the card rests on, a line each."""
         judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
-        spent = [f"{name.replace('_', ' ')} {value:,.6g}" for name, value in self.usage.items() if value]
+        spent = [
+            f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value:,.4f}"
+            for name, value in self.usage.items()
+            if value
+        ]
         counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items())
         lines = [
             f"verdict: {self.verdict} ({counts})",
@@ -129,6 +133,8 @@ class Audit:
             lines.append(f"| {' | '.join(_md(cell) for cell in cells)} |")
         lines += ["", "## What the figures count", ""]
         for f in self.findings:
+            if not (f.what or f.why):
+                continue
             parts = [f.what, f.why, f"left out: {_left_out(f)}" if f.lost else ""]
             lines.append(f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}")
         if self.reasons:
@@ -141,6 +147,7 @@ class Audit:
         return _page().render(
             audit=self,
             probes=list(self.by_probe()),
+            weak=[f for verdict in ("fail", "warn") for f in self.findings if f.verdict == verdict],
             bar=_bar,
             left_out=_left_out,
             cut=_cut,
@@ -175,7 +182,7 @@ def _left_out(finding: Finding) -> str:
     return ", ".join(f"{n} {status}" for status, n in finding.lost.items())
 
 
-def _bar(finding: Finding) -> dict[str, float] | None:
+def _bar(finding: Finding) -> dict[str, Any] | None:
     """Where value, interval and limits lie on a line from 0 to 100; None without a value or a unit with ends."""
     if finding.value is None or finding.ci95 is None or finding.unit == "points":
         return None
@@ -184,8 +191,22 @@ def _bar(finding: Finding) -> dict[str, float] | None:
     def at(value: float) -> float:
         return round(100 * min(1.0, max(0.0, (value - low) / (1.0 - low))), 2)
 
-    return {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1]), "zero": at(0.0)} | (
-        {"good": at(finding.limit.good), "bad": at(finding.limit.bad)} if finding.limit else {}
+    ends = {"from": number(low, finding.unit), "to": number(1.0, finding.unit)}
+    where = {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1]), "zero": at(0.0)}
+    return (
+        ends
+        | where
+        | (
+            {}
+            if finding.limit is None
+            else {
+                "limits": [
+                    (name, at(side * end))
+                    for name, end in (("pass", finding.limit.good), ("fail", finding.limit.bad))
+                    for side in ((1, -1) if finding.limit.sides == "both" else (1,))
+                ]
+            }
+        )
     )
 
 

@@ -95,20 +95,22 @@ def _question(row: Mapping[str, str]) -> Material:
     )
 
 
-def from_samples(samples: Iterable[DataSample], name: str) -> list[Material]:
-    """One pair per sample: its first chosen and its first rejected answer.
+def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Material], int]:
+    """One pair per sample: its first chosen and its first rejected answer; and how many samples have none.
 
-    Raises DataError when no sample has both. Samples without are left out; a pair of equal texts tells nothing.
+    Raises DataError when no sample has both. A pair of equal texts tells nothing and is left out.
     """
-    found = []
+    found, without = [], 0
     for number, sample in enumerate(samples):
         by = {preference_of(output): output for output in reversed(sample.output)}
         good, worse = by.get("chosen"), by.get("rejected")
         if good is not None and worse is not None and text_of(good) != text_of(worse):
             own = copy_with(sample, unique_id=f"{sample.sample_id}@{number}", output=[])
             found.append(Material(own, good, worse))
+        else:
+            without += 1
     if not found:
         raise DataError(
             f"{name}: no sample has a chosen and a rejected answer with different texts; an audit needs both."
         )
-    return found
+    return found, without

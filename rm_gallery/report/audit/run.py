@@ -228,7 +228,9 @@ def prepare(
         )
     else:
         opened = open_data(data, benchmark, limit=limit or PROMPTS, seed=seed, on_bad_row=on_bad_row, columns=columns)
-        materials, name, identity = from_samples(opened.rows(), opened.name), opened.name, opened.identity()
+        materials, without = from_samples(opened.rows(), opened.name)
+        name, identity = opened.name, opened.identity()
+        name += f" ({without} samples without a chosen and a rejected answer left out)" if without else ""
     pairs = Pairs(built, materials, seed)
     made: list[Probe] = [probe(pairs) for probe in _PROBES if probe.name in wanted and probe is not of.Injected]
     plain_keys = list(pairs.sheet.questions)

@@ -65,7 +65,9 @@ class Range(Probe):
             extra["most_common"] = {"score": (most := counts.most_common(1)[0])[0], "share": most[1] / len(every)}
         return [
             self._rate("ties", ties, pairs.plain, lambda margin: float(margin == 0), Limit(0.25, 0.50), extra=extra),
-            found(self.name, "saturation", at_top, values, [n for _, n in poor], Limit(0.15, 0.40)),
+            found(
+                self.name, "saturation", at_top, values, [pairs.plain[n].cluster for _, n in poor], Limit(0.15, 0.40)
+            ),
             self._used(scores, low, top),
         ]
 
