@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_throughput [--n 2000] [--in-flight 256] [--latency-ms 100] [--rounds 3]
 
-Both judge the same samples with the same reward through a local server, each round in a cache of its own: `run_list` without
-a folder (the engine), and `evaluate` with one.
+All judge the same kind of samples with the same reward through a local server, with the cache on: `run_list` without a folder
+and with one (the engine), and `evaluate` with one (rule, both length baselines, intervals, `samples.jsonl`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=100.0)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
-    shares = []
+    found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary, JudgeServer("first", latency=chosen.latency_ms / 1000) as server:
         os.environ["RM_GALLERY_CACHE"] = str(Path(temporary) / "cache")
         reward = RewardRegistry.create(
@@ -60,19 +60,21 @@ def main() -> None:
         )
         run_list(reward, make_samples(2 * chosen.in_flight, 10**8), RunOptions(max_workers=chosen.in_flight), {})
         print(f"{chosen.n} samples, {chosen.in_flight} in flight, {chosen.latency_ms:.0f} ms latency")
-        for number in range(chosen.rounds):
+        for number in range(3 * chosen.rounds):
+            name = ("engine", "engine with a run folder", "bench")[number % 3]
             samples = make_samples(chosen.n, number * 10**6)
-            begun = time.perf_counter()
-            run_list(reward, samples, RunOptions(max_workers=chosen.in_flight), {})
-            engine = chosen.n / (time.perf_counter() - begun)
-            samples = make_samples(chosen.n, (number + 500) * 10**6)
-            begun = time.perf_counter()
-            folder = str(Path(temporary) / f"run-{number}")
-            report = evaluate(reward, samples, "preferences", run_dir=folder, max_workers=chosen.in_flight)
-            bench = chosen.n / (time.perf_counter() - begun)
-            shares.append(bench / engine)
-            print(f"engine {engine:>7,.0f}/s   bench {bench:>7,.0f}/s   {bench / engine:>5.0%}   n={report.n_scored}")
-    print(f"median share: {statistics.median(shares):.0%}")
+            folder = None if name == "engine" else str(Path(temporary) / f"run-{number}")
+            cpu, begun = time.process_time(), time.perf_counter()
+            if name == "bench":
+                evaluate(reward, samples, "preferences", run_dir=folder, max_workers=chosen.in_flight)
+            else:
+                run_list(reward, samples, RunOptions(max_workers=chosen.in_flight, run_dir=folder), {})
+            pace, used = chosen.n / (time.perf_counter() - begun), 1000 * (time.process_time() - cpu) / chosen.n
+            found.setdefault(name, []).append(pace)
+            print(f"{name:26} {pace:>7,.0f}/s {used:>8.2f} ms CPU a sample")
+    for name in ("engine", "engine with a run folder"):
+        shares = [bench / engine for bench, engine in zip(found["bench"], found[name], strict=True)]
+        print(f"bench keeps of {name}: {statistics.median(shares):.0%} (median of {len(shares)} rounds)")
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         for name, baseline in lengths.items():
-            baseline.add(by_length(one.sample, 1 if name == "longest" else -1) if asked else one)
+            baseline.add(by_length(one, 1 if name == "longest" else -1) if asked else one)
         for issue in {issue.reason: issue for issue in one.issues}.values():
             known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
             known["n"] += 1
@@ -191,10 +191,13 @@ def _judgements(task: Task, scored: Iterator[DataSample]) -> Iterator[tuple[Judg
         yield one, False
 
 
-def by_length(sample: DataSample, turn: int) -> Judged:
-    """The sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
-    lengths = (turn * float(len(output.answer.text)) for output in sample.output)
-    return Judged(sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
+def by_length(one: Judged, turn: int) -> Judged:
+    """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
+    lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
+    found = Judged(one.sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
+    # what was worked out already, and does not depend on who judges
+    found.__dict__.update(chosen=one.chosen, cluster=one.cluster, scores=lengths)
+    return found
 
 
 def _usage(control: RunControl) -> dict[str, Any]:

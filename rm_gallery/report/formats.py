@@ -13,9 +13,19 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.report.opened import OpenRun
 from rm_gallery.report.page import all_plots, render_page
-from rm_gallery.report.plots import percent
 from rm_gallery.report.summary import Share, Summary, number, summarize
-from rm_gallery.report.words import cut, figures_of, findings, headline, lost_of, rule_of, single_line, spent
+from rm_gallery.report.words import (
+    between,
+    cut,
+    figures_of,
+    findings,
+    headline,
+    in_unit,
+    lost_of,
+    rule_of,
+    single_line,
+    spent,
+)
 
 FORMATS = ("html", "md", "json", "junit")
 
@@ -44,7 +54,7 @@ class Gate:
         if score is None:
             yield "score", "no sample could be scored, so there is no score"
         elif self.fail_under is not None and score < self.fail_under:
-            yield "score", f"{percent(score)} is below {percent(self.fail_under)}"
+            yield "score", f"{in_unit(figures, score)} is below {in_unit(figures, self.fail_under)}"
         if failed > self.max_failures:
             yield "failed", f"{failed:,} samples failed; {self.max_failures:,} are allowed"
         if not run.finished:
@@ -89,10 +99,8 @@ def _markdown(run: OpenRun, summary: Summary) -> str:
     parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
     lines += ["", "| subset | score | 95 % interval | n | no score |", "|---|---:|---:|---:|---:|"]
     for name, part in parts:
-        bounds = part.get("ci95")
-        between = f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}" if bounds else "–"
         n, lost = int(number(part.get("n"))), ", ".join(lost_of(part)) or "0"
-        lines.append(f"| {_md(name)} | {percent(part.get('score'))} | {between} | {n:,} | {lost} |")
+        lines.append(f"| {_md(name)} | {in_unit(part, part.get('score'))} | {between(part) or '–'} | {n:,} | {lost} |")
     known = [plot for plot in all_plots(summary) if plot is not None]
     lines += ["", *(f"- {plot.title}: {_md(plot.says)}" for plot in known)]
     if reasons := figures.get("reasons"):
@@ -175,7 +183,7 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
     for subset, part in (figures.get("by_subset") or {}).items():
         lost = "" if part.get("score") is not None else "no sample of it could be scored"
         n, without = int(number(part.get("n"))), ", ".join(lost_of(part)) or "none"
-        case(f"subset {subset}", f"{percent(part.get('score'))}, n = {n:,}, without a score: {without}", lost)
+        case(f"subset {subset}", f"{in_unit(part, part.get('score'))}, n = {n:,}, without a score: {without}", lost)
     for key, found in (figures.get("reasons") or {}).items():
         says = f"{int(number(found.get('n'))):,} samples: {cut(str(found.get('example', '')), 500)}"
         failed = missed.get("failed", "") if key.startswith("failed") else ""

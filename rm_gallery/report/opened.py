@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Pair
 
 SAMPLES = "samples.jsonl"
 REPORT = "report.json"
+HELD_SECONDS = 0.25
+"""How long lines that come quickly wait for each other: a write for each would cost a fast run some of its pace."""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
 
@@ -122,14 +125,13 @@ class SampleRow:
 def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
     """What samples.jsonl keeps of a judged sample, as JSON types; what is absent is left out. Recorded scores have no reward."""
     sample = one.sample
-    prompt = conversation_text(sample.input)
     record: dict[str, Any] = {
         "id": sample.sample_id,
         "key": sample.sample_key,
         "subset": one.subset,
         "cluster": one.cluster,
         "status": one.status,
-        "prompt": prompt,
+        "prompt": conversation_text(sample.input),
         "answers": [output.answer.text for output in sample.output],
         "labels": [preference_of(output) for output in sample.output],
         "scores": one.scores,
@@ -177,16 +179,19 @@ def _steps(one: Judged) -> list[list[list[Any]]]:
 
 
 class SampleFile:
-    """Appends every finished sample of a run to samples.jsonl; a line survives `kill -9` once `add` has returned.
+    """Appends every finished sample of a run to samples.jsonl.
 
     Opened with the first sample, when the run folder is locked. A continued run goes through all its samples again: what is
-    there already is not written twice. Failed samples leave the file first, for they are judged again. One thread writes it.
+    there already is not written twice, and what a killed process held back for a moment is written then. Failed samples
+    leave the file first, for they are judged again. One thread writes it.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self._path = Path(folder) / SAMPLES
         self._fd = -1
         self._known: Counter[int] = Counter()
+        self._waiting: list[bytes] = []
+        self._written = 0.0
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep one sample, unless it is there; one that was not begun has no line.
@@ -201,12 +206,23 @@ class SampleFile:
             if self._known.get(hash(line)):
                 self._known[hash(line)] -= 1
             elif record["status"] != "stopped":
-                _write_all(self._fd, line)
+                self._waiting.append(line)
+                if time.monotonic() - self._written > HELD_SECONDS:
+                    self._write()
         except OSError as error:
-            raise ConfigError(
-                f"{self._path} cannot be written: {error.strerror or error}. All results so far are saved; mend that, "
-                "then run the same command to continue."
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"{self._path} cannot be written: {error.strerror or error}. All results so far are saved; mend that, then run "
+            "the same command to continue."
+        )
+
+    def _write(self) -> None:
+        lines, self._waiting = self._waiting, []
+        if lines:
+            _write_all(self._fd, b"".join(lines))
+        self._written = time.monotonic()
 
     def finish(self) -> None:
         """Remove lines of an earlier part that no sample of the whole run stands for: what was judged anew, otherwise."""
@@ -215,8 +231,7 @@ class SampleFile:
             self._rewrite(lambda line: not _counted_down(left, line))
 
     def _open(self) -> None:
-        lines = list(map(_status, read_lines(self._path)))
-        if any(status not in _KEPT for status in lines):
+        if any(_status(line) not in _KEPT for line in read_lines(self._path)):
             self._rewrite(lambda line: _status(line) in _KEPT)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
         self._fd = os.open(self._path, flags, 0o644)
@@ -228,10 +243,16 @@ class SampleFile:
             file.writelines(line for line in read_lines(self._path) if stays(line) and line.endswith(b"\n"))
 
     def close(self) -> None:
-        """Release the file."""
-        if self._fd >= 0:
+        """Write what was held back and release the file; raises like `add`."""
+        if self._fd < 0:
+            return
+        try:
+            self._write()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
             os.close(self._fd)
-        self._fd = -1
+            self._fd = -1
 
     def __enter__(self) -> SampleFile:
         return self

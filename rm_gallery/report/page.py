@@ -20,12 +20,15 @@ from rm_gallery.report.opened import OpenRun, SampleRow
 from rm_gallery.report.plots import Plot, percent, show
 from rm_gallery.report.summary import LABELS, STEP_LABELS, Share, Summary, binned, gap_of, mean, number
 from rm_gallery.report.words import (
+    OWN_UNIT,
+    between,
     cut,
     duration,
     figures_of,
     findings,
     further,
     headline,
+    in_unit,
     lost_of,
     rule_of,
     single_line,
@@ -67,7 +70,8 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         policy=_policy(style, script),
         data=data,
         figures=figures,
-        score=percent(figures.get("score")),
+        score=in_unit(figures, figures.get("score")),
+        share=figures.get("rule") not in OWN_UNIT,
         headline=visible(headline(figures)),
         rule=visible(rule_of(figures)),
         lost=lost_of(figures),
@@ -76,7 +80,8 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         findings=[(level, visible(text)) for level, text in findings(run, figures, summary)],
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
         further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
-        subsets=[_subset_row(name, part, figures) for name, part in subsets[:MAX_SUBSETS]],
+        subsets=[_subset_row(name, part) for name, part in subsets[:MAX_SUBSETS]],
+        beside=any((part.get("baselines") or part.get("chance") is not None) for _, part in subsets),
         more_subsets=max(0, len(subsets) - MAX_SUBSETS),
         plots=[plot for plot in all_plots(summary) if plot is not None],
         spent=spent(run, figures, summary),
@@ -127,20 +132,18 @@ def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]
         yield "made with", ", ".join(f"{name} {value}" for name, value in versions.items())
 
 
-def _subset_row(name: str, part: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    bounds = part.get("ci95")
-    chance = part.get("chance", figures.get("chance"))
+def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     baselines = part.get("baselines") or {}
-    marks = [("chance", chance), *((kind, baselines.get(kind)) for kind in ("longest", "shortest"))]
+    marks = [("chance", part.get("chance")), *((kind, baselines.get(kind)) for kind in ("longest", "shortest"))]
     known = [(kind, float(value)) for kind, value in marks if isinstance(value, (int, float))]
     return {
         "name": single_line(name)[:200],
-        "score": percent(part.get("score")),
-        "interval": "–" if not bounds else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}",
+        "score": in_unit(part, part.get("score")),
+        "interval": between(part) or "–",
         "n": f"{int(number(part.get('n'))):,}",
         "lost": ", ".join(lost_of(part)) or "0",
-        "longest": percent(baselines.get("longest")) if baselines else "",
-        "gauge": plots.gauge(part.get("score"), bounds, known),
+        "marks": " · ".join(percent(value).removesuffix(" %") for _, value in marks) if known else "",
+        "gauge": "" if part.get("rule") in OWN_UNIT else plots.gauge(part.get("score"), part.get("ci95"), known),
     }
 
 

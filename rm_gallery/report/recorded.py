@@ -70,7 +70,7 @@ def score_recorded(
         if run_dir is not None:
             lines.setdefault(key, []).append(sample_record(None, one, credit))
         for name, baseline in lengths[key].items():
-            baseline.add(by_length(one.sample, 1 if name == "longest" else -1))
+            baseline.add(by_length(one, 1 if name == "longest" else -1))
         for issue in one.issues:
             found = reasons.setdefault(key, {}).setdefault(
                 f"{issue.status}: {issue.reason}", {"n": 0, "example": issue.message}

@@ -17,6 +17,8 @@ from rm_gallery.report.summary import Share, Summary, mean, number
 MANY_LOST = 0.05
 """Share of samples without a score from which on a reader is told."""
 MANY_FLIPS = 0.2
+OWN_UNIT = ("mean_score",)
+"""Rules whose figure is no share."""
 LOST = ("unscored", "failed", "stopped")
 _UNSEEN = re.compile(r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -82,6 +84,23 @@ def rule_of(figures: Mapping[str, Any]) -> str:
     return f"{rule}: {RULES[rule]}" if rule in RULES else rule
 
 
+def in_unit(figure: Mapping[str, Any], value: Any) -> str:
+    """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's own unit."""
+    if not isinstance(value, (int, float)):
+        return "–"
+    return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
+
+
+def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
+    """The interval of a figure for people, without a percent sign; empty where there is none."""
+    bounds = figure.get("ci95")
+    if not bounds:
+        return ""
+    if figure.get("rule") in OWN_UNIT:
+        return joined.join(show(value, 4) for value in bounds)
+    return joined.join(f"{100 * value:.1f}" for value in bounds)
+
+
 def headline(figures: Mapping[str, Any]) -> str:
     """Score, rule, n and interval in one sentence."""
     name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
@@ -89,11 +108,11 @@ def headline(figures: Mapping[str, Any]) -> str:
     if figures.get("score") is None:
         what = "no sample could be scored" if n else "there is no finished sample"
         return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
-    bounds = figures.get("ci95")
-    between = ""
-    if bounds:
-        between = f" (95 % interval {100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %)"
-    return f"{name} reaches {percent(figures['score'])}{between}{on}, over {int(number(scored)):,} scored of {n:,} samples."
+    bounds = between(figures, " to ")
+    unit = "" if figures.get("rule") in OWN_UNIT else " %"
+    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
+    score, verb = in_unit(figures, figures["score"]), "has a mean score of" if not unit else "reaches"
+    return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."
 
 
 def lost_of(figures: Mapping[str, Any]) -> list[str]:
@@ -171,9 +190,8 @@ def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         name = f"{prefix}{str(key).replace('_', ' ')}"
         if isinstance(value, Mapping):
             if "score" in value and "n" in value:
-                bounds = value.get("ci95")
-                between = f" ({100 * bounds[0]:.1f} – {100 * bounds[1]:.1f})" if bounds else ""
-                yield name, f"{percent(value['score'])}{between}, n = {int(number(value['n'])):,}"
+                bounds = f" ({between(value)})" if between(value) else ""
+                yield name, f"{in_unit(value, value['score'])}{bounds}, n = {int(number(value['n'])):,}"
             else:
                 yield from further(value, f"{name} · ")
         elif isinstance(value, bool):
