@@ -81,6 +81,10 @@ def bench(
     benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
     if scores is not None or replay is not None:
         _only_recorded(reward, scores, replay, llm)
+        if limit is not None:
+            raise ConfigError(
+                "--limit draws rows to judge; recorded judgements are scored as they are, so leave it out."
+            )
         given = _source(benchmark, data, hub, split) if data or hub or split else None
         rows = given and open_data(given, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
         found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=seed, run_dir=out)

@@ -14,7 +14,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
 from rm_gallery.gallery.benchmarks.protocols import judgebench_reader
-from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, named, need, number_of, peek
+from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, named, need, number_of, peek, said
 from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     Scorer,
@@ -170,7 +170,7 @@ class JudgeBench(Benchmark):
                 raise DataError(
                     f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}."
                 )
-            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(row["raw_text"] or "")
+            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(said(row["raw_text"], number))
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             games = pairs.setdefault(key, (row, number, {}))[2]
             if order in games:

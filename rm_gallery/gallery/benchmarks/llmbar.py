@@ -17,7 +17,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
 from rm_gallery.gallery.benchmarks.protocols import llmbar_ratings, llmbar_reader
-from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, need
+from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, need, said, whole
 from rm_gallery.gallery.benchmarks.rules import (
     Credit,
     Scorer,
@@ -145,7 +145,7 @@ class LLMBar(Benchmark):
         texts: dict[tuple[str, str, str, int], _Texts] = {}
         for number, row in enumerate(rows, 1):
             need(row, _RECORDED, number)
-            key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), int(row["index"]))
+            key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), whole(row["index"], number, "index"))
             if key not in texts:
                 label = _label(row["label"])
                 if label not in _LABELS:
@@ -153,13 +153,13 @@ class LLMBar(Benchmark):
                         f"recorded row {number}, column 'label': expected 1 or 2, found {shown(row['label'])}."
                     )
                 texts[key] = _Texts(1 if label == "1" else -1)
-            texts[key].add(row)
-        for (subset, evaluator, method, index), said in texts.items():
-            verdicts = said.read(evaluator, method)
+            texts[key].add(row, number)
+        for (subset, evaluator, method, index), written in texts.items():
+            verdicts = written.read(evaluator, method)
             about = {"subset": subset, "unreadable": None in verdicts}
             yield (
                 {"subset": subset, "evaluator": evaluator, "method": method},
-                judged_pair(f"{subset}:{index}", said.label, verdicts, **about),
+                judged_pair(f"{subset}:{index}", written.label, verdicts, **about),
             )
 
     def recorded_scorer(self, seed: int = 0) -> Scorer:
@@ -201,13 +201,17 @@ class _Texts:
         self._compared: dict[int, dict[bool, tuple[str, str]]] = {}
         self._rated: dict[str, str] = {}
 
-    def add(self, row: Row) -> None:
-        """Keep one text."""
-        kind, said = str(row["kind"]), row["raw_text"]
+    def add(self, row: Row, number: int) -> None:
+        """Keep one text; what a judge wrote to itself before its verdict is none."""
+        kind, written = str(row["kind"]), said(row["raw_text"], number)
         if kind.startswith("rating_output"):
-            self._rated[kind] = said or ""
+            self._rated[kind] = written
         elif kind in ("compare", "synthesize"):
-            self._compared.setdefault(int(row["stage"]), {})[bool(row["swap"])] = (kind, said or "")
+            if not isinstance(row["swap"], bool):
+                raise DataError(
+                    f"recorded row {number}, column 'swap': expected true or false, found {shown(row['swap'])}."
+                )
+            self._compared.setdefault(whole(row["stage"], number, "stage"), {})[row["swap"]] = (kind, written)
 
     def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
         """The verdicts of both orders, naming the outputs."""
@@ -216,8 +220,8 @@ class _Texts:
         last = self._compared[max(self._compared)] if self._compared else {}
         verdicts: list[Verdict] = []
         for swapped in (False, True):
-            kind, said = last.get(swapped, ("compare", ""))
-            verdict = llmbar_reader(evaluator, method, kind)(said)
+            kind, written = last.get(swapped, ("compare", ""))
+            verdict = llmbar_reader(evaluator, method, kind)(written)
             verdicts.append(-verdict if swapped and verdict is not None else verdict)
         return verdicts[0], verdicts[1]
 

@@ -52,18 +52,18 @@ def joined(
         if not number:
             numbered = sample.unique_id == sample.content_hash()
         names = (str(number),) if numbered else benchmark.ids(sample)
-        said = hash(tuple(output.answer.text for output in sample.output))
+        texts = hash(tuple(output.answer.text for output in sample.output))
         for model, scores in by_model.items():
             name = next((name for name in names if name in scores), None)
             if name is not None:
                 unmet[model].discard(name)
-                if known.setdefault(name, said) != said:
+                if known.setdefault(name, texts) != texts:
                     raise DataError(
                         f"the data has different rows with the id '{name[:80]}', so its scores fit both; "
                         "give the scores of each file apart."
                     )
             yield ({} if model is None else {"judge_model": model}), _judged(sample, scores[name] if name else {})
-        known.setdefault(names[0], said)
+        known.setdefault(names[0], texts)
     for model, missed in unmet.items():
         if missed:
             raise DataError(
@@ -85,9 +85,9 @@ def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[Place, float |
         model = row.get("judge_model")
         places = found.setdefault(None if model is None else str(model), {}).setdefault(name, {})
         if place in places:
-            said = f"candidate {place[0]}" + (f" in order {order}" if order else "")
+            what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
             raise DataError(
-                f"recorded row {number}: {said} of id '{name[:80]}' was given before; keep one score of it."
+                f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one score of it."
             )
         places[place] = number_of(row["score"], "score", number)
     if not number:
@@ -123,6 +123,22 @@ def named(value: Any, number: int, column: str = "id") -> str:
     raise DataError(
         f"recorded row {number}, column '{column}': expected an id (text or whole number), found {shown(value)}."
     )
+
+
+def whole(value: Any, number: int, column: str) -> int:
+    """A whole number; DataError for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise DataError(f"recorded row {number}, column '{column}': expected a whole number, found {shown(value)}.")
+    return value
+
+
+def said(value: Any, number: int, column: str = "raw_text") -> str:
+    """What a judge wrote, empty where it gave nothing; DataError for anything but text."""
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"recorded row {number}, column '{column}': expected text, found {shown(value)}.")
+    return value or ""
 
 
 def number_of(value: Any, column: str, number: int) -> float | None:
@@ -168,15 +184,15 @@ def _judged(sample: DataSample, scores: Mapping[Place, float | None]) -> Judged:
         )
     if len(sample.output) != 2 and any(by_order):
         raise DataError(f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB or BA.")
-    said = [_mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))]
+    means = [_mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))]
     judgements = [
         Judgement(Candidate(place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(said)
+        for place, score in enumerate(means)
     ]
     for order, of in by_order.items():
         if order:
             judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
-    lost = any(score is None for score in said)
+    lost = any(score is None for score in means)
     issue = RewardIssue(
         name="scores", status="unscored", reason="no_score", message="The file has no score for an answer."
     )
@@ -205,7 +221,10 @@ def _mean(scores: Sequence[float | None]) -> float | None:
 def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:
     """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is 1, -1, or 0 for a tie."""
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
-    outputs = [{"answer": {"role": "assistant", "content": "", "label": {"preference": said}}} for said in preferences]
+    outputs = [
+        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
+        for preference in preferences
+    ]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
     return Judged(sample, [game(False, games[0]), game(True, games[1])])
 

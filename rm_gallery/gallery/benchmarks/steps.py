@@ -172,9 +172,11 @@ def step_scores(judged: Judged) -> list[float] | None:
 
 def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
     """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds the score itself."""
-    from rm_gallery.core.stats.resampling import average_draws, draws_interval
+    import numpy as np
 
-    found = draws_interval(average_draws(draws)) if draws else None
+    from rm_gallery.core.stats.resampling import draws_interval
+
+    found = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
     if found is None or score is None:
         return None
     return Interval(min(found.low, score), max(found.high, score))
