@@ -7,21 +7,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from rm_gallery.core.stats.agreement import cohen_kappa
+from rm_gallery.core.stats.agreement import cohen_kappa_estimate
+from rm_gallery.core.stats.bradley_terry import bradley_terry
+from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.stats.length_control import length_controlled
-from rm_gallery.core.stats.ranking import bradley_terry_group
-from rm_gallery.core.stats.resampling import cluster_sum_draws, draws_interval, named_generator
+from rm_gallery.core.stats.paired import holm
 from rm_gallery.gallery.benchmarks.judgements import Judged
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-_RANK_DRAWS = 200
 _FEWEST_LABELS = 5
 """A subgroup with fewer labels is not corrected."""
 
@@ -70,11 +66,32 @@ class Rows:
         return [None if row is None else row.wins.get(pair) for row in self.compared]
 
 
-def mean_of_all(values: Sequence[float | None], clusters: Sequence[str], confidence: float = 0.95) -> Corrected:
-    """The mean of the known values with an interval over clusters; its p-value agrees with the interval."""
+class Mean(NamedTuple):
+    """A mean with its 95 % interval over clusters, and a p-value that agrees with it; all None where nothing is known."""
+
+    estimate: float | None
+    ci95: Interval | None
+    p_value: float | None
+
+
+def mean_of(
+    values: Sequence[float | None],
+    clusters: Sequence[str],
+    null: float | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Mean:
+    """The mean of the known values, all within `bounds`, and the p-value of "it is `null`"."""
     known = [(value, name) for value, name in zip(values, clusters, strict=True) if value is not None]
-    alone = [value for value, _ in known]
-    return corrected_mean(alone, alone, clusters=[name for _, name in known], confidence=confidence)
+    alone, names = [value for value, _ in known], [name for _, name in known]
+    if not known:
+        return Mean(None, None, None)
+    exact = math.fsum(alone) / len(alone)
+    if not all(map(math.isfinite, bounds)):  # no share of anything: Student's interval over clusters
+        found = corrected_mean(alone, alone, clusters=names, bounds=bounds)
+        return Mean(exact, found.ci95, None if null is None else found.p_value(null))
+    within = clustered_mean(alone, names, bounds=bounds)
+    assert within is not None
+    return Mean(exact, within.interval(), None if null is None else within.p_value(null))
 
 
 def counts_of(wins: Sequence[float | None]) -> dict[str, int]:
@@ -117,38 +134,22 @@ def agreement_of(rows: Rows) -> dict[str, Any]:
     ]
     if not pairs:
         return {"n": 0}
-    same = [float(win == label) for win, label, _ in pairs]
-    share = mean_of_all(same, [name for _, _, name in pairs])
-    kappa = cohen_kappa([win for win, _, _ in pairs], [label for _, label, _ in pairs])
+    names = [name for _, _, name in pairs]
+    share = mean_of([float(win == label) for win, label, _ in pairs], names)
+    kappa = cohen_kappa_estimate([win for win, _, _ in pairs], [label for _, label, _ in pairs], clusters=names)
     table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
     return {
         "n": len(pairs),
         "agreement": share.estimate,
         "ci95": share.ci95,
-        "kappa": kappa,
-        "kappa_ci95": None if kappa is None else _kappa_interval(pairs),
+        "kappa": None if kappa is None else kappa.estimate,
+        "kappa_ci95": None if kappa is None else kappa.interval(),
         "table": dict(sorted(table.items())),
     }
 
 
 def _verdict(win: float) -> str:
     return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
-
-
-def _kappa_interval(pairs: Sequence[tuple[str, str, str]]) -> Interval | None:
-    """Bootstrap over clusters; resamples on which kappa is undefined are left out."""
-    import numpy as np
-
-    kinds = ("a", "b", "tie")
-    cells: dict[str, list[float]] = {}
-    for win, label, name in pairs:
-        cells.setdefault(name, [0.0] * 9)[3 * kinds.index(win) + kinds.index(label)] += 1.0
-    draws = cluster_sum_draws(list(cells.values()), named_generator(0, "kappa")).reshape(-1, 3, 3)
-    total = draws.sum(axis=(1, 2))
-    observed = np.trace(draws, axis1=1, axis2=2) / total
-    expected = (draws.sum(axis=1) * draws.sum(axis=2)).sum(axis=1) / total**2
-    kept = expected < 1.0
-    return draws_interval((observed[kept] - expected[kept]) / (1.0 - expected[kept])) if kept.any() else None
 
 
 def corrected_of(rows: Rows) -> dict[str, Any]:
@@ -175,15 +176,6 @@ def as_dict(found: Corrected) -> dict[str, Any]:
     }
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values such that all that are below 0.05 are wrong together with probability 5 % at most (S. Holm, 1979)."""
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = highest
-    return adjusted
-
-
 def subgroups_of(
     values: Sequence[float | None], rows: Rows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> dict[str, dict[str, Any]]:
@@ -208,14 +200,9 @@ def _subgroup(
 ) -> dict[str, Any]:
     own = [values[place] for place in places]
     clusters = [rows.clusters[place] for place in places]
-    known = [(value, name) for value, name in zip(own, clusters, strict=True) if value is not None]
-    if not known:
-        return {"n_scored": 0, "estimate": None, "ci95": None}
-    plain = [value for value, _ in known]
-    mean = corrected_mean(plain, plain, clusters=[name for _, name in known], bounds=bounds)
-    part: dict[str, Any] = {"n_scored": len(known), "estimate": mean.estimate, "ci95": mean.ci95}
-    if null is not None:
-        part["p_value"] = mean.p_value(null)
+    mean = mean_of(own, clusters, null, bounds)
+    n = sum(value is not None for value in own)
+    part: dict[str, Any] = {"n_scored": n, "estimate": mean.estimate, "ci95": mean.ci95, "p_value": mean.p_value}
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
         probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
@@ -240,43 +227,36 @@ def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
     return sum(wins) / len(wins) if wins else None
 
 
-def ranking_of(rows: Rows, names: Sequence[str], seed: int = 0) -> list[dict[str, Any]]:
-    """The answer columns by Bradley–Terry strength, the best first, with intervals by bootstrap over clusters.
+def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
+    """The answer columns by Bradley–Terry strength, the strongest first, with prompt-level intervals and ranks.
 
-    Strengths are log-odds around a mean of 0; one drawn game against a phantom keeps them finite. `win_rate` is that against
-    all others.
+    Strengths are log-odds around a mean of 0; an end of an interval that the results leave open is None. `win_rate` is that
+    against all others.
     """
-    import numpy as np
-
-    k = len(names)
-    by_cluster: dict[str, NDArray[np.float64]] = {}
-    for row, name in zip(rows.compared, rows.clusters, strict=True):
-        for (i, j), win in row.wins.items() if row is not None else ():
-            cell = by_cluster.setdefault(name, np.zeros((k, k)))
-            cell[i, j] += win
-            cell[j, i] += 1.0 - win
-    if not by_cluster:
-        return []
-    wins = sum(by_cluster.values(), np.zeros((k, k)))
-    strengths = bradley_terry_group(wins.tolist())
-    draws = cluster_sum_draws(
-        [cell.ravel().tolist() for cell in by_cluster.values()], named_generator(seed, "ranking"), _RANK_DRAWS
-    ).reshape(-1, k, k)
-    drawn = np.array([[np.nan if s is None else s for s in bradley_terry_group(draw.tolist())] for draw in draws])
-    found = []
-    for place, name in enumerate(names):
-        played = float(wins[place].sum() + wins[:, place].sum())
-        own = drawn[:, place][~np.isnan(drawn[:, place])]
-        found.append(
-            {
-                "answer": name,
-                "strength": strengths[place],
-                "ci95": draws_interval(own) if len(own) else None,
-                "win_rate": float(wins[place].sum()) / played if played else None,
-                "n": round(played),
-            }
-        )
-    return sorted(found, key=lambda part: (part["strength"] is None, -(part["strength"] or 0.0)))
+    played = [
+        (names[i], names[j], win, cluster)
+        for row, cluster in zip(rows.compared, rows.clusters, strict=True)
+        if row is not None
+        for (i, j), win in row.wins.items()
+    ]
+    first, second, results, clusters = map(list, zip(*played, strict=True)) if played else ([], [], [], [])
+    found = bradley_terry(first, second, results, clusters=clusters)
+    won = {
+        name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names
+    }
+    systems = [
+        {
+            "answer": system.name,
+            "strength": system.strength,
+            "ci95": [end if math.isfinite(end) else None for end in system.ci95],
+            "best_rank": system.best_rank,
+            "worst_rank": system.worst_rank,
+            "win_rate": won[system.name] / system.games if system.games else None,
+            "n": system.games,
+        }
+        for system in found.systems
+    ]
+    return {"systems": systems, "notes": list(found.notes)}
 
 
 def pairs_of(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -285,13 +265,13 @@ def pairs_of(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
     for i, j in combinations(range(len(names)), 2):
         wins = rows.wins((i, j))
         if any(win is not None for win in wins):
-            mean = mean_of_all(wins, rows.clusters)
+            mean = mean_of(wins, rows.clusters, 0.5)
             part = {
                 "a": names[i],
                 "b": names[j],
                 "win_rate": mean.estimate,
                 "ci95": mean.ci95,
-                "p_value": mean.p_value(0.5),
+                "p_value": mean.p_value,
             }
             found.append({**part, **counts_of(wins)})
     for part, adjusted in zip(found, holm([part["p_value"] or 0.0 for part in found]), strict=True):

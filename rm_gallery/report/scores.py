@@ -15,8 +15,8 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.stats.agreement import kendall_tau_b, spearman
 from rm_gallery.core.stats.corrected import corrected_mean
+from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted, one_line
@@ -51,7 +51,8 @@ class ScoreReport(Report):
             ]
             lines.append("scores: " + ", ".join(shown))
         if found := extra.get("agreement"):
-            shown = [f"{name} {found[name]:.2f}" for name in ("spearman", "kendall") if found.get(name) is not None]
+            known = [name for name in ("spearman", "kendall") if found.get(name) is not None]
+            shown = [f"{name} {found[name]:.2f} ({_range(found[f'{name}_ci95'])})" for name in known]
             lines.append(f"agreement with people: {', '.join([*shown, 'n=' + str(found['n'])])}")
         if found := extra.get("corrected"):
             lines.append(
@@ -115,14 +116,16 @@ class _Counting:
         extra: dict[str, Any] = {"spread": _spread([value for value in values if value is not None])}
         if of.labels is not None:
             known = [
-                (v, label) for v, label in zip(values, of.labels, strict=True) if v is not None and label is not None
+                (value, label, cluster)
+                for value, label, cluster in zip(values, of.labels, of.questions.clusters, strict=True)
+                if value is not None and label is not None
             ]
-            judge, people = [v for v, _ in known], [label for _, label in known]
-            extra["agreement"] = {
-                "n": len(known),
-                "spearman": spearman(judge, people),
-                "kendall": kendall_tau_b(judge, people),
-            }
+            judge, people = [value for value, _, _ in known], [label for _, label, _ in known]
+            extra["agreement"] = {"n": len(known)}
+            for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
+                order = estimate(judge, people, clusters=[cluster for _, _, cluster in known])
+                extra["agreement"][name] = None if order is None else order.estimate
+                extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             corrected = corrected_mean(  # in the unit of the labels, whose scale may be another one
                 values, of.labels, clusters=of.questions.clusters, probabilities=of.probabilities, bounds=UNBOUNDED
             )
@@ -131,13 +134,12 @@ class _Counting:
 
     def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
         own = [values[place] for place in places]
-        known = [(v, self._of.questions.clusters[place]) for v, place in zip(own, places, strict=True) if v is not None]
-        plain = [value for value, _ in known]
-        mean = corrected_mean(plain, plain, clusters=[name for _, name in known], bounds=self._of.bounds)
+        scored = sum(value is not None for value in own)
+        mean = comparing.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
         found = [self._status.get(place, "stopped") for place in places]
         failed, stopped = found.count("failed"), found.count("stopped")
-        unscored = len(own) - len(known) - failed - stopped
-        return Figure("mean_score", len(own), len(known), unscored, failed, stopped, _mean(plain), mean.ci95)
+        unscored = len(own) - scored - failed - stopped
+        return Figure("mean_score", len(own), scored, unscored, failed, stopped, mean.estimate, mean.ci95)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:

@@ -72,11 +72,18 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
         lines.append(f"at equal length: {percent(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
     if found := extra.get("until_decided"):
         lines.append(_decided_in_words(found))
-    for place, part in enumerate(extra.get("ranking", ()), 1):
-        strength = "-" if part["strength"] is None else f"{part['strength']:+.2f} {_plain(part['ci95'])}"
-        lines.append(
-            f"{place}. {part['answer']}: strength {strength}, wins {percent(part['win_rate'])} % of {part['n']}"
+    ranking = extra.get("ranking", {})
+    for part in ranking.get("systems", ()):
+        low, high = part["ci95"]
+        ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
+        rank = (
+            str(part["best_rank"])
+            if part["best_rank"] == part["worst_rank"]
+            else f"{part['best_rank']}–{part['worst_rank']}"
         )
+        won = f"wins {percent(part['win_rate'])} % of {part['n']}"
+        lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
+    lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
         tested = "" if part.get("p_holm") is None else f"p = {part['p_holm']:.3g} corrected for all subgroups"
         own = part.get("corrected")
@@ -138,9 +145,8 @@ class _UntilDecided:
 class _Counting:
     """Collects what became of every row, and makes the report."""
 
-    def __init__(self, comparison: Comparison, seed: int) -> None:
+    def __init__(self, comparison: Comparison) -> None:
         self._of = comparison
-        self._seed = seed
         self._compared: list[comparing.Compared | None] = [None] * len(comparison.questions.sheet)
         self._status: dict[int, Status] = dict.fromkeys(comparison.questions.blank, "unscored")
 
@@ -159,9 +165,9 @@ class _Counting:
         of, names = self._of, self._of.questions.answers
         rows = comparing.Rows(self._compared, of.questions.clusters, of.labels, of.probabilities, of.groups)
         wins = rows.wins()
-        found = comparing.mean_of_all(wins, rows.clusters)
+        found = comparing.mean_of(wins, rows.clusters, 0.5)
         extra: dict[str, Any] = {"a": names[0], "b": names[1], **comparing.counts_of(wins)}
-        extra["test"] = {"null": 0.5, "p_value": found.p_value(0.5)}
+        extra["test"] = {"null": 0.5, "p_value": found.p_value}
         extra["flips"] = comparing.flips_of(rows)
         if of.labels is not None:
             extra["agreement"] = comparing.agreement_of(rows)
@@ -171,7 +177,7 @@ class _Counting:
         groups = comparing.subgroups_of(wins, rows)
         extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in groups.items()}
         if len(names) > 2:
-            extra["ranking"] = comparing.ranking_of(rows, names, self._seed)
+            extra["ranking"] = comparing.ranking_of(rows, names)
             extra["pairs"] = comparing.pairs_of(rows, names)
         whole = self._figure(range(len(wins)), wins, found.ci95)
         parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
@@ -213,7 +219,7 @@ class WinRate(Benchmark):
 
     def scorer(self, seed: int = 0) -> _Counting:
         """Start counting."""
-        return _Counting(self._of, seed)
+        return _Counting(self._of)
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """How the table was read."""
