@@ -1,0 +1,252 @@
+"""Has a judge changed? Two versions on the same anchors, against how much the judge differs from itself.
+
+A judge asked twice disagrees with itself on a part of the anchors, so that some changed verdicts between two versions are no
+sign of anything. Three questions are asked instead: has the mean moved (chance flips go both ways), do verdicts change more
+often between the versions than between repeats of one version, and does the new version agree with the labels more or less.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean, numbers
+from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rm_gallery.core.stats.corrected import Numbers
+
+    Floats = NDArray[np.floating[Any]]
+
+_CELLS_AT_ONCE = 2_000_000
+_MOST_ASSIGNMENTS = 500
+
+
+class Change(NamedTuple):
+    """A quantity of both versions, its change, the interval of the change, and the p-value of "no change"."""
+
+    old: float
+    new: float
+    change: float
+    ci95: Interval
+    p_value: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What two versions of a judge do differently.
+
+    Attributes:
+        n: anchors that both versions scored.
+        n_missing: anchors that one version or both did not score.
+        flip_rate: share of anchors on which the two versions differ by more than the tolerance.
+        flip_ci95: its interval.
+        noise: the same share between repeats of one version; None without repeats.
+        excess: how much farther apart the versions are than repeats of one, in the unit of the scores; 0 without drift.
+        excess_p: one-sided permutation p-value of "both versions score alike", from the repeats; None without them.
+        shift: change of the mean score.
+        agreement: change of the agreement with the labels, as 1 minus the distance relative to the scale; None without labels.
+        findings: what has changed, at the level after Holm's correction for the questions asked.
+        notes: what the reader has to know.
+    """
+
+    n: int
+    n_missing: int
+    flip_rate: float
+    flip_ci95: Interval
+    noise: float | None
+    excess: float | None
+    excess_p: float | None
+    shift: Change
+    agreement: Change | None
+    findings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def drift(
+    old: Numbers,
+    new: Numbers,
+    *,
+    labels: Numbers | None = None,
+    old_again: Sequence[Numbers] = (),
+    new_again: Sequence[Numbers] = (),
+    clusters: Sequence[Hashable] | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    tolerance: float = 0.0,
+    confidence: float = 0.95,
+    n_draws: int = 4000,
+    seed: int = 0,
+) -> Drift:
+    """Compare two versions of a judge on the same anchors.
+
+    Args:
+        old: score or verdict (as a number) per anchor of the old version; None or NaN where it gave none.
+        new: the same of the new version.
+        labels: what people say, on the same scale; None where they said nothing.
+        old_again: further runs of the old version on the same anchors.
+        new_again: further runs of the new version.
+        clusters: a name per anchor where anchors belong together.
+        bounds: lowest and highest possible score; infinite where there is none.
+        tolerance: two scores this near count as equal in the flip rate.
+        confidence: level of the intervals; findings are made at 1 - confidence over all questions.
+        n_draws: draws of the permutation test.
+        seed: seed of the draws.
+
+    Raises:
+        ConfigError: lengths differ, scores lie outside the bounds, or fewer than two anchors were scored by both.
+    """
+    import numpy as np
+
+    check_level(confidence)
+    if tolerance < 0.0 or n_draws < 100:
+        raise ConfigError(f"tolerance is at least 0 and n_draws at least 100; found {tolerance!r} and {n_draws!r}")
+    olds = [numbers(values, "old") for values in (old, *old_again)]
+    news = [numbers(values, "new") for values in (new, *new_again)]
+    _same_anchors([*olds, *news], labels, clusters)
+    outside = [
+        x for run in (*olds, *news) for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))
+    ]
+    if min(outside) < bounds[0] or max(outside) > bounds[1]:
+        worst = min(outside) if min(outside) < bounds[0] else max(outside)
+        raise ConfigError(
+            f"a score is {worst:g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the scale in bounds"
+        )
+    both = ~np.isnan(olds[0]) & ~np.isnan(news[0])
+    n = int(both.sum())
+    if n < 2:
+        raise ConfigError(f"old and new have {n} anchors in common that both scored; at least 2 are needed")
+    names = list(range(len(both))) if clusters is None else list(clusters)
+    kept = [name for name, wanted in zip(names, both, strict=True) if wanted]
+    low, high = bounds
+    reach = (low - high, high - low)
+    notes: list[str] = []
+    missing = len(both) - n
+    if missing:
+        notes.append(f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing about drift")
+    old_mean, new_mean = (np.nanmean([run[both] for run in side], axis=0) for side in (olds, news))
+    shift = _change(old_mean, new_mean, kept, reach, confidence)
+    flips = (np.abs(news[0] - olds[0])[both] > tolerance).astype(np.float64)
+    rate = corrected_mean(flips, flips, clusters=kept, confidence=confidence)
+    noise = excess = excess_p = None
+    if len(olds) + len(news) > 2:
+        noise = _self_difference(olds, news, tolerance)
+        excess, excess_p = _beyond_noise(np.stack(olds, axis=1), np.stack(news, axis=1), n_draws, seed)
+    else:
+        notes.append(
+            "how often the judge differs from itself is unknown: changed verdicts may be chance. Run one version twice"
+        )
+    agreement = None
+    if labels is not None:
+        gold = numbers(labels, "labels")[both]
+        known = ~np.isnan(gold)
+        span = high - low if math.isfinite(high - low) else float(np.ptp(gold[known])) if known.any() else 1.0
+        if known.sum() >= 2 and span > 0.0:
+            near = [1.0 - np.abs(side - gold)[known] / span for side in (old_mean, new_mean)]
+            names_known = [name for name, wanted in zip(kept, known, strict=True) if wanted]
+            width = 1.0 if math.isfinite(high - low) else math.inf
+            agreement = _change(near[0], near[1], names_known, (-width, width), confidence)
+        else:
+            notes.append("fewer than 2 anchors have a label, so agreement with people is not compared")
+    found, ci95 = rate.estimate, rate.ci95
+    assert found is not None and ci95 is not None
+    findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
+    return Drift(n, missing, found, ci95, noise, excess, excess_p, shift, agreement, findings, tuple(notes))
+
+
+def _same_anchors(runs: Sequence[Floats], labels: Numbers | None, clusters: Sequence[Hashable] | None) -> None:
+    lengths = [len(run) for run in runs]
+    lengths += [len(values) for values in (labels, clusters) if values is not None]
+    if len(set(lengths)) > 1:
+        raise ConfigError(f"every run, the labels and the clusters need one entry per anchor; found {lengths} entries")
+
+
+def _change(
+    old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple[float, float], confidence: float
+) -> Change:
+    difference = new - old
+    found: Corrected = corrected_mean(difference, difference, clusters=clusters, bounds=reach, confidence=confidence)
+    p = found.p_value(0.0)
+    assert found.estimate is not None and found.ci95 is not None and p is not None
+    return Change(float(old.mean()), float(new.mean()), found.estimate, found.ci95, p, len(difference))
+
+
+def _self_difference(olds: Sequence[Floats], news: Sequence[Floats], tolerance: float) -> float | None:
+    """Share of anchors on which two runs of one version differ, over all pairs of runs."""
+    import numpy as np
+
+    differing = [
+        np.abs(a - b)[~np.isnan(a - b)] > tolerance for runs in (olds, news) for a, b in itertools.combinations(runs, 2)
+    ]
+    found = np.concatenate(differing)
+    return float(found.mean()) if len(found) else None
+
+
+def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[float | None, float | None]:
+    """Mean distance between versions less that within them (energy distance per anchor), and its permutation p-value.
+
+    If both versions score alike, the runs of an anchor may be exchanged; all ways to name some of them "new" are equally
+    probable then, anchor by anchor. Source: G. Székely and M. Rizzo, "Energy statistics", 2013.
+    """
+    import numpy as np
+
+    runs = np.concatenate([olds, news], axis=1)
+    runs = runs[~np.isnan(runs).any(axis=1)]
+    if len(runs) < 2:
+        return None, None
+    k, b = runs.shape[1], news.shape[1]
+    distance = np.abs(runs[:, :, None] - runs[:, None, :])
+    actual = tuple(range(k - b, k))
+    ways = list(itertools.islice(itertools.combinations(range(k), b), _MOST_ASSIGNMENTS))
+    table = np.stack([_energy(distance, way) for way in (actual, *ways)], axis=1)
+    observed = float(table[:, 0].mean())
+    moving = table[(table[:, 1:] != table[:, 1:2]).any(axis=1), 1:]
+    rest = float(table[:, 0].sum() - (table[(table[:, 1:] != table[:, 1:2]).any(axis=1), 0]).sum())
+    rng = np.random.default_rng(seed)
+    at_least, done = 0, 0
+    rows = np.arange(len(moving))
+    while done < n_draws:
+        size = min(n_draws - done, max(1, _CELLS_AT_ONCE // max(1, len(moving))))
+        drawn = moving[rows, rng.integers(0, table.shape[1] - 1, size=(size, len(moving)))].sum(axis=1)
+        at_least += int((drawn + rest >= observed * len(runs) - 1e-9).sum())
+        done += size
+    return observed, (1 + at_least) / (1 + n_draws)
+
+
+def _energy(distance: Floats, new: Sequence[int]) -> Floats:
+    import numpy as np
+
+    old = [i for i in range(distance.shape[1]) if i not in new]
+    within = [
+        distance[:, side][:, :, side].sum(axis=(1, 2)) / (len(side) * (len(side) - 1))
+        for side in (old, list(new))
+        if len(side) > 1
+    ]
+    return np.asarray(distance[:, old][:, :, list(new)].mean(axis=(1, 2)) - sum(within) / len(within))
+
+
+def _findings(
+    shift: Change, excess: float | None, excess_p: float | None, agreement: Change | None, level: float
+) -> tuple[str, ...]:
+    asked: list[tuple[float, str]] = [
+        (shift.p_value, f"the mean score went from {shift.old:.4g} to {shift.new:.4g} (p = {shift.p_value:.3g})")
+    ]
+    if excess is not None and excess_p is not None:
+        text = f"the versions differ more than repeats of one do, by {excess:.3g} (p = {excess_p:.3g})"
+        asked.append((excess_p, text))
+    if agreement is not None:
+        text = f"agreement with the labels went from {agreement.old:.4g} to {agreement.new:.4g}"
+        asked.append((agreement.p_value, f"{text} (p = {agreement.p_value:.3g})"))
+    found = []
+    for place, (p, text) in enumerate(sorted(asked)):  # Holm's correction
+        if p > level / (len(asked) - place):
+            break
+        found.append(text)
+    return tuple(found)
