@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import orjson
 import typer
 
 from rm_gallery.cli import options as opt
@@ -13,6 +12,7 @@ from rm_gallery.cli.audit import resumable
 from rm_gallery.gallery.benchmarks.figures import one_line
 from rm_gallery.report.conflicts import Conflicts
 from rm_gallery.report.conflicts import conflicts as find_conflicts
+from rm_gallery.report.findings import as_json
 from rm_gallery.report.tables import print_findings
 
 
@@ -73,7 +73,7 @@ def conflicts(
             options=options,
         )
     if json:
-        typer.echo(orjson.dumps(found.to_dict(), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(as_json(found.to_dict()).decode().rstrip())
     else:
         print_findings(list(found.figures.values()), found.about())
     sys.exit(_conclude(found, max_failures))

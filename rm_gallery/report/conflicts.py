@@ -10,8 +10,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
@@ -24,7 +22,7 @@ from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, worst
 from rm_gallery.report.duels import COMPARING, Duel, Said, Sheet, lost
-from rm_gallery.report.findings import Finding, found
+from rm_gallery.report.findings import Finding, as_json, found
 from rm_gallery.report.task import build_reward, judge_of, open_data
 
 Graph = dict[tuple[int, int], int]
@@ -131,8 +129,7 @@ def conflicts(
     out = _read(sheet, games, name)
     out = replace(out, calls=control.calls, stopped=control.stopped)
     if chosen.run_dir is not None:
-        data_out = orjson.dumps(out.to_dict(), option=orjson.OPT_INDENT_2)
-        write_whole(Path(chosen.run_dir) / "conflicts.json", data_out + b"\n")
+        write_whole(Path(chosen.run_dir) / "conflicts.json", as_json(out.to_dict()))
     return out
 
 

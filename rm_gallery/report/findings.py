@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, Literal
+
+import orjson
 
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -223,3 +226,12 @@ def sign_test(one: int, other: int) -> float | None:
     from scipy.stats import binomtest
 
     return float(binomtest(one, one + other, 0.5).pvalue)
+
+
+def as_json(shown: Any) -> bytes:
+    """Plain types as indented JSON; what is no valid Unicode in a text becomes a question mark."""
+    try:
+        return orjson.dumps(shown, option=orjson.OPT_INDENT_2) + b"\n"
+    except TypeError:  # lone surrogates, which orjson refuses
+        text = json.dumps(shown, ensure_ascii=False, indent=2)
+        return text.encode("utf-8", "replace") + b"\n"

@@ -316,6 +316,42 @@ def test_a_page_escapes_every_text_and_needs_nothing_else() -> None:
     assert "**quality.good\\_preferred**" in text
 
 
+class Huge(BasePointWiseReward):
+    """Scores near the end of what a float holds, another one each time."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        score = 1e300 * (1 if len(sample.output[0].answer.text) % 2 else -1)
+        return RewardResult(name="h", details=[RewardDimensionWithScore(name="h", score=score)])
+
+
+def test_scores_and_texts_beyond_the_usual(tmp_path: Path) -> None:
+    texts = ["", " ", "好" * 3000, "\ud800 lone", "a\x00b", "x" * 30_000, "line\r\nline", "%s %TAGS% {answer} $x"]
+    samples = [
+        DataSample(
+            unique_id=f"{number}",
+            input=[ChatMessage(content=f"{text} {number}")],
+            output=[
+                DataOutput(answer=Step(content=text, label={"preference": "chosen"})),
+                DataOutput(answer=Step(content=f"no {number}", label={"preference": "rejected"})),
+            ],
+        )
+        for number, text in enumerate(texts * 2)
+    ]
+    found = audit(Huge(name="huge"), samples, run_dir=str(tmp_path / "run"), progress=False)
+    assert found.scored == found.questions
+    shown = json.loads((tmp_path / "run" / "audit.json").read_bytes())
+    assert shown["findings"]["repeats.changed"]["extra"]["score_sd"] == 0.0
+    assert "{answer}" in samples[7].output[0].answer.text
+
+
+def test_what_the_data_lack_is_said() -> None:
+    rows = [{"prompt": f"Q{i}", "chosen": f"yes {i}", "rejected": f"no {i}"} for i in range(12)]
+    rows += [{"prompt": "Q", "chosen": "the same", "rejected": "the same"}]
+    found = audit("length_baseline", rows, probes=["quality"], progress=False)
+    assert found.prompts == 12
+    assert "1 samples without a chosen and a rejected answer were left out" in found.notes
+
+
 def test_steps_and_conversations_are_kept() -> None:
     steps = [Step(content="one"), Step(content="two")]
     sample = DataSample(

@@ -11,13 +11,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import one_line, plain
-from rm_gallery.report.findings import VERDICTS, Finding, Verdict, number
+from rm_gallery.report.findings import VERDICTS, Finding, Verdict, as_json, number
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -43,6 +41,7 @@ class Audit:
         seconds: wall time.
         seed: of the samples drawn.
         stopped: why the run ended early; None when it did not.
+        notes: what was left out of the data, and what else a reader should know.
     """
 
     reward: str
@@ -61,6 +60,7 @@ class Audit:
     seconds: float = 0.0
     seed: int = 0
     stopped: str | None = None
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, key: str) -> Finding:
         """The figure of this name, such as `position.flips`; ConfigError with the nearest names for an unknown one."""
@@ -103,6 +103,7 @@ class Audit:
             f"{self.reward} ({self.kind}){judge}",
             f"data: {self.data} · {self.prompts} prompts · {self.questions} questions, {self.scored} with a verdict",
             " · ".join([f"{self.calls} calls", f"{self.cached} from the cache", *spent, f"{self.seconds:.1f} s"]),
+            *self.notes,
             f"stopped: {self.stopped}" if self.stopped else "",
         ]
         return [one_line(line) for line in lines if line]
@@ -117,7 +118,7 @@ class Audit:
         """Write audit.json, card.md and card.html into a folder, each whole or not at all; gives the folder."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        write_whole(target / "audit.json", orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
+        write_whole(target / "audit.json", as_json(self.to_dict()))
         write_whole(target / "card.md", self.markdown().encode("utf-8", "replace"))
         write_whole(target / "card.html", self.html().encode("utf-8", "replace"))
         return target

@@ -136,6 +136,7 @@ class Prepared:
     data: str
     seed: int
     identity: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     @property
     def reward(self) -> BaseReward:
@@ -191,6 +192,7 @@ class Prepared:
             seconds=time.monotonic() - started,
             seed=self.seed,
             stopped=control.stopped,
+            notes=self.notes,
             **spent,
         )
         if chosen.run_dir is not None:
@@ -218,6 +220,7 @@ def prepare(
         raise ConfigError(f"limit is {limit!r:.80}; give a positive whole number of prompts.")
     built = build_reward(reward, params, llm, base_url, seed)
     materials: list[Material]
+    notes: Sequence[str] = ()
     if data is None:
         if benchmark is not None or columns:
             raise ConfigError("benchmark and columns describe data; give data as well, or leave them out.")
@@ -230,13 +233,17 @@ def prepare(
         opened = open_data(data, benchmark, limit=limit or PROMPTS, seed=seed, on_bad_row=on_bad_row, columns=columns)
         materials, without = from_samples(opened.rows(), opened.name)
         name, identity = opened.name, opened.identity()
-        name += f" ({without} samples without a chosen and a rejected answer left out)" if without else ""
+        loaded = opened.loader.report if opened.loader is not None else None
+        notes = loaded.notes() if loaded is not None else ()
+        notes = (
+            (*notes, f"{without} samples without a chosen and a rejected answer were left out") if without else notes
+        )
     pairs = Pairs(built, materials, seed)
     made: list[Probe] = [probe(pairs) for probe in _PROBES if probe.name in wanted and probe is not of.Injected]
     plain_keys = list(pairs.sheet.questions)
     made += [of.Injected(pairs)] if of.Injected.name in wanted else []
     made += [scales.Replies(pairs, plain_keys)] if scales.Replies.name in wanted else []
-    return Prepared(pairs, made, name, seed, {**identity, "probes": sorted(wanted)})
+    return Prepared(pairs, made, name, seed, {**identity, "probes": sorted(wanted)}, tuple(notes))
 
 
 def _named(probes: Sequence[str] | None) -> set[str]:

@@ -229,15 +229,14 @@ class Repeats(Probe):
         ]
         if len(twice) < 2:
             return {}
-        within = math.fsum((a - b) ** 2 for a, b in twice) / (2 * len(twice))
-        every = [value for both in twice for value in both]
-        mean = math.fsum(every) / len(every)
-        total = math.fsum((value - mean) ** 2 for value in every) / (len(every) - 1)
-        return {
-            "score_sd": math.sqrt(within),
-            "noise_share": min(1.0, within / total) if total else None,
-            "n": len(twice),
-        }
+        import numpy as np
+
+        table = np.array(twice)
+        scale = float(np.abs(table).max()) or 1.0  # scores near the end of what a float holds have squares beyond it
+        table = table / scale
+        within, total = float(((table[:, 0] - table[:, 1]) ** 2).mean() / 2), float(table.var(ddof=1))
+        share = min(1.0, within / total) if total else None
+        return {"score_sd": scale * math.sqrt(within), "noise_share": share, "n": len(twice)}
 
 
 def _noisy(extra: dict[str, Any]) -> str:
