@@ -60,7 +60,7 @@ class ToolCallMatchReward(RuleReward):
         given, problems = tool_calls_of(sample.output[0], self.trajectory)
         defaults = tool_defaults((sample.metadata or {}).get("tools"))
         table = [[fits(call, want, self.tolerant, defaults.get(want.name, {})) for want in wanted] for call in given]
-        pairs = _in_order(table) if self.ordered else _in_any_order(table)
+        pairs = in_order(table) if self.ordered else in_any_order(table)
         made = len(given) + len(problems)
         total = made + len(wanted)
         f1 = 2 * pairs / total if total else 1.0
@@ -85,7 +85,7 @@ class ToolCallMatchReward(RuleReward):
         return wanted
 
 
-def _in_order(table: list[list[bool]]) -> int:
+def in_order(table: list[list[bool]]) -> int:
     """Length of the longest common subsequence."""
     best = [0] * (len(table[0]) + 1 if table else 1)
     for row in table:
@@ -95,7 +95,7 @@ def _in_order(table: list[list[bool]]) -> int:
     return best[-1]
 
 
-def _in_any_order(table: list[list[bool]]) -> int:
+def in_any_order(table: list[list[bool]]) -> int:
     """Size of a maximum matching: possible answers may overlap, so the first fit is not always the right one."""
     taken: dict[int, int] = {}
     return sum(_assign(row, table, taken, set()) for row in range(len(table)))

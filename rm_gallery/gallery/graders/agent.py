@@ -1,0 +1,313 @@
+"""Rules about what an agent did: its tool calls against those expected, loops, steps that lead nowhere, new information.
+
+Trajectories are messages of the OpenAI protocol; arguments may be JSON text or objects, and a message may stand inside
+`{"message": …}`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+from rapidfuzz import fuzz
+
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.result import GraderScore
+from rm_gallery.core.text.tokens import words
+from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.agent.tool_call_match import Wanted, fits, in_any_order, in_order, read_wanted
+from rm_gallery.gallery.rm.agent.tool_calls import ToolCall, as_call
+
+Metric = Literal["f1", "precision", "recall", "jaccard"]
+
+
+class Action(NamedTuple):
+    """A tool call of a trajectory and what came back."""
+
+    call: ToolCall
+    observation: str | None
+
+    @property
+    def signature(self) -> str:
+        """Name and arguments, whatever the order of the keys."""
+        return f"{self.call.name} {json.dumps(self.call.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, (list, tuple)):
+        parts = (part.get("text", "") if isinstance(part, Mapping) else part for part in content)
+        return "\n".join(str(part) for part in parts if part)
+    return "" if content is None else json.dumps(content, ensure_ascii=False, default=str)
+
+
+def messages_of(messages: Any, name: str) -> list[Mapping[str, Any]]:
+    """The messages of a trajectory; Unscored for what is none."""
+    found = [m.get("message", m) if isinstance(m, Mapping) else m for m in messages or ()]
+    if not found or not all(isinstance(m, Mapping) and "role" in m for m in found):
+        raise Unscored(f"{name} needs messages: a list of dicts with a role, and there are none.", reason="no_messages")
+    return found
+
+
+def calls_of(given: Any, name: str) -> list[ToolCall]:
+    """The tool calls of a list in any usual layout; one that cannot be read is a call of its own that fits nothing."""
+    if isinstance(given, Mapping):
+        given = given.get("tool_calls", [given])
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise Unscored(f"{name}: the tool calls are no JSON: {error}", reason="no_tool_calls") from error
+    if not isinstance(given, (list, tuple)):
+        raise Unscored(f"{name} needs a list of tool calls, found a {type(given).__name__}.", reason="no_tool_calls")
+    found = [as_call(call) for call in given]
+    return [call if isinstance(call, ToolCall) else ToolCall("", {"unreadable": call}) for call in found]
+
+
+def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
+    """Every tool call in order with its observation: the tool message of its id, else the next one without an owner."""
+    waiting: list[tuple[str | None, ToolCall]] = []
+    answers: dict[int, str] = {}
+    for message in messages:
+        if message["role"] in ("tool", "function"):
+            owner = message.get("tool_call_id")
+            free = [i for i in range(len(waiting)) if i not in answers]
+            own = [i for i in free if owner is not None and waiting[i][0] == owner]
+            if own or free:
+                answers[(own or free)[0]] = _text(message.get("content"))
+            continue
+        for raw in message.get("tool_calls") or ():
+            call = as_call(raw)
+            number = raw.get("id") if isinstance(raw, Mapping) else None
+            waiting.append((number, call if isinstance(call, ToolCall) else ToolCall("", {"unreadable": call})))
+    return [Action(call, answers.get(i)) for i, (_, call) in enumerate(waiting)]
+
+
+def _share(matched: int, made: int, wanted: int, metric: Metric) -> float:
+    if not made and not wanted:
+        return 1.0
+    if metric == "f1":
+        return 2 * matched / (made + wanted)
+    if metric == "jaccard":
+        return matched / (made + wanted - matched)
+    return (
+        matched / made if metric == "precision" and made else matched / wanted if metric == "recall" and wanted else 0.0
+    )
+
+
+def _wanted(given: Any, arguments: bool, name: str) -> list[Wanted]:
+    found = read_wanted(given)
+    if isinstance(found, str):
+        raise Unscored(f"{name} cannot read the reference tool calls: {found}", reason="no_reference")
+    return found
+
+
+def _table(made: Sequence[ToolCall], wanted: Sequence[Wanted], arguments: bool) -> list[list[bool]]:
+    return [[fits(c, w, True, {}) if arguments else bool(c.name) and c.name == w.name for w in wanted] for c in made]
+
+
+class ToolCallPrecisionRecallMatchGrader(BaseGrader):
+    """How many of the expected tool calls were made, each counting once, in any order.
+
+    Fields: `tool_calls`, `reference_tool_calls` (as `tool_call_match` reads them). Range [0, 1], higher is better. F1 by
+    default: recall alone is earned by calling everything. An empty reference says that no call is right.
+    """
+
+    metric: Metric = "f1"
+    match_arguments: bool = True
+    """Whether arguments have to fit as well as names."""
+
+    def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> GraderScore:
+        made = calls_of(tool_calls, self.name)
+        wanted = _wanted(reference_tool_calls, self.match_arguments, self.name)
+        matched = in_any_order(_table(made, wanted, self.match_arguments))
+        metadata = {"matched": matched, "made": len(made), "expected": len(wanted)}
+        reason = f"{matched} of {len(wanted)} expected calls made; {len(made)} calls in all."
+        score = _share(matched, len(made), len(wanted), self.metric)
+        return GraderScore(score=score, reason=reason, metadata=metadata, **self.about())
+
+
+class ToolCallStepSequenceMatchGrader(BaseGrader):
+    """How well the steps of a trajectory follow the expected ones in order.
+
+    Fields: `messages`; `reference_tool_calls`, a list of steps, each a call or a list of calls made side by side. Steps are
+    aligned in order so that the most fit; inside a step the order of calls does not matter. The score is `metric` of the
+    calls in aligned steps. Range [0, 1], higher is better.
+    """
+
+    metric: Metric = "f1"
+    match_arguments: bool = True
+
+    def _grade(self, messages: Any, reference_tool_calls: Any) -> GraderScore:
+        made = [
+            calls_of(message["tool_calls"], self.name)
+            for message in messages_of(messages, self.name)
+            if message.get("tool_calls")
+        ]
+        steps = reference_tool_calls if isinstance(reference_tool_calls, (list, tuple)) else [reference_tool_calls]
+        wanted = [_wanted(step if isinstance(step, (list, tuple)) else [step], True, self.name) for step in steps]
+        fit = [[in_any_order(_table(m, w, self.match_arguments)) for w in wanted] for m in made]
+        matched = _aligned(fit)
+        n_made, n_wanted = sum(map(len, made)), sum(map(len, wanted))
+        metadata = {"matched": matched, "made": n_made, "expected": n_wanted, "steps": [len(made), len(wanted)]}
+        reason = f"{matched} of {n_wanted} expected calls in order; {n_made} calls in all."
+        score = _share(matched, n_made, n_wanted, self.metric)
+        return GraderScore(score=score, reason=reason, metadata=metadata, **self.about())
+
+
+def _aligned(fit: Sequence[Sequence[int]]) -> int:
+    """The most calls that fit when steps are paired without crossing."""
+    best = [0] * (len(fit[0]) + 1 if fit else 1)
+    for row in fit:
+        before = best[:]
+        for column, fits_here in enumerate(row):
+            best[column + 1] = max(before[column] + fits_here, before[column + 1], best[column])
+    return best[-1]
+
+
+class ToolCallSequenceMatchGrader(BaseGrader):
+    """Whether the tool calls come in the expected order: the longest common run of both, by F1.
+
+    Fields: `tool_calls`, `reference_tool_calls`. Range [0, 1], higher is better; calls in between cost precision.
+    """
+
+    match_arguments: bool = True
+
+    def _grade(self, tool_calls: Any, reference_tool_calls: Any) -> GraderScore:
+        made = calls_of(tool_calls, self.name)
+        wanted = _wanted(reference_tool_calls, self.match_arguments, self.name)
+        matched = in_order(_table(made, wanted, self.match_arguments)) if made and wanted else 0
+        score = _share(matched, len(made), len(wanted), "f1")
+        reason = f"{matched} of {len(wanted)} expected calls in order; {len(made)} calls in all."
+        return GraderScore(score=score, reason=reason, metadata={"matched": matched}, **self.about())
+
+
+def _alike(one: str, other: str) -> float:
+    return 1.0 if one == other else fuzz.ratio(one, other) / 100
+
+
+class ActionLoopDetectionGrader(BaseGrader):
+    """1 minus the share of pairs of tool calls that are the same call again.
+
+    Fields: `messages`. Calls are the same when name and arguments are, in whatever order the keys stand, or as alike as
+    `similarity_threshold` of their characters. Range [0, 1], 1 is free of loops; fewer than two calls cannot loop.
+    """
+
+    similarity_threshold: float = Field(default=1.0, gt=0, le=1)
+
+    def _grade(self, messages: Any) -> GraderScore:
+        signatures = [action.signature for action in actions_of(messages_of(messages, self.name))]
+        n = len(signatures)
+        if self.similarity_threshold == 1.0:
+            same = sum(count * (count - 1) // 2 for count in Counter(signatures).values())
+        else:
+            pairs = ((signatures[i], signatures[j]) for i in range(n) for j in range(i))
+            same = sum(_alike(one, other) >= self.similarity_threshold for one, other in pairs)
+        possible = n * (n - 1) // 2
+        reason = f"{same} of {possible} pairs of {n} calls are the same call."
+        return GraderScore(score=1 - same / possible if possible else 1.0, reason=reason, **self.about())
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one or other else 1.0
+
+
+def information_gain(observations: Sequence[str], threshold: float) -> float:
+    """Mean over observations of what is new in each: 1 minus its greatest likeness to an earlier one, less by
+    exp(-2 x) for a likeness x above `threshold`; the first one is new.
+    """
+    seen: list[frozenset[str]] = []
+    gains = []
+    for text in observations:
+        own = frozenset(words(text))
+        likeness = max((_jaccard(own, other) for other in seen), default=0.0)
+        gains.append((1 - likeness) * math.exp(-2 * max(0.0, likeness - threshold)))
+        seen.append(own)
+    return math.fsum(gains) / len(gains)
+
+
+def _observations(actions: Sequence[Action], messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    found = [action.observation for action in actions if action.observation is not None]
+    return found or [_text(m.get("content")) for m in messages if m["role"] in ("tool", "function")]
+
+
+class ObservationInformationGainGrader(BaseGrader):
+    """How much new each observation brings, see `information_gain`.
+
+    Fields: `messages`. Range [0, 1], higher is better; unscored without observations.
+    """
+
+    similarity_threshold: float = Field(default=0.5, ge=0, le=1)
+
+    def _grade(self, messages: Any) -> GraderScore:
+        read = messages_of(messages, self.name)
+        observations = _observations(actions_of(read), read)
+        if not observations:
+            raise Unscored(f"{self.name}: the trajectory holds no observations.", reason="no_observations")
+        score = information_gain(observations, self.similarity_threshold)
+        return GraderScore(score=score, reason=f"{len(observations)} observations.", **self.about())
+
+
+class ToolUsageEfficiencyGrader(BaseGrader):
+    """0.4 of the information gained, 0.4 of the share of calls that are not made before, 0.2 of the variety of tools.
+
+    Fields: `messages`. Variety is min(1, different tools / calls + 0.3). Range [0, 1]; unscored without calls.
+    """
+
+    information_gain_threshold: float = Field(default=0.3, ge=0, le=1)
+
+    def _grade(self, messages: Any) -> GraderScore:
+        read = messages_of(messages, self.name)
+        actions = actions_of(read)
+        if not actions:
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
+        observations = _observations(actions, read)
+        gain = information_gain(observations, self.information_gain_threshold) if observations else 0.0
+        new = len({action.signature for action in actions}) / len(actions)
+        variety = min(1.0, len({action.call.name for action in actions}) / len(actions) + 0.3)
+        metadata = {"information_gain": gain, "new_calls": new, "variety": variety}
+        score = 0.4 * gain + 0.4 * new + 0.2 * variety
+        return GraderScore(score=score, reason=f"{len(actions)} calls.", metadata=metadata, **self.about())
+
+
+class TrajectoryStepEfficiencyGrader(BaseGrader):
+    """The share of steps that led somewhere; with `reference_step_count` 0.6 of that and 0.4 of min(1, expected / made).
+
+    Fields: `messages`, optional `reference_step_count`. A step leads nowhere when the same call was made before and brought
+    the same again, or brought nothing. Range [0, 1], higher is better; unscored without calls.
+    """
+
+    redundancy_threshold: float = Field(default=0.8, gt=0, le=1)
+    """From this likeness on two observations are the same."""
+
+    def _grade(self, messages: Any, reference_step_count: int | None = None) -> GraderScore:
+        actions = actions_of(messages_of(messages, self.name))
+        if not actions:
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
+        redundant = sum(self._again(action, actions[:number]) for number, action in enumerate(actions))
+        productive = 1 - redundant / len(actions)
+        metadata = {"steps": len(actions), "redundant": redundant}
+        score = productive
+        if reference_step_count is not None:
+            expected = int(reference_step_count)
+            if expected < 1:
+                raise Unscored(
+                    f"{self.name}: reference_step_count is {expected}; give 1 or more.", reason="no_reference"
+                )
+            score = 0.6 * productive + 0.4 * min(1.0, expected / len(actions))
+        return GraderScore(
+            score=score, reason=f"{redundant} of {len(actions)} steps led nowhere.", metadata=metadata, **self.about()
+        )
+
+    def _again(self, action: Action, before: Sequence[Action]) -> bool:
+        own = action.observation or ""
+        return any(
+            earlier.signature == action.signature
+            and (not own or _alike(own, earlier.observation or "") >= self.redundancy_threshold)
+            for earlier in before
+        )
