@@ -1,0 +1,231 @@
+"""A judge held to a figure in a team's own tests: the fixture `reward_gate` and the marker of the same name.
+
+pytest loads this file in every run of an environment that has the package, so it imports nothing but pytest until a gate is
+asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rm_gallery.gallery.benchmarks.figures import Report
+
+NAME = "reward_gate"
+_MARKER = (
+    f"{NAME}(reward, data, at_least=…, beats=…, not_worse_than=…, **arguments of rm_gallery.evaluate): what the fixture "
+    f"`{NAME}` holds the reward to unless it is called with something else"
+)
+_BESIDE = ("longest", "shortest", "chance")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that is marked and does not take the fixture: its gate would never close."""
+    for item in items:
+        if item.get_closest_marker(NAME) is not None and NAME not in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked {NAME} and does not take the fixture; add the parameter `{NAME}` and call it."
+            )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for every gate that was asked."""
+    lines = [
+        str(value)
+        for kind in ("passed", "failed")
+        for report in terminalreporter.stats.get(kind, ())
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name == NAME
+    ]
+    if lines:
+        terminalreporter.section("reward gates")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+class Gate:
+    """Judges data with a reward and fails the test when the figure is not what was asked for.
+
+    What the marker says holds unless the call says otherwise.
+    """
+
+    def __init__(self, node: pytest.Item) -> None:
+        self._node = node
+        marker = node.get_closest_marker(NAME)
+        self._given: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
+        self._given.update(zip(("reward", "data"), () if marker is None else marker.args, strict=False))
+        self.marked, self.asked = marker is not None, 0
+
+    def __call__(
+        self,
+        reward: Any = None,
+        data: Any = None,
+        benchmark: Any = None,
+        *,
+        at_least: float | None = None,
+        surely: bool | None = None,
+        beats: str | list[str] | tuple[str, ...] | None = None,
+        not_worse_than: str | Path | None = None,
+        max_failures: int | None = None,
+        **arguments: Any,
+    ) -> Report:
+        """Judge, hold the figure against what is asked, and give the report of a gate that passed.
+
+        Args:
+            reward: a registered name, a reward class or a reward.
+            data: as in `rm_gallery.evaluate`; a path is looked for below the working folder, then beside the test's file.
+            benchmark: its name; found from the columns by default.
+            at_least: the lowest score that passes, 0..1.
+            surely: whether the lower end of the 95 % interval has to reach `at_least`, not the score alone.
+            beats: baselines that the score has to exceed: longest, shortest, chance.
+            not_worse_than: run folder of an earlier run on the same samples. Fails when the paired difference is below 0 with
+                its whole 95 % interval.
+            max_failures: samples that may be failed or unscored; 0 unless given.
+            **arguments: further arguments of `rm_gallery.evaluate` (llm, params, seed, limit, run_dir, budget, …).
+
+        Raises:
+            ConfigError: nothing to hold the reward to, or what `rm_gallery.evaluate` raises.
+        """
+        from rm_gallery.core.utils.errors import ConfigError
+        from rm_gallery.report.evaluate import evaluate
+
+        called = {
+            "reward": reward, "data": data, "benchmark": benchmark, "at_least": at_least, "surely": surely, "beats": beats,
+            "not_worse_than": not_worse_than, "max_failures": max_failures,
+        }  # fmt: skip
+        asked = {**self._given, **arguments, **{name: value for name, value in called.items() if value is not None}}
+        self.asked += 1
+        wanted = {
+            name: asked.pop(name, None) for name in ("at_least", "surely", "beats", "not_worse_than", "max_failures")
+        }
+        _check(asked, wanted)
+        if wanted["not_worse_than"] is not None:
+            wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
+            if not asked.get("run_dir"):
+                from tempfile import mkdtemp
+
+                asked["run_dir"] = mkdtemp(prefix="reward-gate-")
+        asked["data"] = self._path(asked["data"])
+        report = evaluate(
+            asked.pop("reward"), asked.pop("data"), asked.pop("benchmark", None), **{"progress": False, **asked}
+        )
+        problems = _problems(report, wanted, asked.get("run_dir"))
+        line = f"{self._node.nodeid}: {report.reward} {_figure(report)}{_threshold(wanted)}"
+        self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
+        for name in ("score", "ci95", "n", "n_scored"):
+            self._node.user_properties.append((f"{NAME}.{name}", getattr(report, name)))
+        if problems:
+            pytest.fail("\n".join([f"{report.reward} {_figure(report)}", *problems, "", str(report)]), pytrace=False)
+        if report.score is None:
+            raise ConfigError(f"{report.reward} scored nothing, so there is no figure to hold it to.")
+        return report
+
+    def _path(self, data: Any) -> Any:
+        """A path that is not below the working folder and stands beside the test's file; everything else as it is."""
+        if isinstance(data, str | Path) and not Path(data).exists():
+            beside = self._node.path.parent / data
+            return str(beside) if beside.exists() else data
+        return data
+
+
+def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
+    from rm_gallery.core.utils.errors import ConfigError
+    from rm_gallery.core.utils.models import unknown_name
+
+    for name in ("reward", "data"):
+        if asked.get(name) is None:
+            raise ConfigError(
+                f"{NAME}: there is no {name}; give it to the marker or the call: {NAME}(reward, data, …)."
+            )
+    if all(wanted[name] is None for name in ("at_least", "beats", "not_worse_than")):
+        raise ConfigError(f"{NAME}: nothing to hold the reward to; give at_least=, beats= or not_worse_than=.")
+    lowest = wanted["at_least"]
+    if lowest is not None and not (isinstance(lowest, int | float) and 0 <= lowest <= 1):
+        raise ConfigError(f"{NAME}: at_least is {lowest!r}; it is a share such as 0.8.")
+    beats = wanted["beats"]
+    wanted["beats"] = [beats] if isinstance(beats, str) else list(beats or ())
+    for name in wanted["beats"]:
+        if name not in _BESIDE:
+            raise ConfigError(unknown_name("baseline", str(name), _BESIDE))
+
+
+def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
+    found = []
+    lost, allowed = report.n - report.n_scored, wanted["max_failures"] or 0
+    if report.score is None or lost > allowed:
+        reasons = "; ".join(f"{told['n']} {why}" for why, told in list(report.reasons.items())[:3])
+        found.append(f"{lost} of {report.n} samples have no score, {allowed} may: {reasons or 'no reason was given'}.")
+    if report.score is None:
+        return found
+    low = report.ci95[0] if report.ci95 else report.score
+    if wanted["at_least"] is not None:
+        held, what = (low, "the lower end of its 95 % interval") if wanted["surely"] else (report.score, "its score")
+        if held < wanted["at_least"]:
+            found.append(f"{what} is {held:.4f}, at least {wanted['at_least']:g} is asked for.")
+    beside = {**report.baselines, "chance": report.chance}
+    for name in wanted["beats"]:
+        level = beside.get(name)
+        if level is None:
+            found.append(f"there is no baseline '{name}' for {report.benchmark or 'these data'} to be beaten.")
+        elif report.score <= level:
+            found.append(f"its score {report.score:.4f} does not beat the baseline '{name}' with {level:.4f}.")
+    if wanted["not_worse_than"] is not None:
+        found += _worse(run_dir, wanted["not_worse_than"])
+    return found
+
+
+def _worse(run_dir: Any, before: Any) -> list[str]:
+    """What is worse than in an earlier run, sample by sample."""
+    from rm_gallery.core.stats.paired import paired_difference
+    from rm_gallery.report.opened import open_run
+
+    rows = {row.key: row for row in open_run(run_dir).samples()}
+    earlier = {row.key: row.credit for row in open_run(before).samples()}
+    both = [key for key in rows if key in earlier]
+    if not both:
+        return [f"no sample of the run {before} is among these data, so nothing can be compared."]
+    clusters = [rows[key].cluster or key for key in both]
+    found = paired_difference([rows[key].credit for key in both], [earlier[key] for key in both], clusters=clusters)
+    if found.difference is None or found.interval is None or found.interval[1] >= 0:
+        return []
+    low, high = found.interval
+    return [
+        f"it is worse than the run {before}: {found.difference:+.4f} [{low:+.4f}, {high:+.4f}] on {found.n} samples."
+    ]
+
+
+def _figure(report: Report) -> str:
+    if report.score is None:
+        return f"has no score ({report.rule}, n = {report.n})"
+    limits = f" [{report.ci95[0]:.4f}, {report.ci95[1]:.4f}]" if report.ci95 else ""
+    return f"{report.score:.4f}{limits} ({report.rule}, n = {report.n_scored} of {report.n})"
+
+
+def _threshold(wanted: dict[str, Any]) -> str:
+    parts = (
+        [f"at least {wanted['at_least']:g}" + (" surely" if wanted["surely"] else "")]
+        if wanted["at_least"] is not None
+        else []
+    )
+    parts += [f"beats {name}" for name in wanted["beats"]]
+    parts += ["not worse than before"] if wanted["not_worse_than"] is not None else []
+    return f", asked: {', '.join(parts)}"
+
+
+@pytest.fixture
+def reward_gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
+    """Call it with a reward and data to judge them and fail below a threshold; see `Gate`."""
+    gate = Gate(request.node)
+    yield gate
+    if gate.marked and not gate.asked:
+        pytest.fail(f"the test is marked {NAME} and never called it; write {NAME}().", pytrace=False)

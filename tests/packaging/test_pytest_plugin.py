@@ -1,0 +1,161 @@
+"""The pytest plugin gates a judge in a team's own tests, and leaves every other run of pytest as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rm_gallery
+from rm_gallery.core.model.fake import FakeLLM
+from tests.cli.rows import best_of_4
+from tests.support.children import ROOT, run_python
+
+pytest_plugins = ["pytester"]
+PLUGIN = "rm_gallery.report.pytest_plugin"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Load what gates use: an inner run forgets the modules that it loads itself, and C extensions cannot be loaded twice."""
+    data = best_of_4(tmp_path_factory.mktemp("data") / "data.jsonl", 2)
+    rm_gallery.evaluate("base_helpfulness_pointwise", str(data), llm=FakeLLM(reply="<score>5</score>"))
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plugin but ours, which is then named: it may be installed or not."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+def outcome(pytester: pytest.Pytester, source: str, *arguments: str) -> tuple[dict[str, int], str]:
+    """Counts of outcomes and the output of a team's test file."""
+    best_of_4(pytester.path / "anchors.jsonl")
+    pytester.makepyfile(source)
+    done = pytester.runpytest_inprocess("--strict-markers", "-p", PLUGIN, *arguments)
+    return done.parseoutcomes(), done.stdout.str()
+
+
+GATED = """
+import pytest
+
+@pytest.mark.reward_gate("length_baseline", "anchors.jsonl", {marked})
+def test_gate(reward_gate):
+    report = reward_gate({called})
+    assert report.n == 12
+"""
+
+
+@pytest.mark.parametrize(
+    ("marked", "called", "says"),
+    [
+        ("at_least=0.5", "", None),
+        ("at_least=0.9", "at_least=0.4", None),
+        ("beats=['chance']", "", None),
+        ("at_least=0.9", "", "its score is 0.5000, at least 0.9 is asked for"),
+        ("at_least=0.45, surely=True", "", "lower end of its 95 % interval"),
+        ("beats='longest'", "", "does not beat the baseline 'longest' with 0.5000"),
+    ],
+)
+def test_a_gate_passes_or_says_what_is_missing(
+    marked: str, called: str, says: str | None, pytester: pytest.Pytester
+) -> None:
+    counts, shown = outcome(pytester, GATED.format(marked=marked, called=called))
+    assert counts == ({"passed": 1} if says is None else {"failed": 1})
+    assert "reward gates" in shown
+    assert "length_baseline 0.5000 [" in shown and "n = 12 of 12" in shown
+    if says is not None:
+        assert says in shown
+        assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("marked", "says"),
+    [
+        ("", "nothing to hold the reward to; give at_least="),
+        ("at_least=80", "at_least is 80; it is a share"),
+        ("beats='longst'", "There is no baseline 'longst'. Did you mean longest"),
+        ("at_least=0.5, limt=3", "limt"),
+    ],
+)
+def test_a_misspelt_gate_is_an_error(marked: str, says: str, pytester: pytest.Pytester) -> None:
+    counts, shown = outcome(pytester, GATED.format(marked=marked, called=""))
+    assert counts == {"failed": 1}
+    assert says in shown.replace("\n", " ")
+
+
+JUDGE = """
+import pytest
+from rm_gallery.core.model.fake import FakeLLM
+
+def reply(prompt):
+    return {reply}
+
+def test_gate(reward_gate):
+    reward_gate("base_helpfulness_pointwise", "anchors.jsonl", llm=FakeLLM(reply=reply), at_least=0.0{more})
+"""
+
+
+def test_a_judge_that_cannot_be_read_fails_the_gate(pytester: pytest.Pytester) -> None:
+    counts, shown = outcome(pytester, JUDGE.format(reply="'no idea'", more=""))
+    assert counts == {"failed": 1}
+    assert "12 of 12 samples have no score, 0 may: 12 unscored: parse" in shown
+
+
+def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> None:
+    best = "f'<score>{10 if chr(34) not in prompt and \"right\" in prompt else 1}</score>'"
+    counts, _ = outcome(pytester, JUDGE.format(reply=best, more=", run_dir='before'"))
+    assert counts == {"passed": 1}
+    same, _ = outcome(pytester, JUDGE.format(reply=best, more=", not_worse_than='before'"))
+    assert same == {"passed": 1}
+    counts, shown = outcome(
+        pytester,
+        JUDGE.format(reply="f'<score>{1 if \"right\" in prompt else 9}</score>'", more=", not_worse_than='before'"),
+    )
+    assert counts == {"failed": 1}
+    assert "it is worse than the run" in shown and "on 12 samples" in shown
+
+
+def test_a_gate_that_is_never_asked_is_noticed(pytester: pytest.Pytester) -> None:
+    counts, shown = outcome(
+        pytester,
+        "import pytest\n@pytest.mark.reward_gate('accuracy', 'x', at_least=1)\ndef test_a(reward_gate):\n    pass\n",
+    )
+    assert counts == {"passed": 1, "errors": 1}
+    assert "never called it" in shown
+    pytester.makepyfile(
+        test_forgotten="import pytest\n@pytest.mark.reward_gate('a', 'x', at_least=1)\ndef test_a(): pass\n"
+    )
+    done = pytester.runpytest_inprocess("-p", PLUGIN, "test_forgotten.py")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*does not take the fixture*"])
+
+
+def test_figures_are_in_the_junit_file(pytester: pytest.Pytester) -> None:
+    outcome(pytester, GATED.format(marked="at_least=0.5", called=""), "--junitxml=junit.xml")
+    text = (pytester.path / "junit.xml").read_text(encoding="utf-8")
+    assert 'name="reward_gate.score" value="0.5"' in text
+
+
+def test_it_is_registered() -> None:
+    assert f'rm_gallery = "{PLUGIN}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_loading_it_imports_next_to_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys, json, pytest, _pytest.terminal\n"
+        "before = set(sys.modules)\n"
+        f"import {PLUGIN}\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    loaded: list[Any] = json.loads(run_python("-c", code, cwd=tmp_path).stdout)
+    assert {name for name in loaded if not name.startswith("rm_gallery")} <= {"tempfile"}
+    assert set(loaded) == {"rm_gallery", "rm_gallery.report", PLUGIN}
+
+
+def test_ordinary_runs_are_as_they_were(pytester: pytest.Pytester) -> None:
+    counts, shown = outcome(pytester, "def test_a():\n    assert True\n", "-W", "error")
+    assert counts == {"passed": 1}
+    assert "reward" not in shown
