@@ -16,7 +16,7 @@ from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.rules import Scorer
 from rm_gallery.report.evaluate import by_length
-from rm_gallery.report.opened import REPORT, SampleFile, sample_record
+from rm_gallery.report.opened import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.report.task import Data
 
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -113,10 +113,10 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
             f"{folder} holds a run with a reward; name another folder for recorded judgements with --out."
         )
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / SAMPLES).unlink(missing_ok=True)  # of an earlier file of scores
     with SampleFile(folder) as file:
         for line in lines:
             file.add(line)
-        file.finish()
     report.save(folder / REPORT)
 
 

@@ -180,6 +180,7 @@ def test_a_folder_of_recorded_scores_is_written_anew_and_never_over_a_run(tmp_pa
         (["rmb", "--replay", "{file}"], "reads no recorded judge texts; leave out --replay"),
         (["rmb", "--scores", "{file}", "--reward", "length_baseline"], "--scores and --reward exclude each other"),
         (["rmb", "--scores", "{file}", "--step-rule", "delta:1"], "has no step rule to set; leave out --step-rule"),
+        (["rmb", "--scores", "{file}", "--data", "{file}", "--limit", "1"], "--limit draws rows to judge"),
         (["rmb", "--scores", "{file}.absent", "--data", "{file}"], "no such file"),
         (["judgebench", "--replay", "{file}"], "column 'pair_id' is missing"),
         (["llmbar", "--replay", "{file}"], "column 'subset' is missing"),
@@ -191,6 +192,69 @@ def test_usage_errors_are_one_line_with_exit_code_2(arguments: list[str], messag
     done = command("bench", *(argument.format(file=file) for argument in arguments))
     assert done.code == 2 and done.out == ""
     assert message in done.err and len(done.err.strip().splitlines()) == 1
+
+
+LLMBAR = {"subset": "natural", "evaluator": "e", "method": "Vanilla", "index": 0, "label": 1, "stage": 0, "kind": "compare", "swap": False, "raw_text": "Output (a)"}  # fmt: skip
+GAME = {"pair_id": "p", "label": "A>B", "judge_model": "m", "order": "AB", "raw_text": "[[A>B]]", "source": "mmlu-pro"}
+PAIR = {
+    "scenario": "chitchat",
+    "label": 0,
+    "raw_text": "the final decision is Response 1",
+    "raw_text_exchanged": "none",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "change", "message"),
+    [
+        ("llmbar", LLMBAR, {"index": "first"}, "column 'index': expected a whole number, found text 'first'"),
+        ("llmbar", LLMBAR, {"label": 3}, "column 'label': expected 1 or 2"),
+        ("llmbar", LLMBAR, {"swap": None}, "column 'swap': expected true or false"),
+        ("llmbar", LLMBAR, {"raw_text": 1}, "column 'raw_text': expected text"),
+        ("llmbar", LLMBAR, {"method": "Vanila"}, "There is no method of LLMBar 'Vanila'"),
+        ("judgebench", GAME, {"label": "A"}, "column 'label': expected 'A>B' or 'B>A'"),
+        ("judgebench", GAME, {"order": "1"}, "column 'order': expected AB or BA"),
+        ("judgebench", GAME, {"judge_name": "arena_hrd"}, "There is no judge of JudgeBench 'arena_hrd'"),
+        ("judgebench", GAME, {}, "has a second text of order AB"),
+        ("auto_j", PAIR, {"label": 3}, "column 'label': expected 0, 1 or 2"),
+    ],
+)
+def test_recorded_texts_that_do_not_fit_are_named(
+    name: str, row: Row, change: Row, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        score_recorded(get_benchmark(name), replay=write(tmp_path / "s.jsonl", [row, {**row, **change}]))
+
+
+def test_an_unreadable_recorded_verdict_counts_what_its_protocol_says(tmp_path: Path) -> None:
+    """Wrong in its order in LLMBar, a tie in JudgeBench, in agreement with nothing in Auto-J; never out of the denominator."""
+
+    def replayed(name: str, *rows: Row) -> Report:
+        [(_, report)] = score_recorded(get_benchmark(name), replay=write(tmp_path / f"{name}.jsonl", list(rows)))
+        return report
+
+    llmbar = replayed("llmbar", LLMBAR, {**LLMBAR, "swap": True, "raw_text": None})
+    assert (llmbar.score, llmbar.extra["correct_False"], llmbar.extra["equal"], llmbar.n) == (0.5, 1.0, 0.0, 1)
+    games = replayed("judgebench", GAME, {**GAME, "order": "BA", "raw_text": "no label"})
+    assert (games.score, games.n, games.n_unscored) == (1.0, 1, 0)
+    alone = replayed("judgebench", GAME)
+    assert (alone.score, alone.extra["n_unreadable"]) == (1.0, 1), "a game that was not played is a tie as well"
+    pair = replayed("auto_j", PAIR, {**PAIR, "raw_text_exchanged": "so the final decision is Response 2"})
+    assert (pair.score, pair.extra["consistency"], pair.extra["single"], pair.n) == (0.5, 0.5, 1.0, 2)
+    assert {report.extra["n_unreadable"] for report in (llmbar, games, pair)} == {1}
+
+
+def test_llmbar_s_last_stage_decides(tmp_path: Path) -> None:
+    """A swap method looks again where its orders disagree; what it wrote to itself before is no verdict."""
+    swap = {**LLMBAR, "method": "Swap", "label": 2}
+    rows = [
+        {**swap, "kind": "auxiliary", "swap": None, "raw_text": "Output (a) is better."},
+        *({**swap, "swap": swapped, "raw_text": "Output (a) is better."} for swapped in (False, True)),
+        {**swap, "stage": 1, "kind": "synthesize", "raw_text": "Output (b)"},
+        {**swap, "stage": 1, "kind": "synthesize", "swap": True, "raw_text": "Output (a)"},
+    ]
+    [(_, report)] = score_recorded(get_benchmark("llmbar"), replay=write(tmp_path / "s.jsonl", rows))
+    assert (report.score, report.extra["correct_both"], report.extra["equal"]) == (1.0, 1.0, 1.0)
 
 
 def test_nothing_scored_is_exit_code_1(tmp_path: Path) -> None:

@@ -146,13 +146,12 @@ class LLMBar(Benchmark):
         for number, row in enumerate(rows, 1):
             need(row, _RECORDED, number)
             key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), whole(row["index"], number, "index"))
-            if key not in texts:
-                label = _label(row["label"])
-                if label not in _LABELS:
-                    raise DataError(
-                        f"recorded row {number}, column 'label': expected 1 or 2, found {shown(row['label'])}."
-                    )
-                texts[key] = _Texts(1 if label == "1" else -1)
+            sign = {"1": 1, "2": -1}.get(_label(row["label"]))
+            if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
+                wanted = "1 or 2, the same for all texts of a pair"
+                raise DataError(
+                    f"recorded row {number}, column 'label': expected {wanted}, found {shown(row['label'])}."
+                )
             texts[key].add(row, number)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
