@@ -108,7 +108,7 @@ def bench(
     source = _source(benchmark, data, hub, split)
     if estimate:
         return show_estimate(reward, source, benchmark, task, json)
-    report = judged_report(reward, source, benchmark, task, export)
+    report = judged_report(reward, source, benchmark, task, export, repeats)
     if json:
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:

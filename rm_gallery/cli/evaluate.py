@@ -18,6 +18,7 @@ from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate as evaluate_reward
 from rm_gallery.report.export import exported
+from rm_gallery.report.repeats import evaluate_repeatedly
 from rm_gallery.report.tables import print_report
 
 
@@ -88,12 +89,19 @@ def judged_report(
     benchmark: str | Benchmark | None,
     task: Mapping[str, Any],
     export: Path | None = None,
+    repeats: int = 1,
 ) -> Report:
-    """The report of a run, whose candidates go to `export`; Ctrl-C ends the command with exit code 130 and says how to go on."""
+    """The report of a run, or the mean of several; the candidates of the first go to `export`.
+
+    Ctrl-C ends the command with exit code 130 and says how to go on.
+    """
     try:
         with exported(export, task["options"].run_dir) as run_dir:
             options = replace(task["options"], run_dir=run_dir, trace=task["options"].trace or export is not None)
-            return evaluate_reward(reward, _one_or_all(data), benchmark, **{**task, "options": options})
+            arguments = {**task, "options": options}
+            if repeats > 1:
+                return evaluate_repeatedly(reward, _one_or_all(data), benchmark, repeats=repeats, **arguments)
+            return evaluate_reward(reward, _one_or_all(data), benchmark, **arguments)
     except KeyboardInterrupt:
         kept = task["options"].run_dir is not None
         again = "the same command continues it" if kept else "with --out RUN it could be continued"

@@ -68,7 +68,7 @@ class HelpSteer2(Benchmark):
                 "input": spoken(prompt),
                 "output": [{"answer": answer}],
                 "source": self.name,
-                "metadata": {"cluster": prompt},
+                "metadata": {"cluster": prompt, "whole_key": prompt},
             }
         )
 

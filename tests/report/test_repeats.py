@@ -1,0 +1,92 @@
+"""Repeated runs: the mean of the repeats, the parts of their variance, and what a run folder keeps of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.opened import open_run
+from rm_gallery.report.repeats import evaluate_repeatedly
+from tests.benchmarks.excerpts import EXCERPTS
+from tests.benchmarks.test_kinds import List, Point, lengths
+from tests.support.command import command
+
+
+def test_a_judge_that_never_changes_its_mind() -> None:
+    report = evaluate_repeatedly(Point(), EXCERPTS["rm_bench"], repeats=3)
+    about = report.extra["repeats"]
+    assert report.score == pytest.approx((4.5 / 9 + 3 / 9) / 2)
+    assert (about["n"], about["standard_deviation"], about["variance_of_judge"]) == (3, 0.0, 0.0)
+    assert about["equal_in_all_repeats"] == 1.0
+    assert list(report.by_subset) == ["chat", "safety"]
+    assert "3 repeats" in report.notes[-1]
+
+
+def test_a_judge_that_does_changes_the_variance_not_the_prompts() -> None:
+    """It is right about the first row every time, and about the second in every other repeat."""
+    turn = itertools.count()
+
+    def moody(sample: DataSample) -> list[float]:
+        if sample.unique_id == "2":
+            return [float(next(turn) % 2), 0.5]
+        return lengths(sample)
+
+    report = evaluate_repeatedly(
+        List(judge=moody), EXCERPTS["preferences"], repeats=4, options=RunOptions(max_workers=1)
+    )
+    about = report.extra["repeats"]
+    assert about["scores"] == [0.5, 1.0, 0.5, 1.0]
+    assert report.score == 0.75
+    # row 2 has the outcomes 0, 1, 0, 1: a variance of 1/3, halved over both rows; means 1 and 1/2
+    assert about["variance_of_judge"] == pytest.approx(1 / 6)
+    assert about["variance_of_prompts"] == pytest.approx(1 / 8 - 1 / 24)
+    assert about["equal_in_all_repeats"] == 0.5
+
+
+def test_parts_of_rows_that_come_in_any_order_are_matched() -> None:
+    report = evaluate_repeatedly(List(), EXCERPTS["rm_bench"], repeats=2, options=RunOptions(max_workers=16))
+    assert report.extra["repeats"]["equal_in_all_repeats"] == 1.0
+
+
+def test_the_run_folder_keeps_every_repeat(tmp_path: Path) -> None:
+    options = RunOptions(run_dir=str(tmp_path / "run"))
+    first = evaluate_repeatedly(Point(), EXCERPTS["preferences"], repeats=2, options=options)
+    again = evaluate_repeatedly(Point(), EXCERPTS["preferences"], repeats=2, options=options)
+    assert (again.score, again.extra["repeats"]) == (first.score, first.extra["repeats"])
+    assert open_run(tmp_path / "run").report["extra"]["repeats"]["n"] == 2
+    assert len(list(open_run(tmp_path / "run" / "repeat-1").samples())) == 2
+
+
+def test_one_repeat_is_no_repeat() -> None:
+    with pytest.raises(ConfigError, match="give 2 or more"):
+        evaluate_repeatedly(Point(), EXCERPTS["preferences"], repeats=1)
+
+
+def test_the_command_asks_anew_each_time_and_keeps_one_budget(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in EXCERPTS["preferences"]), encoding="utf-8")
+    arguments = [
+        "bench",
+        "preferences",
+        "-r",
+        "safety_listwise_reward",
+        "--data",
+        str(data),
+        "--llm",
+        "fake:<best>1</best>",
+    ]
+    done = command(*arguments, "--repeats", "3", "--json")
+    assert done.code == 0, done.err
+    result: dict[str, Any] = json.loads(done.out)
+    assert (result["extra"]["repeats"]["n"], result["n"]) == (3, 2)
+    shown = command(*arguments, "--repeats", "3")
+    assert "3 repeats" in " ".join(shown.out.split())
+    assert Budget(max_calls=1) is not None
