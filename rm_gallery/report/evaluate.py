@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -29,7 +29,10 @@ from rm_gallery.report.task import Task, build_reward, judge_of, open_data
 PROBE = 10
 _REWARD = ("params", "llm", "base_url")
 _DATA = ("limit", "seed", "on_bad_row", "columns")
-_OWN = (*_REWARD, *_DATA, "benchmark", "hooks", "options")
+_OWN = (*_REWARD, *_DATA, "benchmark", "hooks", "options", "on_judged")
+
+OnJudged = Callable[[Judged, "float | None"], None]
+"""Hears of every judged sample and what it earned."""
 
 
 def evaluate(
@@ -46,6 +49,7 @@ def evaluate(
     columns: Mapping[str, str | None] | None = None,
     hooks: Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
+    on_judged: OnJudged | None = None,
     **run_options: Any,
 ) -> Report:
     """Judge data with a reward and say by the benchmark's official rule how good the reward is.
@@ -65,6 +69,7 @@ def evaluate(
         hooks: values for the reward's hooks.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
             `samples.jsonl`, a line per finished sample, and `report.json` at the end; `open_run` reads them.
+        on_judged: called with every judged sample and what it earned under the rule, in the order they finish.
         **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
@@ -90,7 +95,7 @@ def evaluate(
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     with closing(run_unordered(task.reward, task.questions(), chosen, values)) as scored, keeping or nullcontext():
         try:
-            report = _report(task, scored, seed, keeping)
+            report = _report(task, scored, seed, keeping, on_judged)
         except KeyboardInterrupt:  # it hit between two results: calls in flight are finished as at any other moment
             control.stop(INTERRUPTED, halt=True)
             raise
@@ -150,7 +155,13 @@ def report_on(
     return _report(Task(reward, open_data(known, benchmark)), iter(known), seed)
 
 
-def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None) -> Report:
+def _report(
+    task: Task,
+    scored: Iterator[DataSample],
+    seed: int,
+    keeping: SampleFile | None = None,
+    on_judged: OnJudged | None = None,
+) -> Report:
     counting = task.benchmark.scorer(seed)
     lengths = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
     reasons: dict[str, dict[str, Any]] = {}
@@ -158,6 +169,8 @@ def _report(task: Task, scored: Iterator[DataSample], seed: int, keeping: Sample
         credit = counting.add(one)
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
+        if on_judged is not None:
+            on_judged(one, credit)
         for name, baseline in lengths.items():
             baseline.add(by_length(one, 1 if name == "longest" else -1) if asked else one)
         for issue in {issue.reason: issue for issue in one.issues}.values():

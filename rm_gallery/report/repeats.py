@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,8 +15,8 @@ from rm_gallery.core.stats.repeats import repeat_parts
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.opened import open_run
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.report.evaluate import OnJudged, evaluate
 
 F = TypeVar("F", bound=Figure)
 
@@ -42,47 +41,57 @@ def evaluate_repeatedly(
     Raises:
         ConfigError: fewer than two repeats, or as `evaluate` says.
     """
+    if isinstance(data, Iterator):
+        data = list(data)  # read once for each repeat
     if repeats < 2:
         raise ConfigError(f"repeats is {repeats}; give 2 or more, or evaluate once.")
     chosen = options or RunOptions()
-    with tempfile.TemporaryDirectory() as temporary:
-        kept = chosen.run_dir or str(Path(temporary) / "run")
-        reports: list[Report] = []
-        folders: list[str] = []
-        for number in range(repeats):
-            folder = kept if number == 0 else str(Path(kept) / f"repeat-{number}")
-            own = replace(chosen, run_dir=folder, repeat=chosen.repeat + number)
-            reports.append(evaluate(reward, data, benchmark, options=own, **arguments))
-            folders.append(folder)
-            if reports[-1].stopped:
-                break
-        report = _mean_report(reports, _parts(folders))
-        if chosen.run_dir is not None:
-            report.save(Path(kept) / "report.json")
+    heard = _Credits()
+    reports: list[Report] = []
+    for number in range(repeats):
+        folder = (
+            chosen.run_dir if chosen.run_dir is None or not number else str(Path(chosen.run_dir) / f"repeat-{number}")
+        )
+        own = replace(chosen, run_dir=folder, repeat=chosen.repeat + number)
+        reports.append(evaluate(reward, data, benchmark, options=own, on_judged=heard.begun(), **arguments))
+        if reports[-1].stopped:
+            break
+    report = _mean_report(reports, heard.parts(len(reports)))
+    if chosen.run_dir is not None:
+        report.save(Path(chosen.run_dir) / "report.json")
     return report
 
 
-def _parts(folders: Sequence[str]) -> dict[str, Any]:
-    """The parts of the variance of the samples' credits, out of the run folders."""
-    credits: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-    for folder in folders:
+class _Credits:
+    """What each sample earned in each repeat."""
+
+    def __init__(self) -> None:
+        self._credits: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+
+    def begun(self) -> OnJudged:
+        """Listen to the next repeat."""
         seen: Counter[str] = Counter()
-        for row in open_run(folder).samples():
-            if row.credit is None:
-                continue
-            # what was judged part by part earns its credit with the part that came last
-            key = str((row.metadata or {}).get("whole_key") or row.key)
-            credits[key, seen[key]].append(row.credit)
-            seen[key] += 1
-    parts = repeat_parts(list(credits.values()))
-    return {
-        "variance_of_prompts": parts.prompt,
-        "variance_of_judge": parts.judge,
-        "reliability": parts.reliability,
-        "equal_in_all_repeats": parts.agreement,
-        "standard_error": parts.error_of_mean(len(folders)),
-        "standard_error_of_one": parts.error_of_mean(1),
-    }
+
+        def hear(one: Judged, credit: float | None) -> None:
+            # what is judged part by part earns its credit with the part that comes last
+            key = str(one.metadata.get("whole_key") or one.sample.sample_key)
+            if credit is not None:
+                self._credits[key, seen[key]].append(credit)
+                seen[key] += 1
+
+        return hear
+
+    def parts(self, repeats: int) -> dict[str, Any]:
+        """The parts of the variance of the credits."""
+        parts = repeat_parts(list(self._credits.values()))
+        return {
+            "variance_of_prompts": parts.prompt,
+            "variance_of_judge": parts.judge,
+            "reliability": parts.reliability,
+            "equal_in_all_repeats": parts.agreement,
+            "standard_error": parts.error_of_mean(repeats),
+            "standard_error_of_one": parts.error_of_mean(1),
+        }
 
 
 def _mean_report(reports: Sequence[Report], parts: dict[str, Any]) -> Report:

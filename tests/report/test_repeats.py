@@ -12,19 +12,22 @@ import pytest
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.repeats import evaluate_repeatedly
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.benchmarks.test_kinds import List, Point, lengths
 from tests.support.command import command
+from tests.support.judge_server import JudgeServer
 
 
 def test_a_judge_that_never_changes_its_mind() -> None:
     report = evaluate_repeatedly(Point(), EXCERPTS["rm_bench"], repeats=3)
     about = report.extra["repeats"]
     assert report.score == pytest.approx((4.5 / 9 + 3 / 9) / 2)
-    assert (about["n"], about["standard_deviation"], about["variance_of_judge"]) == (3, 0.0, 0.0)
+    assert (about["n"], about["standard_deviation"], about["variance_of_judge"]) == (3, pytest.approx(0.0), 0.0)
     assert about["equal_in_all_repeats"] == 1.0
     assert list(report.by_subset) == ["chat", "safety"]
     assert "3 repeats" in report.notes[-1]
@@ -89,4 +92,15 @@ def test_the_command_asks_anew_each_time_and_keeps_one_budget(tmp_path: Path) ->
     assert (result["extra"]["repeats"]["n"], result["n"]) == (3, 2)
     shown = command(*arguments, "--repeats", "3")
     assert "3 repeats" in " ".join(shown.out.split())
-    assert Budget(max_calls=1) is not None
+    assert (shown.code, "3 repeats" in done.err) == (0, False)
+
+
+def test_a_budget_holds_for_all_repeats_together() -> None:
+    with JudgeServer("first") as server:
+        llm = OpenaiLLM("judge-1", base_url=server.base_url, cache=False)
+        reward = RewardRegistry.create("safety_listwise_reward", llm=llm)
+        options = RunOptions(budget=Budget(max_calls=3))
+        report = evaluate_repeatedly(reward, EXCERPTS["preferences"], repeats=3, options=options)
+        assert server.stats(detail=False)["requests"] == 3
+    assert report.calls == 3
+    assert report.stopped is not None and report.extra["repeats"]["n"] == 2
