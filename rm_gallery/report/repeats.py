@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.repeats import repeat_parts
+from rm_gallery.core.stats.repeats import Repeats, variance_parts
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -19,6 +19,8 @@ from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.report.evaluate import OnJudged, evaluate
 
 F = TypeVar("F", bound=Figure)
+_PARTS = ("judge_variance", "prompt_variance", "judge_share", "run_sd", "unstable")
+_SAME = 1e-9
 
 
 def evaluate_repeatedly(
@@ -32,9 +34,10 @@ def evaluate_repeatedly(
 ) -> Report:
     """Evaluate `repeats` times with replies of their own, and report the mean; the other arguments as in `evaluate`.
 
-    Each figure is the mean of the repeats', and its interval the mean of their intervals: as wide as that of one repeat, so it
-    rather holds too much. Counts are those of the repeat that lost most. `extra["repeats"]` has the score of each, their standard
-    deviation, and the parts of the samples' variance that are the prompts' and the judge's (`core.stats.repeats`). A budget
+    Each figure is the mean of the repeats', and its interval the mean of their intervals, as wide as that of one repeat; a headline
+    that is a plain mean of samples has the interval of the mean over repeats. Counts are those of the repeat that lost most.
+    `extra["repeats"]` has the score of each, the parts of the samples' variance that are the prompts' and the judge's, by how much
+    a single run scatters, and the share of samples that did not earn the same each time (`core.stats.repeats`). A budget
     holds for all repeats together. With `run_dir` the first repeat is kept there, the others in `repeat-1`, `repeat-2`, … below
     it; the same call continues them. After one that stopped early no further one begins.
 
@@ -56,7 +59,7 @@ def evaluate_repeatedly(
         reports.append(evaluate(reward, data, benchmark, options=own, on_judged=heard.begun(), **arguments))
         if reports[-1].stopped:
             break
-    report = _mean_report(reports, heard.parts(len(reports)))
+    report = _mean_report(reports, heard.parts())
     if chosen.run_dir is not None:
         report.save(Path(chosen.run_dir) / "report.json")
     return report
@@ -66,46 +69,46 @@ class _Credits:
     """What each sample earned in each repeat."""
 
     def __init__(self) -> None:
-        self._credits: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+        self._runs: list[dict[tuple[str, int], float]] = []
+        self._clusters: dict[tuple[str, int], str] = {}
 
     def begun(self) -> OnJudged:
         """Listen to the next repeat."""
         seen: Counter[str] = Counter()
+        run: dict[tuple[str, int], float] = {}
+        self._runs.append(run)
 
         def hear(one: Judged, credit: float | None) -> None:
+            if credit is None:
+                return
             # what is judged part by part earns its credit with the part that comes last
-            key = str(one.metadata.get("whole_key") or one.sample.sample_key)
-            if credit is not None:
-                self._credits[key, seen[key]].append(credit)
-                seen[key] += 1
+            name = str(one.metadata.get("whole_key") or one.sample.sample_key)
+            key = name, seen[name]
+            seen[name] += 1
+            run[key] = credit
+            self._clusters.setdefault(key, one.cluster)
 
         return hear
 
-    def parts(self, repeats: int) -> dict[str, Any]:
-        """The parts of the variance of the credits."""
-        parts = repeat_parts(list(self._credits.values()))
-        return {
-            "variance_of_prompts": parts.prompt,
-            "variance_of_judge": parts.judge,
-            "reliability": parts.reliability,
-            "equal_in_all_repeats": parts.agreement,
-            "standard_error": parts.error_of_mean(repeats),
-            "standard_error_of_one": parts.error_of_mean(1),
-        }
+    def parts(self) -> Repeats | None:
+        """The parts of the credits' variance; None where nothing was scored."""
+        names = list(self._clusters)
+        credits = [[run.get(name) for name in names] for run in self._runs]
+        return variance_parts(credits, clusters=[*self._clusters.values()])
 
 
-def _mean_report(reports: Sequence[Report], parts: dict[str, Any]) -> Report:
-    scores = [report.score for report in reports]
-    known = [score for score in scores if score is not None]
-    mean = math.fsum(known) / len(known) if known else None
-    spread = None
-    if mean is not None and len(known) > 1:
-        spread = math.sqrt(math.fsum((score - mean) ** 2 for score in known) / (len(known) - 1))
+def _mean_report(reports: Sequence[Report], parts: Repeats | None) -> Report:
     worst = min(reports, key=lambda report: report.n_scored)
     names = dict.fromkeys(name for report in reports for name in report.by_subset)
     subsets = {name: _mean([r.by_subset[name] for r in reports if name in r.by_subset]) for name in names}
-    about = {"n": len(reports), "scores": scores, "standard_deviation": spread, **parts}
     whole = _mean(reports)
+    about: dict[str, Any] = {"n": len(reports), "scores": [report.score for report in reports]}
+    if parts is not None:
+        about |= {name: getattr(parts, name) for name in _PARTS}
+        # a headline that is the mean of the credits has their interval; one of weighted parts keeps that of a single run
+        if whole.score is not None and abs(whole.score - parts.score) < _SAME:
+            whole = replace(whole, ci95=parts.ci95)
+            about["ci95_same_prompts"] = parts.ci95_same_prompts
     return replace(
         whole,
         by_subset=subsets,
@@ -140,9 +143,14 @@ def _sums(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def _said(about: dict[str, Any]) -> str:
     scores = ", ".join("-" if score is None else f"{100 * score:.1f}" for score in about["scores"])
-    if about["variance_of_judge"] is None:
+    if about.get("unstable") is None:
         return f"{about['n']} repeats: {scores}"
+    share = (
+        ""
+        if about["judge_share"] is None
+        else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
+    )
     return (
-        f"{about['n']} repeats: {scores}; of the samples' variance {about['variance_of_prompts']:.4f} is the prompts' and "
-        f"{about['variance_of_judge']:.4f} the judge's, {100 * about['equal_in_all_repeats']:.1f} % of them earned the same each time"
+        f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not earn the same each time, a single "
+        f"run scatters by {100 * about['run_sd']:.1f} points{share}"
     )

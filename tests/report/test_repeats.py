@@ -24,11 +24,11 @@ from tests.support.judge_server import JudgeServer
 
 
 def test_a_judge_that_never_changes_its_mind() -> None:
-    report = evaluate_repeatedly(Point(), EXCERPTS["rm_bench"], repeats=3)
+    report = evaluate_repeatedly(Point(), EXCERPTS["rm_bench"][:3], repeats=3)
     about = report.extra["repeats"]
     assert report.score == pytest.approx((4.5 / 9 + 3 / 9) / 2)
-    assert (about["n"], about["standard_deviation"], about["variance_of_judge"]) == (3, pytest.approx(0.0), 0.0)
-    assert about["equal_in_all_repeats"] == 1.0
+    assert (about["n"], about["judge_variance"], about["unstable"], about["run_sd"]) == (3, 0.0, 0.0, 0.0)
+    assert "ci95_same_prompts" not in about, "a mean of domains is no mean of samples"
     assert list(report.by_subset) == ["chat", "safety"]
     assert "3 repeats" in report.notes[-1]
 
@@ -49,14 +49,16 @@ def test_a_judge_that_does_changes_the_variance_not_the_prompts() -> None:
     assert about["scores"] == [0.5, 1.0, 0.5, 1.0]
     assert report.score == 0.75
     # row 2 has the outcomes 0, 1, 0, 1: a variance of 1/3, halved over both rows; means 1 and 1/2
-    assert about["variance_of_judge"] == pytest.approx(1 / 6)
-    assert about["variance_of_prompts"] == pytest.approx(1 / 8 - 1 / 24)
-    assert about["equal_in_all_repeats"] == 0.5
+    assert about["judge_variance"] == pytest.approx(1 / 6)
+    assert about["prompt_variance"] == pytest.approx(1 / 8 - 1 / 24)
+    assert about["unstable"] == 0.5
+    assert report.ci95 is not None and about["ci95_same_prompts"].low > report.ci95.low
+    assert report.to_dict()["extra"]["repeats"]["n"] == 4
 
 
 def test_parts_of_rows_that_come_in_any_order_are_matched() -> None:
     report = evaluate_repeatedly(List(), EXCERPTS["rm_bench"], repeats=2, options=RunOptions(max_workers=16))
-    assert report.extra["repeats"]["equal_in_all_repeats"] == 1.0
+    assert report.extra["repeats"]["unstable"] == 0.0
 
 
 def test_the_run_folder_keeps_every_repeat(tmp_path: Path) -> None:
