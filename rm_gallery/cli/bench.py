@@ -113,7 +113,7 @@ def bench(
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
         print_report(report)
-    sys.exit(conclude(report, max_failures))
+    sys.exit(conclude(report, max_failures, out))
 
 
 def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:

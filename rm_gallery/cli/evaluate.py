@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -80,7 +81,7 @@ def evaluate(
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
         print_report(report)
-    sys.exit(conclude(report, max_failures))
+    sys.exit(conclude(report, max_failures, out))
 
 
 def judged_report(
@@ -113,8 +114,10 @@ def _one_or_all(data: str | list[str]) -> str | list[str]:
     return data[0] if isinstance(data, list) and len(data) == 1 else data
 
 
-def conclude(report: Report, max_failures: int) -> int:
-    """Say on stderr why samples have no score, each reason once; the exit code."""
+def conclude(report: Report, max_failures: int, out: Path | None = None) -> int:
+    """Say on stderr why samples have no score, each reason once, and how to open the run kept in `out`; the exit code."""
+    if out is not None:
+        sys.stderr.write(f"rm-gallery report {shlex.quote(str(out))} writes a page about this run.\n")
     stopped = report.stopped or ""
     for key, found in report.reasons.items():
         if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):

@@ -144,7 +144,7 @@ def judge_table(
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
         print_report(report)
-    sys.exit(conclude(report, max_failures))
+    sys.exit(conclude(report, max_failures, out))
 
 
 def _judged(task: Comparison | Scoring, reward: BaseReward, options: RunOptions, seed: int, kept: bool) -> Any:

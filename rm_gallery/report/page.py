@@ -281,6 +281,8 @@ def _chosen_rows(run: OpenRun, summary: Summary) -> list[SampleRow]:
     if summary.n > MAX_SAMPLES:
         lost = min(MAX_LOST, summary.n - summary.statuses["scored"])
         kept = set(seeded_positions(summary.statuses["scored"], MAX_SAMPLES - lost, 0))
+    asked = run.manifest.get("columns")
+    columns = asked.get("answers") if isinstance(asked, dict) else None
     place = left = 0
     for row in run.samples():
         if kept is not None:
@@ -292,18 +294,27 @@ def _chosen_rows(run: OpenRun, summary: Summary) -> list[SampleRow]:
                 left += 1
                 if left > MAX_LOST:
                     continue
-        rows.append(_shortened(row))
+        rows.append(_shortened(row, columns))
     return rows
 
 
-def _shortened(row: SampleRow) -> SampleRow:
+def names_of(row: SampleRow, columns: Any) -> list[str]:
+    """What the answers are called where they are columns of a table; empty elsewhere."""
+    places = (row.metadata or {}).get("columns")
+    if not isinstance(columns, list) or not isinstance(places, list):
+        return []
+    fits = all(isinstance(place, int) and 0 <= place < len(columns) for place in places)
+    return [str(columns[place]) for place in places] if fits and len(places) == len(row.answers) else []
+
+
+def _shortened(row: SampleRow, columns: Any) -> SampleRow:
     """The row with texts as the page may show them at most, so that a huge one is not kept in memory."""
     return replace(
         row,
         prompt=_text(row.prompt, LONGEST_TEXT),
         answers=tuple(_text(text, LONGEST_TEXT) for text in row.answers),
         reasons=tuple(None if text is None else _text(text, LONGEST_TEXT) for text in row.reasons),
-        metadata={"lengths": [len(text) for text in row.answers]},
+        metadata={"lengths": [len(text) for text in row.answers], "names": names_of(row, columns)},
     )
 
 
@@ -354,6 +365,7 @@ def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int) -> di
                 strict=False,
             )
         ],
+        "names": [_text(name, 100) for name in (row.metadata or {}).get("names", ())],
         "verdicts": [list(verdict) for verdict in row.verdicts],
         "steps": [
             [[cut(visible(str(text)), limit // 4), _number(score), _label(label)] for text, score, label in steps[:60]]

@@ -134,8 +134,8 @@ def _clipped(values: Sequence[float]) -> tuple[NDArray[np.float64], float, float
     low, high = float(found.min()), float(found.max())
     inner_low, inner_high = (float(value) for value in np.quantile(found, (0.01, 0.99)))
     spread = inner_high - inner_low
-    if spread > 0 and high - low > 8 * spread:
-        low, high = max(low, inner_low - spread), min(high, inner_high + spread)
+    if spread > 0 and high - low > 2 * spread:
+        low, high = max(low, inner_low - spread / 4), min(high, inner_high + spread / 4)
     return found, low, high
 
 

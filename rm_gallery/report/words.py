@@ -129,6 +129,19 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
             f"This run is not finished{why}. The figures are of the samples so far; the same command continues it.",
         )
     yield from _compared(figures)
+    extra = figures.get("extra") or {}
+    if (corrected := extra.get("corrected")) and isinstance(corrected, Mapping):
+        bounds = [100 * number(value) for value in corrected.get("ci95") or ()]
+        ci95 = f" (95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %)" if len(bounds) == 2 else ""
+        labels = int(number(corrected.get("n_labelled")))
+        yield "info", f"Corrected by {labels:,} labels of people: {percent(corrected.get('estimate'))}{ci95}."
+    for name, value in extra.items():
+        if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
+            what = str(name).removesuffix("_absent").replace("_", " ")
+            yield (
+                "warn",
+                f"The data lack these {what} of the benchmark: {', '.join(map(str, value))}. The score is of the others.",
+            )
     lost = lost_of(figures)
     n = int(number(figures.get("n")))
     if lost:
@@ -199,7 +212,10 @@ def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         elif isinstance(value, int):
             yield name, f"{value:,}"
         elif isinstance(value, float) and math.isfinite(value):
-            yield name, percent(value) if -1 <= value <= 1 else show(value)
+            yield name, show(value)
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, str | int | float) for item in value):
+            shown = [item if isinstance(item, str) else show(item) for item in value[:40]]
+            yield name, (" – " if key == "ci95" else ", ").join(shown)
         elif isinstance(value, str) and len(value) < 200:
             yield name, value
 

@@ -68,10 +68,12 @@
     return highlighted(block, text || "(empty)", needle);
   }
 
-  function answerCard(answer, place, top, needle) {
+  const named = (row, place) => (row.names ? row.names[place] : `answer ${place + 1}`);
+
+  function answerCard(row, answer, place, top, needle) {
     const card = make("article", "answer");
     const head = make("header", answer.score !== undefined && answer.score === top ? "top" : "");
-    head.append(make("b", "", `Answer ${place + 1}`));
+    head.append(make("b", "", row.names ? row.names[place] : `Answer ${place + 1}`));
     if (answer.label) head.append(make("span", `badge ${answer.label === "chosen" ? "chosen" : "rejected"}`, answer.label));
     head.append(make("span", "", answer.score === undefined ? "no score" : `score ${show(answer.score)}`));
     head.append(make("span", "", `${answer.length.toLocaleString("en")} characters`));
@@ -90,9 +92,9 @@
     return element;
   }
 
-  function verdictLine([first, second, verdict]) {
-    const said = verdict === null ? "no usable verdict" : verdict === 0 ? "a tie" : `answer ${(verdict > 0 ? first : second) + 1} wins`;
-    return `answer ${first + 1} shown before answer ${second + 1}: ${said}`;
+  function verdictLine(row, [first, second, verdict]) {
+    const said = verdict === null ? "no usable verdict" : verdict === 0 ? "a tie" : `${named(row, verdict > 0 ? first : second)} wins`;
+    return `${named(row, first)} shown before ${named(row, second)}: ${said}`;
   }
 
   function replyBlock(reply, needle) {
@@ -114,9 +116,9 @@
     const answers = make("div", (row.answers || []).length === 3 ? "answers three" : "answers");
     const scores = (row.answers || []).map((answer) => answer.score).filter((score) => score !== undefined);
     const top = scores.length > 1 ? Math.max(...scores) : undefined;
-    (row.answers || []).forEach((answer, place) => answers.append(answerCard(answer, place, top, needle)));
+    (row.answers || []).forEach((answer, place) => answers.append(answerCard(row, answer, place, top, needle)));
     if (row.answers) part(row.answers.length > 1 ? "Answers" : "Answer", answers);
-    if (row.verdicts) part("Verdicts", list(row.verdicts.map(verdictLine)));
+    if (row.verdicts) part("Verdicts", list(row.verdicts.map((verdict) => verdictLine(row, verdict))));
     (row.steps || []).forEach((steps, place) => {
       if (steps.length) part(`Steps of answer ${place + 1}`, list(steps.map((step, k) => `${k + 1}. [${show(step[1])}${step[2] ? `, ${step[2]}` : ""}] ${step[0]}`)));
     });
