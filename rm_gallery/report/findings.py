@@ -6,11 +6,11 @@ import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any, Literal
 
 import orjson
 
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.gallery.benchmarks.figures import plain
 
@@ -21,7 +21,6 @@ LEAST = 10
 """Independent prompts below which nothing passes and nothing is warned of."""
 SHOWN = 5
 """Independent prompts that may show a weakness when all of the interval lies beyond the limit."""
-RARE = 5
 
 
 @dataclass(frozen=True)
@@ -154,78 +153,38 @@ def found(
     """
     kinds = [clusters] if crossed is None else [clusters, crossed]
     distinct = min(len(set(kind)) for kind in kinds)
-    n = min(effective_n(values, kind) for kind in kinds) if values else 0
-    value, ci95 = share_interval(values, n) if unit == "share" else net_interval(values, n)
+    bounds = (0.0, 1.0) if unit == "share" else (-1.0, 1.0)
+    means = [mean for kind in kinds if (mean := clustered_mean(values, kind, bounds=bounds)) is not None]
+    intervals = [mean.interval() if unit == "share" else net_interval(values, mean) for mean in means]
+    value = means[0].estimate if means else None
+    ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
     return Finding(probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more)
 
 
-def share_interval(credits: Sequence[float], n: int) -> tuple[float | None, Interval | None]:
-    """The mean of credits within 0..1 and its Wilson interval for `n` independent samples, which they are worth."""
-    if not credits:
-        return None, None
-    mean = math.fsum(credits) / len(credits)
-    return mean, wilson_interval(min(mean * n, n), n)
+def net_interval(values: Sequence[float], mean: ClusteredMean) -> Interval:
+    """The interval of a share won less a share lost, from values within -1..1 whose clustered mean is `mean`.
 
+    Where nothing is won or lost at all it is as wide as either share may be, and no wider.
 
-def net_interval(values: Sequence[float], n: int) -> tuple[float | None, Interval | None]:
-    """The mean of values within -1..1: the share won less the share lost, with an interval that is honest at 0 and ±1.
-
-    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with Wilson limits.
+    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with Wilson limits for as many
+    independent outcomes as the clusters are worth.
     """
-    if not values:
-        return None, None
-    won = math.fsum(max(value, 0.0) for value in values) / len(values)
-    gone = math.fsum(max(-value, 0.0) for value in values) / len(values)
+    count = len(values)
+    spread = math.fsum((value - mean.estimate) ** 2 for value in values) / count
+    alike = spread <= 1e-12
+    n = mean.effective_clusters if alike else min(float(count), spread / mean.variance)
+    won = math.fsum(max(value, 0.0) for value in values) / count
+    gone = math.fsum(max(-value, 0.0) for value in values) / count
     (l1, u1), (l2, u2) = wilson_interval(won * n, n), wilson_interval(gone * n, n)
-    spread = math.sqrt(won * (1 - won) * gone * (1 - gone))
-    r = -won * gone / spread if spread else 0.0
+    both = math.sqrt(won * (1 - won) * gone * (1 - gone))
+    r = -won * gone / both if both else 0.0
 
     def half(a: float, b: float) -> float:
         return math.sqrt(max(0.0, a * a + b * b - 2 * r * a * b))
 
     net = won - gone
-    return net, Interval(max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2)))
-
-
-def effective_n(values: Sequence[float], clusters: Sequence[Hashable]) -> int:
-    """How many independent samples these are worth: all of them where every cluster holds one, else by the design effect.
-
-    Where fewer than five values differ from the rest their spread over clusters tells nothing, and clusters are counted.
-
-    Source: L. Kish's design effect, the variance between clusters over that of independent samples, never below 1; with the
-    quantile of Student's t for as many clusters in place of the normal one.
-    """
-    if len(clusters) != len(values):
-        raise ValueError(f"one cluster per value is needed, got {len(clusters)} for {len(values)}")
-    n, mean = len(values), math.fsum(values) / len(values)
-    sums: dict[Hashable, float] = {}
-    for value, cluster in zip(values, clusters, strict=True):
-        sums[cluster] = sums.get(cluster, 0.0) + value - mean
-    k = len(sums)
-    if k == n:
-        return n
-    common = max(values.count(value) for value in set(values))
-    if k == 1 or n - common < RARE:
-        return k
-    plain_variance = math.fsum((value - mean) ** 2 for value in values) / n
-    between = k / (k - 1) * math.fsum(total * total for total in sums.values()) / n
-    from scipy.special import stdtrit
-
-    few = (NormalDist().inv_cdf(0.975) / float(stdtrit(k - 1, 0.975))) ** 2
-    return max(1, int(few * n / max(1.0, between / plain_variance)))
-
-
-def sign_test(one: int, other: int) -> float | None:
-    """Two-sided exact p-value that both outcomes are equally likely; None without any.
-
-    Source: the sign test; pairs that agree say nothing and are left out.
-    """
-    if one + other == 0:
-        return None
-    from scipy.stats import binomtest
-
-    return float(binomtest(one, one + other, 0.5).pvalue)
+    return Interval(max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2)))
 
 
 def as_json(shown: Any) -> bytes:

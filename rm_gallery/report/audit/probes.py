@@ -9,11 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.position import sign_test
 from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
 from rm_gallery.report.audit.attacks import DRESSES, NO_ANSWERS, injections, relaid
 from rm_gallery.report.audit.material import Material, as_judged, text_of, with_text
 from rm_gallery.report.duels import Duel, Sheet, lost
-from rm_gallery.report.findings import LEAST, Finding, Limit, found, sign_test
+from rm_gallery.report.findings import LEAST, Finding, Limit, found
 from rm_gallery.report.findings import number as number_of
 
 SHOWN = 5
@@ -211,7 +212,7 @@ class Place(Probe):
         missing = lost(sheet.status(duel) for duel in self.pairs.plain)
         uneven = [(net, cluster) for net, cluster in zip(nets, clusters, strict=True) if net]
         first, second = sum(net > 0 for net, _ in uneven), sum(net < 0 for net, _ in uneven)
-        p = sign_test(first, second)
+        p = sign_test(first, second) if uneven else None
         extra = {"first_first": first, "second_second": second, "p_value": p, "test": "two-sided exact sign test"}
         flip = "pairs whose winner changes when the two answers change places"
         rate = "inconsistent pairs won by whichever answer was shown first; no preference gives 50 %"
