@@ -172,7 +172,11 @@ class JudgeBench(Benchmark):
                 )
             verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(said(row["raw_text"], number))
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
-            games = pairs.setdefault(key, (row, number, {}))[2]
+            first, _, games = pairs.setdefault(key, (row, number, {}))
+            if _sign(row, number) != _sign(first, number):
+                raise DataError(
+                    f"recorded row {number}: pair '{key[1][:80]}' has another label than in its other game."
+                )
             if order in games:
                 raise DataError(
                     f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one."
@@ -182,14 +186,11 @@ class JudgeBench(Benchmark):
             yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
 
     def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
-        label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
-        if label is None:
-            raise DataError(
-                f"recorded row {number}, column 'label': expected 'A>B' or 'B>A', found {shown(row['label'])}."
-            )
         category = _category(str(row.get("source") or ""))
         name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(name, label, (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games)
+        return judged_pair(
+            name, _sign(row, number), (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games
+        )
 
     def recorded_scorer(self, seed: int = 0) -> Scorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
@@ -208,6 +209,14 @@ class JudgeBench(Benchmark):
         if not _one_order(reward):
             return ()
         return (f"{reward.name} sees each pair in one order, so this is the single game; a pairwise judge plays both.",)
+
+
+def _sign(row: Row, number: int) -> int:
+    label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
+    if label is None:
+        wanted = "'A>B' or 'B>A'"
+        raise DataError(f"recorded row {number}, column 'label': expected {wanted}, found {shown(row['label'])}.")
+    return label
 
 
 def _category(source: str) -> str:
