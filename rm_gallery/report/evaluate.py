@@ -139,7 +139,8 @@ def estimate(
         if place not in wanted:
             continue
         control, began = RunControl(), time.perf_counter()
-        asked = list(task.benchmark.questions(sample, task.reward))
+        left_out = task.benchmark.left_out(sample, task.reward) is not None
+        asked = [] if left_out else list(task.benchmark.questions(sample, task.reward))
         quiet = replace(chosen, control=control, run_dir=None, trace=False, progress=False)
         run_list(task.reward, asked, quiet, values)
         seconds.append(time.perf_counter() - began)

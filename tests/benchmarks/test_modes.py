@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.rewardbench import PRIOR_SETS
-from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.evaluate import estimate, evaluate
 from tests.benchmarks.excerpts import EXCERPTS, LONG, MIDDLE, SHORT, Row, judgebench, rewardbench, rewardbench2, turns
 from tests.benchmarks.test_kinds import List, Point, Two, first_wins, lengths, one_winner
 from tests.support.benchmarks import by_hand
@@ -198,3 +198,14 @@ def test_half_a_point_upstream_for_a_verdict_that_cannot_be_read() -> None:
     judged = [by_hand([1, 0], subset="math-prm"), by_hand([1, None], subset="math-prm", status="unscored")]
     report = get_benchmark("rewardbench").score(judged)
     assert (report.score, report.extra["with_upstream_defaults"]) == (1.0, 0.75)
+
+
+def test_an_estimate_does_not_ask_what_the_mode_leaves_out() -> None:
+    asked: list[int] = []
+
+    def listen(sample: DataSample) -> list[float]:
+        asked.append(len(sample.output))
+        return one_winner(sample)
+
+    found = estimate(List(judge=listen), EXCERPTS["rewardbench2"], get_benchmark("rewardbench2", "ranking"))
+    assert (len(asked), found.samples) == (3, 0)
