@@ -47,6 +47,7 @@ NEEDS = {
     "tests": f"the tests {_OWN}: `test` with `entry_point`, `tests`, or `inputs_outputs`",
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
     "text": "the package of the extra `text`: `pip install sacrebleu`",
+    "server": "a server with a reward model: vLLM, SGLang or Text Embeddings Inference",
     "hf": "the packages of the extra `hf`: `pip install torch transformers`",
     "toxicity": "the package of the extra `toxicity`: `pip install detoxify`",
 }

@@ -61,7 +61,7 @@ class Entry(NamedTuple):
     @property
     def cost(self) -> str:
         """What judging one sample with n answers costs."""
-        if self.reward.judged or "llm" in self.reward.needs:
+        if self.reward.judged or self.reward.needs & {"llm", "server"}:
             return CALLS[self.reward.kind]
         if "embeddings" in self.reward.needs:
             return "embeddings calls"

@@ -49,6 +49,7 @@ class ScoringServer:
     ) -> None:
         self.kind, self.answer, self.statuses, self.offers = kind, answer, list(statuses or ()), offers
         self.type, self.labels, self.key = type_, labels, key
+        self.model = "some/model"
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[str] = []
         self._loop = asyncio.new_event_loop()
@@ -90,8 +91,9 @@ class ScoringServer:
         known: dict[tuple[str, str], Any] = {
             ("vllm", "/version"): {"version": "0.16.0"},
             ("vllm", "/openapi.json"): {"paths": {f"/{path}": {} for path in self.offers}},
-            ("sglang", "/get_model_info"): {"model_path": "some/model", "is_generation": False},
-            ("tei", "/info"): {"model_id": "some/model", "model_type": {self.type: {"id2label": {}}}},
+            ("vllm", "/v1/models"): {"data": [{"id": self.model, "object": "model"}]},
+            ("sglang", "/get_model_info"): {"model_path": self.model, "is_generation": False},
+            ("tei", "/info"): {"model_id": self.model, "model_type": {self.type: {"id2label": {}}}},
         }
         found = known.get((self.kind, request.path))
         return web.json_response(found) if found is not None else web.Response(status=404, text="Not Found")

@@ -10,6 +10,7 @@ import pytest
 import rm_gallery
 from tests.cli.rows import best_of_4
 from tests.support.checkpoints import make_checkpoint, make_classifier, require_torch
+from tests.support.children import run_python
 from tests.support.command import command
 
 pytestmark = pytest.mark.system("torch")
@@ -73,3 +74,27 @@ def test_nothing_there_is_a_usage_error(data: Path) -> None:
     done = command("eval", "hf:./no/such/folder", str(data))
     assert (done.code, done.out) == (2, "")
     assert "no such folder" in done.err
+
+
+def test_bench_scores_pairs_and_steps(folder: Path, data: Path, tmp_path: Path) -> None:
+    found = json.loads(command("bench", "rewardbench2", "--reward", f"hf:{folder}", "--data", str(data), "--json").out)
+    assert (found["n"], found["n_scored"]) == (12, 12)
+    row = {
+        "idx": "prm_test_p1_0", "classification": "circular", "original_question": "q", "modified_question": "q",
+        "original_process": ["a", "b"], "modified_process": ["a", "b", "c"], "modified_steps": [2], "error_steps": [2],
+        "reason": "r", "question": "q",
+    }  # fmt: skip
+    steps = tmp_path / "steps.jsonl"
+    steps.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    model = make_checkpoint(tmp_path / "prm", "LlamaForTokenClassification", num_labels=2)
+    done = command("bench", "prmbench", "--reward", f"hf-prm:{model}", "--data", str(steps), "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["n_scored"]) == (0, 1)
+    assert sum(found["extra"][cell] for cell in ("TP", "FP", "TN", "FN")) == 3
+
+
+def test_the_command_ends_as_any_other(folder: Path, data: Path, tmp_path: Path) -> None:
+    done = run_python("-m", "rm_gallery", "eval", f"hf:{folder}", str(data), "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["n_scored"] == 12
+    assert "Traceback" not in done.stderr and "transformers" not in done.stderr

@@ -50,7 +50,7 @@ def test_each_server_is_asked_in_its_own_layout(
     server: dict[str, Any], path: str, settings: dict[str, Any], sent: str
 ) -> None:
     with ScoringServer(**server) as running:
-        reward = ServedReward(running.url + path, **settings)
+        reward = ServedReward(running.url + path, model="rm-1", **settings)
         scored = reward.evaluate(make_sample(*ANSWERS))
         assert scores(scored) == [pytest.approx(score_of(sent.format(text))) for text in ANSWERS]
         assert len(running.calls) == len(ANSWERS)
@@ -138,6 +138,19 @@ def test_faults_are_retried_and_replies_kept(tmp_path: Path) -> None:
         assert (len(running.calls), control.cached) == (3, 5)
         reward.evaluate_batch(samples[:1], cache=False)
         assert len(running.calls) == 4
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "tei"])
+def test_another_model_at_the_same_place_is_not_taken_for_the_first(kind: str) -> None:
+    from rm_gallery.core.model import scoring
+
+    with ScoringServer(kind) as running:
+        settings: dict[str, Any] = {"chat_template": "plain"} if kind == "sglang" else {}
+        for model, calls in (("first", 1), ("first", 1), ("second", 2)):
+            running.model = model
+            scoring._forget()  # as in a process of its own
+            assert scores(ServedReward(running.url, **settings).evaluate(make_sample("yes"))) != [None]
+            assert len(running.calls) == calls
 
 
 def test_a_budget_holds() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
@@ -41,6 +41,8 @@ INPUTS: dict[str, tuple[Input, ...]] = {
 """What each endpoint takes, the usual first: the turns (the server applies its chat template), one text, or question and
 answer apart."""
 PATHS = {"sglang/rerank": "/v1/rerank", "sglang/score": "/v1/score"}
+PATIENCE_SECONDS = 10.0
+"""How long a server may take to say what it is."""
 MAX_NUMBERS = 1 << 20
 """More numbers than this in a reply are no scores."""
 
@@ -98,7 +100,12 @@ class ServedScorer(OpenaiEndpoint):
         """
         from rm_gallery.core.model.call import complete
 
-        settings = {"model": self.model, "endpoint": self.endpoint or self.named, "raw": self.raw, "way": way}
+        settings = {
+            "model": self.model or await self._serves(),
+            "endpoint": self.endpoint or self.named,
+            "raw": self.raw,
+        }
+        settings["way"] = way
         labels = {"labels": self.label_token_ids} if self.label_token_ids else {}
         found: Numbers = await library_loop.bridge(complete(self, {**self.extra_body, **settings, **labels, **given}))
         return found
@@ -117,12 +124,39 @@ class ServedScorer(OpenaiEndpoint):
         """Server and endpoint, such as vllm/classify: the one that was named, else what the server says it is."""
         if self.endpoint is not None:
             return self.endpoint
-        where = self._endpoint()
-        asked = _asked.get((where, self.named))
+        return await self._once(f"kind {self.named}", lambda: self._who(timeout))
+
+    async def _once(self, what: str, ask: Callable[[], Coroutine[Any, Any, str]]) -> str:
+        """What a server says of itself, asked for once per process; again where it did not answer."""
+        key = (self._endpoint(), what)
+        asked = _asked.get(key)
         if asked is None or asked.cancelled() or (asked.done() and asked.exception() is not None):
-            asked = asyncio.ensure_future(self._who(timeout))
-            _asked[where, self.named] = asked
+            asked = _asked[key] = asyncio.ensure_future(ask())
         return await asyncio.shield(asked)
+
+    async def _serves(self) -> str:
+        """The model that a server with one model serves, so that cached numbers of another one are not taken for its own.
+
+        Empty where it does not say, or does not answer at the moment: the call itself then waits for it.
+        """
+        try:
+            return await library_loop.bridge(self._once("serves", self._what))
+        except ProviderError:
+            return ""
+
+    async def _what(self) -> str:
+        kind, patience = await self.kind(PATIENCE_SECONDS), PATIENCE_SECONDS
+        if kind.startswith("vllm"):
+            listed = (await self._told("/v1/models", patience)).get("data")
+            first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+            names = (first.get("id"), first.get("root"))
+        elif kind.startswith("sglang"):
+            told = await self._told("/get_model_info", patience)
+            names = (told.get("model_path"), told.get("weight_version"))
+        else:
+            told = await self._told("/info", patience)
+            names = (told.get("model_id"), told.get("model_sha"))
+        return " ".join(str(name)[:300] for name in names if name)
 
     async def _who(self, timeout: float | None) -> str:
         tei = await self._told("/info", timeout)

@@ -18,6 +18,8 @@ TooLong = Literal["unscored", "cut_left", "cut_right"]
 Padding = Literal["right", "left", "none"]
 NO_LIMIT = 1 << 20
 """A tokenizer that names a longer limit than this has none."""
+SHIFTED = frozenset("roberta xlm_roberta xlm_roberta_xl camembert xmod mpnet longformer roberta_prelayernorm".split())
+"""Models that number positions from behind their padding token."""
 PLACE = "\u27e6answer\u27e7"
 """Stands for the steps while the chat template is applied: templates strip and rewrite what an assistant says."""
 
@@ -378,6 +380,8 @@ def _limit(loaded: Loaded, reading: Reading) -> int | None:
     """The most tokens the model reads; None where nothing says so."""
     config = loaded.model.config
     positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and getattr(config, "model_type", "").replace("-", "_") in SHIFTED:
+        positions -= (config.pad_token_id or 0) + 1  # their first position is the one behind the padding token's
     known = [loaded.tokenizer.model_max_length, positions, reading.max_length]
     limits = [limit for limit in known if isinstance(limit, int) and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

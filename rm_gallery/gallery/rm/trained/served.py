@@ -33,6 +33,8 @@ WAYS = ("auto", "messages", "pair", "plain")
 class _ServedReward(BaseReward):
     """A server and how it is asked; what `served:` and `served-prm:` share."""
 
+    needs: ClassVar[frozenset[str]] = frozenset({"server"})
+
     url: str = Field(min_length=1)
     """Where the server is; its path may name the endpoint, as in http://host:8000/classify."""
     endpoint: EndpointName | None = None

@@ -1,0 +1,159 @@
+"""Whatever a model does with a batch, every input that waits gets its own numbers or its own error."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.rm.trained.batches import Batches
+from tests.support.samples import issues, make_sample, scores
+
+
+@dataclass
+class Lengths:
+    """Scores a text by its length; notes every batch down."""
+
+    react: Callable[[list[str]], None] = lambda batch: None
+    batches: list[list[str]] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)
+
+    def encode(self, requests: list[str]) -> list[str | Exception]:
+        return [Unscored("no text", reason="empty") if text == "" else text for text in requests]
+
+    def forward(self, batch: list[str]) -> list[list[float]]:
+        self.threads.add(threading.get_ident())
+        self.batches.append(batch)
+        self.react(batch)
+        return [[float("nan") if "#" in text else float(len(text))] for text in batch]
+
+
+class Measured(BasePointWiseReward):
+    """The length of an answer, as a model in this process gives it."""
+
+    batches: Any = None
+
+    @property
+    def least_workers(self) -> int:
+        return 256
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        (number,) = await self.batches.score(sample.output[0].answer.text)
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=number)])
+
+
+def measured(model: Lengths, size: int = 8, tokens: int = 10_000, **settings: Any) -> Measured:
+    return Measured(batches=Batches(lambda: model, size, tokens), **settings)
+
+
+def samples(*texts: str) -> list[DataSample]:
+    return [make_sample(text, unique_id=str(place)) for place, text in enumerate(texts)]
+
+
+def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -> None:
+    model = Lengths()
+    texts = ["x" * (1 + 37 * place % 100) for place in range(200)]
+    scored = measured(model).evaluate_batch(samples(*texts), max_workers=1)
+    assert [scores(sample) for sample in scored] == [[float(len(text))] for text in texts]
+    assert sorted(sum(model.batches, [])) == sorted(texts)
+    assert max(map(len, model.batches)) == 8
+    wasted = sum(max(map(len, batch)) * len(batch) - sum(map(len, batch)) for batch in model.batches)
+    assert wasted < 0.1 * sum(map(len, texts)), "padding stays short"
+    assert len(model.threads) == 1
+
+
+def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
+    model = Lengths()
+    texts = ["x" * length for length in (5, 60, 7, 6, 5, 30, 7)]
+    measured(model, tokens=30).evaluate_batch(samples(*texts))
+    assert all(max(map(len, batch)) * len(batch) <= 30 or len(batch) == 1 for batch in model.batches)
+
+
+def test_one_bad_input_costs_itself() -> None:
+    def break_on(batch: list[str]) -> None:
+        if any("!" in text for text in batch):
+            raise RuntimeError("index out of range")
+
+    model = Lengths(break_on)
+    scored = measured(model).evaluate_batch(samples("a", "bb!", "", "ccc#", "dddd"))
+    assert [scores(sample)[0] for sample in scored] == [1.0, None, None, None, 4.0]
+    assert [issues(sample) for sample in scored[1:4]] == [
+        [("failed", "error")],
+        [("unscored", "empty")],
+        [("failed", "invalid_score")],
+    ]
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_halved() -> None:
+    def full(batch: list[str]) -> None:
+        if len(batch) > 2:
+            raise RuntimeError("CUDA out of memory")
+
+    scored = measured(Lengths(full)).evaluate_batch(samples(*("abcdefgh"[:length] for length in range(1, 9))))
+    assert [scores(sample)[0] for sample in scored] == [float(length) for length in range(1, 9)]
+
+
+def test_a_model_that_cannot_be_opened_ends_the_run_and_is_tried_again_by_the_next() -> None:
+    opened: list[int] = []
+
+    def open_model() -> Lengths:
+        opened.append(1)
+        if len(opened) == 1:
+            raise ConfigError("no such checkpoint")
+        return Lengths()
+
+    reward = Measured(batches=Batches(open_model, 8, 100))
+    with pytest.raises(ConfigError, match="no such checkpoint"):
+        reward.evaluate_batch(samples("a", "b", "c"))
+    assert scores(reward.evaluate(make_sample("a"))) == [1.0]
+
+
+def test_waiting_for_a_turn_is_not_the_samples_time() -> None:
+    model = Lengths(lambda batch: time.sleep(0.05))
+    scored = measured(model, size=1, deadline=0.2).evaluate_batch(samples(*["x"] * 20))
+    assert [scores(sample) for sample in scored] == [[1.0]] * 20
+
+
+def test_a_model_that_is_too_slow_costs_the_sample_and_not_the_run() -> None:
+    model = Lengths(lambda batch: time.sleep(0.5) if "slow" in batch else None)
+    scored = measured(model, size=1, deadline=0.1).evaluate_batch(samples("slow", "x", "y"))
+    assert [issues(sample) for sample in scored] == [[("failed", "deadline")], [], []]
+
+
+def test_a_caller_that_gives_up_is_left_out() -> None:
+    hold, began = threading.Event(), threading.Event()
+
+    def wait(batch: list[str]) -> None:
+        began.set()
+        assert hold.wait(10)
+
+    model = Lengths(wait)
+    batches: Batches[str, str] = Batches(lambda: model, 1, 100)
+
+    async def give_up() -> list[float]:
+        first = asyncio.ensure_future(batches.score("first"))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        second = asyncio.ensure_future(batches.score("second"))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await asyncio.sleep(0)
+        hold.set()
+        return await first
+
+    assert library_loop.submit(give_up()).result(10) == [5.0]
+    assert library_loop.submit(batches.score("third")).result(10) == [5.0]
+    assert model.batches == [["first"], ["third"]]
