@@ -14,6 +14,7 @@ from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, Grad
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
@@ -36,9 +37,9 @@ class RewardGrader(BaseGrader):
     """A reward as a grader.
 
     Fields: `response` (or, for rewards that compare, `responses`, a list), and where they are given `query`, `messages` (the
-    conversation, instead of the query), `context`, `reference_response`, `steps` (a list of texts, for stepwise rewards) and
-    whatever else the reward reads from labels, as `label` (a dict) and `metadata`. A reward that compares gives a GraderRank
-    with the scores in its metadata.
+    conversation, instead of the query), `context`, `reference_response`, `steps` (a list of texts, for stepwise rewards),
+    `label` (a dict) and `metadata`; to a rule every other column is a part of the label, so that it finds its tests, schema or
+    pattern there. A reward that compares gives a GraderRank with the scores in its metadata.
     """
 
     reward: SerializeAsAny[BaseReward]
@@ -61,7 +62,8 @@ class RewardGrader(BaseGrader):
         """`response` or `responses`, and what may be given beside it."""
         needed = "responses" if self.mode is GraderMode.LISTWISE else "response"
         beside = ("query", "messages", "context", "reference_response", "steps", "label", "metadata")
-        return {needed: True, **dict.fromkeys(beside, False)}
+        # a rule reads its tests, schema or pattern from the label; a judge is shown nothing but what is named here
+        return {needed: True, **dict.fromkeys(beside if self.reward.judged else (*beside, "*"), False)}
 
     @property
     def is_async(self) -> bool:
@@ -89,6 +91,9 @@ class RewardGrader(BaseGrader):
         return GraderRank(name=self.name, rank=rank, reason=reasons[0], metadata={"scores": scores})
 
 
+_FIELDS = frozenset("id query messages context response responses reference_response steps label metadata".split())
+
+
 def sample_of(fields: Mapping[str, Any]) -> DataSample:
     """The sample that a reward sees of a grader's fields."""
     if fields.get("messages"):
@@ -100,7 +105,8 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
         messages[-1] = last.model_copy(
             update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}}
         )
-    label = dict(fields.get("label") or {})
+    label = {name: value for name, value in fields.items() if name not in _FIELDS and value is not None}
+    label |= fields.get("label") or {}
     if fields.get("reference_response") is not None:
         label.setdefault("reference", fields["reference_response"])
     steps = [Step(role="assistant", content=str(text)) for text in fields.get("steps") or ()]
@@ -114,6 +120,24 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
         ],
         metadata=fields.get("metadata"),
     )
+
+
+def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrader]:
+    """The class of graders that are the registered reward `name`; settings of the reward are settings of the grader."""
+
+    def __init__(self: Any, reward: BaseReward | None = None, **settings: Any) -> None:
+        if reward is None:
+            from rm_gallery.core.reward.registry import RewardRegistry
+
+            beside = {key: value for key, value in settings.items() if key in _BESIDE}
+            own = {key: value for key, value in settings.items() if key not in _BESIDE}
+            reward, settings = RewardRegistry.create(name, **own), {"name": name, **beside}
+        super(made, self).__init__(reward, **settings)
+
+    body = {"__module__": module, "__qualname__": class_name, "__init__": __init__, "registered": name}
+    body["__doc__"] = f"The reward `{name}` as a grader; its settings are settings of the grader, see its card."
+    made: type[RewardGrader] = RewardMeta(class_name, (RewardGrader,), body)
+    return made
 
 
 # -- a grader as a reward ----------------------------------------------------------------------------------------------------
@@ -219,6 +243,7 @@ def _no_score(found: GraderResult) -> Exception:
     return NotGraded(found.error, found.error_type)
 
 
+_BESIDE = ("threshold", "description", "max_workers", "deadline", "name")
 _OWN = ("name", "max_workers", "deadline", "grader")
 
 

@@ -1,4 +1,5 @@
-"""Ready-made graders: a rubric file in `rubrics/FAMILY/` for each one a model judges, a module for each one that is a rule.
+"""Ready-made graders: a rubric file in `rubrics/FAMILY/` for each one a model judges, classes in the modules here, and every
+rule among the rewards.
 
 `from rm_gallery.gallery.graders import ToolSelectionGrader` works for each of them.
 """
@@ -12,9 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.bridge import grader_of_reward
 from rm_gallery.core.graders.llm import grader_of_file
+from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
 RUBRICS = Path(__file__).parent / "rubrics"
+
+NAMES = {
+    "code_execution": "CodeExecutionGrader",
+    "code_patch_similarity": "PatchSimilarityGrader",
+    "code_syntax_check": "SyntaxCheckGrader",
+    "math_verify_reward": "MathExpressionVerifyGrader",
+    "ngram_repetition_penalty": "NgramRepetitionPenaltyGrader",
+    "privacy_leakage": "PIIGrader",
+    "reasoning_tool_call_format": "ReasoningToolCallFormatGrader",
+    "sql_result_equality": "SQLGrader",
+}
+"""Classes of rules that are not called after their reward."""
+
+
+def class_name(name: str) -> str:
+    """`length_penalty` makes LengthPenaltyGrader."""
+    return "".join(word.capitalize() for word in name.removesuffix("_reward").split("_")) + "Grader"
 
 
 @cache
@@ -23,6 +43,9 @@ def graders() -> dict[str, type[BaseGrader]]:
     found: dict[str, type[BaseGrader]] = {}
     for path in sorted(RUBRICS.rglob("*.yaml")):
         found[path.stem] = grader_of_file(path, __name__)
+    for name, target in discover().items():
+        if not target.startswith(JUDGED_MODULE) and not name.endswith(":"):
+            found[name] = grader_of_reward(name, NAMES.get(name, class_name(name)), __name__)
     for module in pkgutil.iter_modules(__path__):
         for kind in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
             if (
