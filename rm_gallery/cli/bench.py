@@ -15,6 +15,7 @@ from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
+from rm_gallery.report.export import exported
 from rm_gallery.report.recorded import Recorded, recorded_json, score_recorded
 from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import open_data
@@ -87,7 +88,12 @@ def bench(
             )
         given = _source(benchmark, data, hub, split) if data or hub or split else None
         rows = given and open_data(given, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
-        found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=seed, run_dir=out)
+        with exported(export, None if out is None else str(out)) as kept:
+            found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=seed, run_dir=kept)
+            if export is not None and len(found) > 1:
+                raise ConfigError(
+                    f"--export writes one judge's candidates and the file holds {len(found)}; keep one of them."
+                )
         return _show_recorded(benchmark, found, json)
     if reward is None:
         raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -255,6 +256,20 @@ def test_llmbar_s_last_stage_decides(tmp_path: Path) -> None:
     ]
     [(_, report)] = score_recorded(get_benchmark("llmbar"), replay=write(tmp_path / "s.jsonl", rows))
     assert (report.score, report.extra["correct_both"], report.extra["equal"]) == (1.0, 1.0, 1.0)
+
+
+def test_candidates_with_their_recorded_scores_are_exported(tmp_path: Path) -> None:
+    path, data = write(tmp_path / "s.jsonl", GOOD), write(tmp_path / "d.jsonl", EXCERPTS["preferences"])
+    table = tmp_path / "out.csv"
+    given = ("bench", "preferences", "--data", str(data), "--export", str(table), "--json")
+    done = command(*given, "--scores", str(path))
+    assert done.code == 0, done.err
+    frame = pd.read_csv(table)
+    assert list(frame["score"]) == [row["score"] for row in GOOD]
+    assert set(frame["answer"]) == {EXCERPTS["preferences"][0][side] for side in ("chosen", "rejected")}
+    several = [{**row, "judge_model": model} for model in "ab" for row in GOOD]
+    refused = command(*given, "--scores", str(write(tmp_path / "m.jsonl", several)))
+    assert refused.code == 2 and "the file holds 2; keep one" in refused.err
 
 
 def test_nothing_scored_is_exit_code_1(tmp_path: Path) -> None:

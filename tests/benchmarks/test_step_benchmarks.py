@@ -87,13 +87,18 @@ def test_a_step_without_score_loses_its_solution_and_nothing_else(name: str) -> 
 
 def test_a_judge_of_steps_needs_a_threshold_on_its_own_scale() -> None:
     reply = FakeLLM(
-        reply=lambda asked: "<score>9</score>" if "right" in asked.rsplit("step", 1)[-1] else "<score>2</score>"
+        reply=lambda asked: "<score>9</score>" if "right" in asked.rsplit("<step", 1)[-1] else "<score>2</score>"
     )
     judge = BaseStepWiseRubricReward(name="steps", llm=reply)
     with pytest.raises(ConfigError, match=r"from 1 to 10, so threshold:0.5 .* --step-rule threshold:5.5"):
         evaluate(judge, EXCERPTS["processbench"])
-    report = evaluate(judge, EXCERPTS["processbench"], get_benchmark("processbench").under(step_rule="threshold:5.5"))
-    assert report.n_scored == report.n and report.calls > 0
+    for name in ("processbench", "prmbench"):
+        report = evaluate(judge, EXCERPTS[name], get_benchmark(name).under(step_rule="threshold:5.5"))
+        assert (report.score, report.n_scored) == (1.0, report.n) and report.calls > 0
+        assert "threshold:5.5" in report.version
+        garbage = BaseStepWiseRubricReward(name="steps", llm=FakeLLM(reply="?"), repair_attempts=0)
+        lost = evaluate(garbage, EXCERPTS[name], get_benchmark(name).under(step_rule="threshold:5.5"))
+        assert (lost.score, lost.n_scored, lost.n_unscored) == (None, 0, lost.n)
 
 
 def test_prmbench_keeps_labels_from_a_judge_and_counts_a_repeated_id_once() -> None:
