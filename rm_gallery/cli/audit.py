@@ -91,7 +91,7 @@ def audit(
         seed=seed,
         on_bad_row=on_bad_row,
     )
-    cost = ready.cost()
+    cost = ready.cost(options.budget.prices if options.budget is not None else None)
     if estimate:
         return typer.echo(orjson.dumps(vars(cost)).decode() if json else str(cost))
     sys.stderr.write(f"audit of {ready.reward.name}: {cost}\n")

@@ -85,7 +85,7 @@ WEAK: list[tuple[str, Any, str, tuple[str, ...], dict[str, Any]]] = [
     ("pairwise", judges.first, "position", ("position.flips", "position.first_advantage"), {"both_orders": False}),
     ("listwise", judges.first, "position", ("position.flips", "position.first_advantage"), {}),
     ("listwise", judges.first, "stability", ("stability.reorder",), {}),
-    ("pointwise", judges.noisy, "repeats", ("repeats.changed",), {}),
+    ("pointwise", judges.noisy, "repeats", ("repeats.changed", "repeats.noise"), {}),
     ("pairwise", judges.noisy, "stability", ("stability.reworded_answer", "stability.layout"), {}),
     ("pointwise", judges.KEYWORDS, "no_answer", ("no_answer.keywords",), {}),
     ("pointwise", judges.SATURATED, "range", ("range.ties", "range.saturation", "range.used"), {}),
@@ -340,7 +340,7 @@ def test_scores_and_texts_beyond_the_usual(tmp_path: Path) -> None:
     found = audit(Huge(name="huge"), samples, run_dir=str(tmp_path / "run"), progress=False)
     assert found.scored == found.questions
     shown = json.loads((tmp_path / "run" / "audit.json").read_bytes())
-    assert shown["findings"]["repeats.changed"]["extra"]["score_sd"] == 0.0
+    assert shown["findings"]["repeats.noise"]["extra"]["score_sd"] == 0.0
     assert "{answer}" in samples[7].output[0].answer.text
 
 
@@ -428,6 +428,21 @@ def test_the_command_prints_writes_and_exits(tmp_path: Path, server: Server) -> 
     assert (found["calls"], found["verdict"]) == (0, "fail")
     assert found == json.loads((tmp_path / "run" / "audit.json").read_text(encoding="utf-8"))
     assert (tmp_path / "run" / "card.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_cost_is_known_before_anything_is_asked(tmp_path: Path, server: Server) -> None:
+    server.set(behaviour=judges.SOUND)
+    server.reset()
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("judge-1: {input: 2.0, output: 10.0}\n", encoding="utf-8")
+    words = ["audit", "base_helpfulness_pairwise", "--llm", "judge-1", "--base-url", server.base_url, "--limit", "12"]
+    words += ["--no-cache", "--prices", str(prices), "--json"]
+    before = json.loads(command(*words, "--estimate").out)
+    assert server.stats()["requests"] == 0
+    card = json.loads(command(*words).out)
+    assert card["calls"] == before["calls"] == server.stats()["requests"]
+    assert card["usage"]["input_tokens"] == pytest.approx(before["input_tokens"], rel=0.1)
+    assert before["money"] == pytest.approx((2 * before["input_tokens"] + 1000 * before["calls"]) / 1e6)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.engine.calls.prices import PriceTable, Usage
 from rm_gallery.core.engine.context import RunControl, snapshot
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
@@ -31,6 +32,8 @@ from rm_gallery.report.task import build_reward, judge_of, open_data
 
 PROMPTS = 60
 """Prompts taken out of data when no limit is given."""
+REPLY = 100
+"""Tokens of a reply that the estimate of money goes by."""
 PROBE = 20
 """Questions whose prompts are measured for the estimate."""
 _PROBES: tuple[type[Probe], ...] = (
@@ -118,13 +121,16 @@ class Cost:
     """Calls of the judge; 0 where no model judges."""
     input_tokens: int | None
     """About four characters each, of the prompts as they are sent; None where no model judges."""
+    money: float | None = None
+    """At the given prices, with replies of a hundred tokens; None without prices."""
 
     def __str__(self) -> str:
         asked = f"{self.questions:,} questions about {self.prompts} prompts"
         if not self.calls:
             return f"{asked}, no model calls"
         tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} input tokens"
-        return f"{asked}: up to {self.calls:,} model calls{tokens}, fewer where replies are cached"
+        money = "" if self.money is None else f", some {self.money:,.2f} at replies of {REPLY} tokens"
+        return f"{asked}: up to {self.calls:,} model calls{tokens}{money}, fewer where replies are cached"
 
 
 @dataclass
@@ -148,14 +154,18 @@ class Prepared:
         again = [probe.second.sheet for probe in self.probes if isinstance(probe, scales.Repeats)]
         return [(self.pairs.sheet, 0), *((sheet, number) for number, sheet in enumerate(again, 1))]
 
-    def cost(self) -> Cost:
+    def cost(self, prices: PriceTable | None = None) -> Cost:
         """What it takes, from the questions themselves."""
         sheets = [sheet for sheet, _ in self._rounds()]
         questions = sum(len(sheet.questions) for sheet in sheets)
         if not self.reward.judged:
             return Cost(len(self.pairs.materials), questions, 0, None)
         calls = sum(sheet.calls() for sheet in sheets)
-        return Cost(len(self.pairs.materials), questions, calls, _tokens(self.reward, self.pairs.sheet, calls))
+        tokens = _tokens(self.reward, self.pairs.sheet, calls)
+        model, money = judge_of(self.reward)[0], None
+        if prices is not None and model is not None and tokens is not None:
+            money = prices.cost(model, Usage(input_tokens=tokens, output_tokens=REPLY * calls))
+        return Cost(len(self.pairs.materials), questions, calls, tokens, money)
 
     def run(self, options: RunOptions | None = None, hooks: Mapping[str, Any] | None = None, **keywords: Any) -> Audit:
         """Ask everything and make the card; options as in `audit`."""

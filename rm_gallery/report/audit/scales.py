@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.stats.clustered import from_draws
+from rm_gallery.core.stats.correlation import spearman_estimate
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.report.audit.attacks import NO_ANSWERS
 from rm_gallery.report.audit.material import text_of
@@ -97,7 +99,7 @@ class Range(Probe):
             used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]]) for _ in range(RESAMPLES // 2)
         ]
         every = [score for own in kept for score in own]
-        ci95 = Interval(*map(float, np.quantile(draws, [0.025, 0.975])))
+        ci95 = from_draws(used(every), np.array(draws), len(kept)).interval()
         limit = Limit(0.40, 0.20, "high")
         verdict = decide(used(every), ci95, len(kept), limit)
         return Finding(self.name, "used", what, "share", used(every), ci95, len(every), len(kept), limit, verdict)
@@ -129,15 +131,24 @@ class LengthCorrelation(Probe):
         if np.isnan(r[0]):
             why = "all scores, or all lengths, are equal"
             return [Finding(self.name, "rank", what, "correlation", verdict="does not apply", why=why)]
-        rs = _spearman(drawn[..., 0], drawn[..., 1])
-        excess = rs - np.nan_to_num(_spearman(drawn[..., 2], drawn[..., 1]))
+        excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(_spearman(drawn[..., 2], drawn[..., 1]))
         own = float(np.nan_to_num(labels)[0])
         shared: dict[str, Any] = {"unit": "correlation", "n": here.shape[1], "clusters": len(blocks)}
         value, limit = float(r[0]) - own, Limit(0.40, 0.50, "both")
-        ci95 = _percentiles(excess)
+        names = [number for number in range(len(blocks)) for _ in range(2)]
+        rank = spearman_estimate(here[0, :, 0].tolist(), here[0, :, 1].tolist(), clusters=names)
+        low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
+        # draws that are all alike say nothing: then it is as uncertain as a correlation of so many prompts can be
+        ci95 = (
+            Interval(low, high)
+            if high - low > 1e-9
+            else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
+        )
         extra = {"labels": own}
         return [
-            Finding(self.name, "rank", what, value=float(r[0]), ci95=_percentiles(rs), **shared),
+            Finding(
+                self.name, "rank", what, value=float(r[0]), ci95=None if rank is None else rank.interval(), **shared
+            ),
             Finding(
                 self.name,
                 "excess",
@@ -177,13 +188,6 @@ def _spearman(first: Numbers, second: Numbers) -> Numbers:
     return out
 
 
-def _percentiles(draws: Numbers) -> Interval:
-    import numpy as np
-
-    low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Interval(float(low), float(high))
-
-
 class Repeats(Probe):
     """Whether the same question gets the same verdict when it is asked again."""
 
@@ -196,56 +200,66 @@ class Repeats(Probe):
         self.second = Pairs(self.pairs.reward, self.pairs.materials, self.pairs.seed)
 
     def read(self) -> list[Finding]:
-        """Share of verdicts that change, and the noise of one score."""
-        pairs, second = self.pairs, self.second
-        both = list(zip(pairs.plain, second.plain, strict=True))
-        extra: dict[str, Any] = {}
-        if not pairs.comparing:
-            extra = self._noise()
+        """Share of verdicts that change, and what part of the scores' variance is noise."""
+        pairs = self.pairs
+        both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
-        return [
-            changed(
-                pairs.sheet,
-                self.name,
-                "changed",
-                what,
-                both,
-                second.sheet,
-                Limit(0.10, 0.20),
-                extra=extra,
-                why=_noisy(extra),
-            )
-        ]
+        limit = Limit(0.10, 0.20)
+        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet, limit), self._noise()]
 
-    def _noise(self) -> dict[str, Any]:
-        """Standard deviation of one score around the answer's own, and its share in the variance of all scores."""
-        first, again = self.pairs, self.second
-        twice = [
-            (a, b)
-            for number in range(len(first.materials))
-            for outputs in (first.good, first.worse)
-            if (a := first.score(outputs[number], number)) is not None
-            and (b := again.score(outputs[number], number)) is not None
-        ]
-        if len(twice) < 2:
-            return {}
+    def _noise(self) -> Finding:
+        """The share of one score's variance around the answer's own in the variance of all scores."""
         import numpy as np
 
-        table = np.array(twice)
-        scale = float(np.abs(table).max()) or 1.0  # scores near the end of what a float holds have squares beyond it
-        table = table / scale
-        within, total = float(((table[:, 0] - table[:, 1]) ** 2).mean() / 2), float(table.var(ddof=1))
-        share = min(1.0, within / total) if total else None
-        return {"score_sd": scale * math.sqrt(within), "noise_share": share, "n": len(twice)}
+        what = "the part of the variance of all scores that comes from asking twice"
+        if self.pairs.comparing:
+            return Finding(
+                self.name, "noise", what, verdict="does not apply", why="a verdict has no variance of its own"
+            )
+        blocks = [block for number in range(len(self.pairs.materials)) if (block := self._twice(number))]
+        table = np.array(blocks, dtype=np.float64)  # prompt, answer, time
+        if len(blocks) < 2 or np.ptp(table) == 0.0:
+            why = "all scores are equal" if len(blocks) > 1 else ""
+            return Finding(self.name, "noise", what, verdict="does not apply" if why else "not enough", why=why)
+        scale = float(np.abs(table).max())  # scores near the end of what a float holds have squares beyond it
+        rng = np.random.default_rng(self.pairs.seed)
+        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 2) / scale
+        here = table.reshape(1, -1, 2) / scale
+        value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
+        ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
+        deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
+        return Finding(
+            self.name,
+            "noise",
+            what,
+            value=value,
+            ci95=ci95,
+            n=here.shape[1],
+            clusters=len(blocks),
+            limit=limit,
+            verdict=decide(value, ci95, len(blocks), limit),
+            why=f"one score varies by {deviation:.2g} (standard deviation)",
+            extra={"score_sd": deviation},
+        )
+
+    def _twice(self, number: int) -> list[list[float]]:
+        """Both scores of both answers to a prompt; empty where one is missing."""
+        scores = [
+            [kept.score(outputs[number], number) for kept in (self.pairs, self.second)]
+            for outputs in (self.pairs.good, self.pairs.worse)
+        ]
+        found = [[score for score in both if score is not None] for both in scores]
+        return found if all(len(both) == 2 for both in found) else []
 
 
-def _noisy(extra: dict[str, Any]) -> str:
-    share = extra.get("noise_share")
-    return (
-        ""
-        if share is None
-        else f"one score varies by {extra['score_sd']:.2g} (sd), {100 * share:.0f} % of all variance"
-    )
+def _noise_share(scores: Numbers) -> Numbers:
+    """Per draw, half the mean squared difference of two scores over the variance of all; 0 where all are equal."""
+    import numpy as np
+
+    within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
+    total = scores.reshape(len(scores), -1).var(axis=1, ddof=1)
+    share: Numbers = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
+    return np.minimum(share, 1.0)
 
 
 class Replies(Probe):
