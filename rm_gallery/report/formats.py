@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -132,12 +133,13 @@ def _json(run: OpenRun, summary: Summary) -> str:
             {"gap_low": found.low, "gap_high": found.high, "gap_mean": found.x, **_share(found.share)}
             for found in summary.reliability()
         ],
+        "best_of_n": [{**found._asdict(), "ci95": list(found.ci95)} for found in summary.best_of_n()],
         "length_spearman": summary.length_correlation(),
-        "longer_scores_higher": _share(summary.longer),
-        "longer_is_chosen": _share(summary.longer_chosen),
+        "longer_scores_higher": _share(summary.longer.share),
+        "longer_is_chosen": _share(summary.longer_chosen.share),
         "first_wins": _share(positions.first),
         "flips": _share(positions.flips),
-        "verdicts": dict(positions.games),
+        "verdicts": dict(Counter(seen.what for seen in positions.games)),
         "traced": {"calls": calls.n, "cached": calls.cached, "asked_again": calls.again, "seconds": sum(calls.seconds)},
     }
     whole = {

@@ -18,8 +18,20 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.report import plots
 from rm_gallery.report.opened import OpenRun, SampleRow
 from rm_gallery.report.plots import Plot, percent, show
-from rm_gallery.report.summary import LABELS, STEP_LABELS, Share, Summary, binned, gap_of, mean, number
+from rm_gallery.report.summary import (
+    HUGE,
+    LABELS,
+    MAX_LISTS,
+    STEP_LABELS,
+    Summary,
+    binned,
+    gap_of,
+    mean,
+    number,
+    share_of,
+)
 from rm_gallery.report.words import (
+    COMPARED,
     OWN_UNIT,
     between,
     cut,
@@ -61,7 +73,7 @@ def render_page(run: OpenRun, summary: Summary) -> str:
     )  # fmt: skip
     figures = figures_of(run, summary)
     style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    data, limit, shown = table_data(run, summary)
+    data, limit, shown = table_data(run, summary, figures.get("rule") == COMPARED)
     subsets = list((figures.get("by_subset") or {}).items())
     return environment.get_template("page.jinja2").render(
         title=single_line(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")[:200],
@@ -115,7 +127,8 @@ def _gauge(figures: Mapping[str, Any]) -> str:
 def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     """What the score is held against: name of its mark, value, and the words for it."""
     baselines = figures.get("baselines") or {}
-    found = [("chance", figures.get("chance"), "guessing")]
+    compared = figures.get("rule") == COMPARED
+    found = [("chance", figures.get("chance"), "an even match" if compared else "guessing")]
     found += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
     return [
         (name, value, f"{words} {percent(value)}") for name, value, words in found if isinstance(value, (int, float))
@@ -174,7 +187,8 @@ def all_plots(summary: Summary) -> list[Plot | None]:
         plots.distributions("scores", title, groups, "score (higher is better)"),
         plots.distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
         _gap_plot(summary),
-        plots.reliability(summary.reliability(), mean(summary.guesses) or 0.5),
+        plots.reliability(summary.reliability(), mean(summary.guesses) or 0.5, summary.held_out()),
+        plots.best_of_n(summary.best_of_n(), min(len(summary.lists), MAX_LISTS)),
         _length_plot(summary),
         _pair_plot(summary),
         *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
@@ -193,14 +207,14 @@ def _gap_plot(summary: Summary) -> Plot | None:
         return None
     right = summary.ordering()
     ties = sum(gap == 0 for gap in summary.gaps)
-    says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} ties. {plot.says}"
+    says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. {plot.says}"
     return replace(plot, says=says)
 
 
 def _length_plot(summary: Summary) -> Plot | None:
     answers = summary.answers
     drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
-    scores = [min(max(answer.score, -plots.HUGE), plots.HUGE) for answer in answers]
+    scores = [min(max(answer.score, -HUGE), HUGE) for answer in answers]
     bins = binned([float(answer.length) for answer in answers], scores) if answers else []
     rho = summary.length_correlation()
     says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
@@ -209,52 +223,46 @@ def _length_plot(summary: Summary) -> Plot | None:
         if rho is not None
         else "No correlation: one does not vary."
     )
-    if summary.longer.n:
+    longer, chosen = summary.longer.share, summary.longer_chosen.share
+    if longer.n:
         says += (
             f" Where the lengths of a chosen and a rejected answer differ, the longer one scores higher in "
-            f"{percent(summary.longer.value)} and is the chosen one in {percent(summary.longer_chosen.value)} "
-            f"of {summary.longer.n:,} pairs."
+            f"{percent(longer.value)} and is the chosen one in {percent(chosen.value)} of {longer.n:,} pairs."
         )
     means = [(found.x, found.share.k / found.share.n, found.share.n) for found in bins]
     return plots.length_plot([(a.length, a.score, a.label) for a in drawn], means, says)
 
 
 def _pair_plot(summary: Summary) -> Plot | None:
-    games, pairs = summary.positions.games, summary.positions.pairs
-    n, both = games["first"] + games["second"] + games["tie"], sum(pairs.values())
-    fair = (n - games["tie"]) / (2 * n) if n else None
-    parts = [
-        ("shown first wins", Share(games["first"], n), fair),
-        ("shown second wins", Share(games["second"], n), fair),
-    ]
-    if games["tie"]:
-        parts.append(("tie", Share(games["tie"], n), None))
-    if both:
-        parts.append(("same in both orders", Share(pairs["same"], both), None))
-        parts.append(("winner flips", Share(pairs["flipped"], both), None))
-    if pairs["tie"]:
-        parts.append(("tie in one order", Share(pairs["tie"], both), None))
-    says = (
-        f"n = {n:,} verdicts on pairs, {both:,} pairs in both orders. The dashed line is where a fair judge would be."
-    )
-    if games["none"]:
-        says += f" {games['none']:,} further games have no usable verdict."
+    pairs = summary.positions.pairs
+    games = [seen for seen in summary.positions.games if seen.what != "none"]
+    n, ties = len(games), sum(seen.what == "tie" for seen in games)
+    fair = (n - ties) / (2 * n) if n else None
+    parts = [(f"shown {place} wins", share_of(place, games), fair) for place in ("first", "second")]
+    parts += [("tie", share_of("tie", games), None)] if ties else []
+    kinds = [("same in both orders", "same"), ("winner flips", "flipped"), ("tie in one order", "tie")]
+    parts += [(name, share_of(kind, pairs), None) for name, kind in kinds if pairs]
+    says = f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is where a fair judge would be."
+    if lost := len(summary.positions.games) - n:
+        says += f" {lost:,} further games have no usable verdict."
     return plots.shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
 
 
 def _list_plot(n: int, summary: Summary) -> Plot | None:
-    counts = summary.positions.lists[n]
-    total = sum(counts.values())
-    parts = [(f"place {place + 1}", Share(counts[place], total), 1 / n) for place in range(min(n, 12))]
-    says = f"n = {total:,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
+    seen = summary.positions.lists[n]
+    parts = [(f"place {place + 1}", share_of(place, seen), 1 / n) for place in range(min(n, 12))]
+    says = f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
     return plots.shares(f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners")
 
 
 # -- the table of samples --------------------------------------------------------------------------------------------------
 
 
-def table_data(run: OpenRun, summary: Summary) -> tuple[str, int, int]:
-    """The samples as JSON that is safe inside a page, the longest text in bytes, and how many samples it holds."""
+def table_data(run: OpenRun, summary: Summary, compared: bool = False) -> tuple[str, int, int]:
+    """The samples as JSON that is safe inside a page, the longest text in bytes, and how many samples it holds.
+
+    With `compared` a credit is a win of the first answer, not a right verdict.
+    """
     rows = _chosen_rows(run, summary)
     said: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     keys = {row.key for row in rows}
@@ -263,7 +271,7 @@ def table_data(run: OpenRun, summary: Summary) -> tuple[str, int, int]:
             said[str(key)].append(_reply(entry))
     limit = LONGEST_TEXT
     while True:
-        data = _safe([_record(row, said.get(row.key, []), limit) for row in rows])
+        data = _safe([_record(row, said.get(row.key, []), limit, compared) for row in rows])
         if len(data) <= MAX_BYTES or limit <= SHORTEST_TEXT:
             return data.decode(), limit, len(rows)
         limit = max(SHORTEST_TEXT, min(limit // 2, int(limit * 1.2 * MAX_BYTES / len(data))))
@@ -329,7 +337,7 @@ def _text(text: Any, limit: int) -> str:
 def _reply(entry: Mapping[str, Any]) -> dict[str, Any]:
     tokens = entry.get("tokens") if isinstance(entry.get("tokens"), dict) else {}
     return {
-        "place": str(entry.get("place"))[:80],
+        "place": _place(entry.get("place")),
         "attempt": int(number(entry.get("attempt"), 1)),
         "status": str(entry.get("status")),
         "problem": _text(entry.get("problem") or "", 400),
@@ -340,14 +348,20 @@ def _reply(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+def _place(place: Any) -> int | list[int] | None:
+    if isinstance(place, list) and all(type(one) is int for one in place):
+        return place[:40]
+    return place if type(place) is int else None
+
+
+def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compared: bool) -> dict[str, Any]:
     lengths = (row.metadata or {}).get("lengths", ())
     reasons = row.reasons or (None,) * len(row.answers)
     record: dict[str, Any] = {
         "id": _text(row.id, 200),
         "subset": _text(row.subset, 200),
         "status": _text(row.status, 40),
-        "outcome": outcome_of(row),
+        "outcome": outcome_of(row, compared),
         "gap": _number(gap_of(row)),
         "prompt": _text(row.prompt, limit),
         "answers": [
@@ -396,10 +410,15 @@ def _number(value: Any) -> float | None:
     return float(value) if fits else None
 
 
-def outcome_of(row: SampleRow) -> str:
-    """What became of a sample in one word: right, partly, wrong, scored (it earned nothing countable), or its status."""
+def outcome_of(row: SampleRow, compared: bool = False) -> str:
+    """What became of a sample in one word: right, partly, wrong, scored (it earned nothing countable), or its status.
+
+    With `compared` the first answer wins, ties or loses.
+    """
     if row.status != "scored":
         return row.status if row.status in ("unscored", "failed", "stopped") else "unscored"
     if row.credit is None:
         return "scored"
+    if compared:
+        return "wins" if row.credit > 0.5 else "loses" if row.credit < 0.5 else "tie"
     return "right" if row.credit > 1 - 1e-9 else "wrong" if row.credit < 1e-9 else "partly"

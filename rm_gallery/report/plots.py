@@ -9,16 +9,17 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.report.summary import Bin, Share
+from rm_gallery.report.summary import HUGE, Bin, Share
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rm_gallery.core.stats.calibration import HeldOut
+    from rm_gallery.core.stats.margins import BestOf
+
 WIDTH, HEIGHT = 460, 280
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 24, 46
-HUGE = 1e100
-"""Beyond it values are drawn at the edge: their differences overflow."""
 DISCRETE = 12
 MOST_BARS = 24
 
@@ -241,13 +242,13 @@ def _bar(left: float, right: float, base: float, end: float, css: str, count: in
 # -- curves ----------------------------------------------------------------------------------------------------------------
 
 
-def reliability(bins: Sequence[Bin], fair: float, fitted: Sequence[tuple[float, float]] = ()) -> Plot | None:
+def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None) -> Plot | None:
     """How often the highest score is right, by how far it is ahead; with a fitted curve where one is given.
 
     Args:
         bins: see `Summary.reliability`.
         fair: what guessing reaches.
-        fitted: (gap, share) points of a curve.
+        fitted: a curve from gaps to shares, with how it does on prompts it was not fitted on.
     """
     n = sum(found.share.n for found in bins)
     if not n:
@@ -261,7 +262,8 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: Sequence[tuple[float, 
     body.append(f'<line class="chance" x1="{at - 24}" x2="{at - 4}" y1="10" y2="10"/>')
     body.append(f'<text class="tick" x="{at}" y="14">guessing {percent(fair)}</text>')
     if fitted:
-        line = " ".join(f"{x.at(a)},{y.at(b)}" for a, b in fitted if a <= x.high)
+        places = [x.high * k / 60 for k in range(61)]
+        line = " ".join(f"{x.at(a)},{y.at(float(b))}" for a, b in zip(places, fitted.map(places), strict=True))
         body.append(f'<polyline class="fit" points="{line}"/>')
     points = [(x.at(found.x), y.at(found.share.value or 0.0)) for found in bins]
     body.append(f'<polyline class="curve" points="{" ".join(f"{a},{b}" for a, b in points)}"/>')
@@ -273,6 +275,12 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: Sequence[tuple[float, 
         f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest gaps "
         f"({percent(bins[0].share.value)} right) to the largest ({percent(bins[-1].share.value)} right); bars are 95 % intervals."
     )
+    if fitted:
+        found_ece, by_chance = percent(fitted.calibration.ece), percent(fitted.calibration.ece_by_chance)
+        says += (
+            f" The green curve is logistic, fitted on half of the prompts; on the other half its expected calibration "
+            f"error is {found_ece} (up to {by_chance} would be chance)."
+        )
     rows = tuple((f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins)
     columns = ("gap", "highest score is right", "95 % interval")
     return Plot("reliability", title, _svg("reliability", title, says, "".join(body)), says, columns, rows)
@@ -331,6 +339,35 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
         parts.append(f'<text class="tick" x="{at + 18}" y="14">{escape(name)}</text>')
         at += 34 + 7 * len(name)
     return "".join(parts)
+
+
+def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
+    """How often picking the highest score of n answers finds a chosen one, below the best anyone could do."""
+    if len(curve) < 2:
+        return None
+    title = "Best of n by this reward"
+    x = Axis(1.0, float(curve[-1].n), LEFT + 10, WIDTH - RIGHT - 10)
+    y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
+    names = [(float(found.n), str(found.n)) for found in curve]
+    body = [_frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)]
+    for style, values in (("fit", [b.oracle for b in curve]), ("curve", [b.value for b in curve])):
+        line = " ".join(f"{x.at(b.n)},{y.at(value)}" for b, value in zip(curve, values, strict=True))
+        body.append(f'<polyline class="{style}" points="{line}"/>')
+    for found in curve:
+        a = x.at(found.n)
+        body.append(f'<line class="error" x1="{a}" x2="{a}" y1="{y.at(found.ci95.low)}" y2="{y.at(found.ci95.high)}"/>')
+        body.append(f'<circle class="point" cx="{a}" cy="{y.at(found.value)}" r="4"/>')
+    at = WIDTH - RIGHT - 150
+    body.append(f'<line class="fit" x1="{at - 24}" x2="{at - 4}" y1="10" y2="10"/>')
+    body.append(f'<text class="tick" x="{at}" y="14">a chosen one is among the n</text>')
+    first, last = curve[0], curve[-1]
+    says = (
+        f"n = {drawn:,} lists: picking blindly finds a chosen answer in {percent(first.value)}, picking the best of "
+        f"{last.n} by score in {percent(last.value)}; bars are 95 % intervals."
+    )
+    rows = tuple((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
+    columns = ("n", "pick is chosen", "95 % interval", "a chosen one is there")
+    return Plot("best-of-n", title, _svg("best-of-n", title, says, "".join(body)), says, columns, rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------------

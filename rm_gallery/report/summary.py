@@ -10,30 +10,55 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.agreement import spearman
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.calibration import HeldOut, held_out_calibration
+from rm_gallery.core.stats.clustered import clustered_mean
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.margins import BestOf, best_of_n_curve
+from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.report.opened import OpenRun, SampleRow
 
 LABELS = ("chosen", "rejected", "unlabelled")
 STEP_LABELS = ("right step", "wrong step", "step")
 BINS = 8
+FEWEST_TO_FIT = 60
+"""Gaps below which no curve is fitted."""
+MAX_LISTS = 4_000
+HUGE = 1e100
+"""Beyond it differences and squares of scores overflow."""
 
 
 class Share(NamedTuple):
-    """A part of a number of things, with its 95 % Wilson interval."""
+    """A part of a number of things, with its 95 % interval."""
 
     k: float
     n: int
+    ci95: Interval | None = None
+    """Over prompts; None out of nothing."""
 
     @property
     def value(self) -> float | None:
         """The share; None out of nothing."""
         return self.k / self.n if self.n else None
 
+
+@dataclass
+class Counted:
+    """Things that were so or not (0..1), each with the cluster it belongs to."""
+
+    values: list[float] = field(default_factory=list)
+    clusters: list[str] = field(default_factory=list)
+
+    def add(self, value: float, cluster: str) -> None:
+        """Count one."""
+        self.values.append(value)
+        self.clusters.append(cluster)
+
     @property
-    def ci95(self) -> Interval | None:
-        """Its interval; None out of nothing."""
-        return wilson_interval(self.k, self.n) if self.n else None
+    def share(self) -> Share:
+        """The share, with an interval that counts clusters."""
+        found = clustered_mean(self.values, self.clusters)
+        return Share(math.fsum(self.values), len(self.values), found.interval() if found is not None else None)
 
 
 class Bin(NamedTuple):
@@ -56,44 +81,51 @@ class Answer(NamedTuple):
     """One of `LABELS`."""
 
 
+class Seen(NamedTuple):
+    """Something that was seen once, and the cluster it belongs to."""
+
+    what: Any
+    cluster: str
+
+
 @dataclass
 class Positions:
     """What the place of an answer in the prompt did to the verdicts."""
 
-    games: Counter[str] = field(default_factory=Counter)
+    games: list[Seen] = field(default_factory=list)
     """Verdicts on pairs: `first`, `second`, `tie`, and `none` where there is no usable one."""
-    pairs: Counter[str] = field(default_factory=Counter)
+    pairs: list[Seen] = field(default_factory=list)
     """Pairs seen in both orders: `same` verdict, `flipped`, `tie` in one order only."""
-    lists: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    lists: dict[int, list[Seen]] = field(default_factory=lambda: defaultdict(list))
     """By number of candidates, at which shown place (from 0) the only winner stood."""
 
     @property
     def first(self) -> Share:
         """How often what is shown first wins, of the verdicts that name a winner; 0.5 is fair."""
-        return Share(self.games["first"], self.games["first"] + self.games["second"])
+        return share_of("first", [seen for seen in self.games if seen.what in ("first", "second")])
 
     @property
     def flips(self) -> Share:
         """How often swapping a pair swaps or loses the winner, of the pairs seen in both orders."""
-        n = sum(self.pairs.values())
-        return Share(n - self.pairs["same"], n)
+        return Counted([float(seen.what != "same") for seen in self.pairs], [seen.cluster for seen in self.pairs]).share
 
     def add(self, row: SampleRow) -> None:
         """Count one sample."""
         seen: dict[frozenset[int], list[int]] = defaultdict(list)
         for first, second, verdict in row.verdicts:
             name = "none" if verdict is None else ("second", "tie", "first")[verdict + 1]
-            self.games[name] += 1
+            self.games.append(Seen(name, row.cluster))
             if verdict is not None:
                 seen[frozenset((first, second))].append(verdict if first < second else -verdict)
         for verdicts in seen.values():
             if len(verdicts) == 2:
                 same, tie = verdicts[0] == verdicts[1], 0 in verdicts
-                self.pairs["same" if same else "tie" if tie else "flipped"] += 1
+                self.pairs.append(Seen("same" if same else "tie" if tie else "flipped", row.cluster))
         if len(row.order) > 2 and len(row.order) == len(row.scores):
             known = [score for score in row.scores if score is not None]
             if len(known) == len(row.scores) and known.count(max(known)) == 1:
-                self.lists[len(known)][row.order.index(row.scores.index(max(known)))] += 1
+                place = row.order.index(row.scores.index(max(known)))
+                self.lists[len(known)].append(Seen(place, row.cluster))
 
 
 @dataclass
@@ -132,8 +164,9 @@ class Summary:
         subset_n: samples by subset.
         answers: every scored answer.
         gaps: best chosen score minus best rejected score of each labelled sample that is scored whole.
-        credits: credit of the samples in `gaps`, in the same order.
+        clusters: of the samples in `gaps`, in the same order.
         guesses: share of chosen answers of each sample in `gaps`: what guessing the best one reaches.
+        lists: of labelled samples with three answers or more, scores, worth (chosen 1, rejected 0) and cluster.
         step_scores: by name out of `STEP_LABELS`.
         longer: pairs of a chosen and a rejected answer of different length whose longer answer scored higher (ties half).
         longer_chosen: such pairs whose longer answer is the chosen one: what a reader would expect instead.
@@ -144,11 +177,12 @@ class Summary:
     subset_n: Counter[str] = field(default_factory=Counter)
     answers: list[Answer] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
-    credits: list[float | None] = field(default_factory=list)
+    clusters: list[str] = field(default_factory=list)
+    lists: list[tuple[list[float], list[float], str]] = field(default_factory=list)
     guesses: list[float] = field(default_factory=list)
     step_scores: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    longer: Share = Share(0, 0)
-    longer_chosen: Share = Share(0, 0)
+    longer: Counted = field(default_factory=Counted)
+    longer_chosen: Counted = field(default_factory=Counted)
     positions: Positions = field(default_factory=Positions)
     calls: Calls = field(default_factory=Calls)
     issues: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -182,7 +216,7 @@ class Summary:
         ]
         self.answers += found
         self._add_gap(row, found)
-        self._add_lengths(found)
+        self._add_lengths(found, row.cluster)
         for steps in row.steps:
             for _, score, label in steps:
                 if score is not None and math.isfinite(score):
@@ -193,10 +227,13 @@ class Summary:
         gap = gap_of(row)
         if gap is not None and len(found) == len(row.scores):
             self.gaps.append(gap)
-            self.credits.append(row.credit)
+            self.clusters.append(row.cluster)
+            if len(found) > 2:
+                worth = [float(answer.label == "chosen") for answer in found]
+                self.lists.append(([answer.score for answer in found], worth, row.cluster))
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
 
-    def _add_lengths(self, found: Sequence[Answer]) -> None:
+    def _add_lengths(self, found: Sequence[Answer], cluster: str) -> None:
         chosen = [answer for answer in found if answer.label == "chosen"]
         rejected = [answer for answer in found if answer.label == "rejected"]
         for good in chosen:
@@ -205,8 +242,8 @@ class Summary:
                     continue
                 up = good.length > bad.length
                 won = 0.5 if good.score == bad.score else float((good.score > bad.score) == up)
-                self.longer = Share(self.longer.k + won, self.longer.n + 1)
-                self.longer_chosen = Share(self.longer_chosen.k + up, self.longer_chosen.n + 1)
+                self.longer.add(won, cluster)
+                self.longer_chosen.add(float(up), cluster)
 
     def length_correlation(self) -> float | None:
         """Spearman correlation of length and score over all answers; None where one of them does not vary."""
@@ -214,14 +251,31 @@ class Summary:
 
     def ordering(self) -> Share:
         """Labelled samples whose best chosen answer scores above the best rejected one; ties count half."""
-        return Share(math.fsum(_half_step(gap) for gap in self.gaps), len(self.gaps))
+        return Counted([_half_step(gap) for gap in self.gaps], self.clusters).share
 
     def reliability(self) -> list[Bin]:
         """Samples binned by the size of the gap between the two sides: how often the highest score is a chosen one.
 
         About equal numbers a bin, equal gaps in one bin, ties left out; in order of the gap.
         """
-        return binned([abs(gap) for gap in self.gaps if gap], [float(gap > 0) for gap in self.gaps if gap])
+        known = [
+            (abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap
+        ]
+        return binned([x for x, _, _ in known], [y for _, y, _ in known], [name for _, _, name in known])
+
+    def held_out(self) -> HeldOut | None:
+        """A logistic curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
+        known = [(abs(gap), float(gap > 0), name) for gap, name in zip(self.gaps, self.clusters, strict=True) if gap]
+        if len(known) < FEWEST_TO_FIT or max(known)[0] > HUGE or max(known)[0] < 1 / HUGE:
+            return None
+        xs, ys, names = zip(*known, strict=True)
+        return held_out_calibration(xs, ys, "platt", clusters=names)
+
+    def best_of_n(self) -> list[BestOf]:
+        """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded lists; empty without lists."""
+        lists = [self.lists[place] for place in seeded_positions(len(self.lists), MAX_LISTS, 0)]
+        fits = [(scores, worth, name) for scores, worth, name in lists if max(map(abs, scores)) <= HUGE]
+        return best_of_n_curve([s for s, _, _ in fits], [w for _, w, _ in fits], clusters=[name for _, _, name in fits])
 
 
 def summarize(run: OpenRun) -> Summary:
@@ -247,9 +301,14 @@ def gap_of(row: SampleRow) -> float | None:
     return gap if math.isfinite(gap) else math.copysign(sys.float_info.max, gap)
 
 
-def binned(xs: Sequence[float], ys: Sequence[float], bins: int = BINS) -> list[Bin]:
-    """Pairs in order of x in at most `bins` bins of about equal size; equal x stay together."""
-    pairs = sorted(zip(xs, ys, strict=True))
+def binned(
+    xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None, bins: int = BINS
+) -> list[Bin]:
+    """Pairs in order of x in at most `bins` bins of about equal size; equal x stay together.
+
+    With clusters, y is within 0..1 and has an interval.
+    """
+    pairs = sorted(zip(xs, ys, clusters if clusters is not None else [""] * len(xs), strict=True))
     found: list[Bin] = []
     start = 0
     while start < len(pairs):
@@ -259,9 +318,17 @@ def binned(xs: Sequence[float], ys: Sequence[float], bins: int = BINS) -> list[B
             end += 1
         part = pairs[start:end]
         x = math.fsum(pair[0] / len(part) for pair in part)
-        found.append(Bin(part[0][0], part[-1][0], x, Share(math.fsum(pair[1] for pair in part), len(part))))
+        share = Share(math.fsum(pair[1] for pair in part), len(part))
+        if clusters is not None:
+            share = Counted([pair[1] for pair in part], [pair[2] for pair in part]).share
+        found.append(Bin(part[0][0], part[-1][0], x, share))
         start = end
     return found
+
+
+def share_of(what: Any, seen: Sequence[Seen]) -> Share:
+    """How often something was what was seen."""
+    return Counted([float(one.what == what) for one in seen], [one.cluster for one in seen]).share
 
 
 def mean(values: Iterable[float]) -> float | None:

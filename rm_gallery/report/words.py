@@ -17,6 +17,8 @@ from rm_gallery.report.summary import Share, Summary, mean, number
 MANY_LOST = 0.05
 """Share of samples without a score from which on a reader is told."""
 MANY_FLIPS = 0.2
+COMPARED = "win_rate"
+"""The rule that compares two columns instead of asking whether a reward is right."""
 OWN_UNIT = ("mean_score",)
 """Rules whose figure is no share."""
 LOST = ("unscored", "failed", "stopped")
@@ -101,6 +103,13 @@ def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
     return joined.join(f"{100 * value:.1f}" for value in bounds)
 
 
+def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names of the two columns that were compared."""
+    extra = figures.get("extra") or {}
+    first, second = extra.get("a"), extra.get("b")
+    return (first, second) if isinstance(first, str) and isinstance(second, str) else None
+
+
 def headline(figures: Mapping[str, Any]) -> str:
     """Score, rule, n and interval in one sentence."""
     name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
@@ -111,6 +120,10 @@ def headline(figures: Mapping[str, Any]) -> str:
     bounds = between(figures, " to ")
     unit = "" if figures.get("rule") in OWN_UNIT else " %"
     ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
+    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
+        first, second = names
+        of = f"{int(number(scored)):,} of {n:,} rows"
+        return f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as {name} judges {of}."
     score, verb = in_unit(figures, figures["score"]), "has a mean score of" if not unit else "reaches"
     return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."
 
@@ -181,6 +194,14 @@ def _preference(first: Share) -> str:
 def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     bounds = figures.get("ci95")
     if figures.get("score") is None or not bounds:
+        return
+    if figures.get("rule") == COMPARED:
+        first, second = sides_of(figures) or ("the first", "the second")
+        if bounds[0] <= 0.5 <= bounds[1]:
+            yield "warn", "The interval includes 50 %, so this run does not settle which of the two is better."
+        else:
+            better, worse = (first, second) if bounds[0] > 0.5 else (second, first)
+            yield "good", f"The whole interval lies on one side of 50 %: by this judge {better} is better than {worse}."
         return
     beside = [("guessing", figures.get("chance"))]
     baselines = figures.get("baselines") or {}

@@ -16,6 +16,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.formats import FORMATS, Gate, render
@@ -113,11 +114,13 @@ def test_the_figures_of_a_page_are_those_of_the_run(tmp_path: Path) -> None:
     rows = [{**r, "verdicts": [[0, 1, 1], [1, 0, 1 if k < 4 else -1]]} for k, r in enumerate(rows)]
     run = write_run(tmp_path, rows, report(10), [reply(k, "r", cached=k > 4, attempt=1 + (k == 0)) for k in range(10)])
     summary = summarize(run)
-    assert summary.ordering() == Share(6.5, 10)
-    assert summary.positions.first == Share(14, 20) and summary.positions.flips == Share(4, 10)
-    assert [(found.x, found.share) for found in summary.reliability()] == [(1.0, Share(6, 9))]
+    first, flips = summary.positions.first, summary.positions.flips
+    assert (summary.ordering()[:2], first[:2], flips[:2]) == ((6.5, 10), (14, 20), (4, 10))
+    assert flips.ci95 == pytest.approx(wilson_interval(4, 10)), "every prompt is its own witness"
+    assert first.ci95 is not None and first.ci95.covers(0.7)
+    assert [(found.x, found.share[:2]) for found in summary.reliability()] == [(1.0, (6, 9))]
     assert (summary.calls.n, summary.calls.cached, summary.calls.again, summary.calls.seconds) == (10, 5, 1, [0.5] * 5)
-    assert summary.longer == Share(3.5, 10) and summary.longer_chosen == Share(0, 10)
+    assert summary.longer.share[:2] == (3.5, 10) and summary.longer_chosen.share[:2] == (0, 10)
     found = json.loads(render(run, "json"))
     assert (found["score"], found["samples"]["flips"]["value"], found["finished"]) == (0.75, 0.4, True)
     page = render(run)
@@ -136,7 +139,7 @@ def test_the_figures_of_a_page_are_those_of_the_run(tmp_path: Path) -> None:
 def test_bins_hold_equal_numbers_and_keep_equal_values_together(
     xs: list[float], bins: int, expected: list[Bin]
 ) -> None:
-    assert binned(xs, [1.0] * len(xs), bins) == expected
+    assert binned(xs, [1.0] * len(xs), None, bins) == expected
 
 
 def test_a_large_run_of_long_answers_stays_small(tmp_path: Path) -> None:
@@ -208,6 +211,28 @@ def test_a_real_run_of_every_kind_of_data(tmp_path: Path) -> None:
     for name in ("rewardbench2", "rm_bench", "judgebench", "rmbbenchmark_bestofn", "preferences"):
         evaluate("length_baseline", EXCERPTS[name], run_dir=str(tmp_path / name))
         checked(open_run(tmp_path / name))
+
+
+def test_a_comparison_says_who_wins(tmp_path: Path) -> None:
+    credits = [1.0, 0.5, 0.0, None]
+    rows = [row(k, labels=[None, None], credit=c, metadata={"columns": [0, 1]}) for k, c in enumerate(credits)]
+    rows += [{**row(9), **NO_SCORE}]
+    saved = report(5, rule="win_rate", score=0.5, ci95=[0.2, 0.8], extra={"a": "new", "b": "old <b>"})
+    page = checked(write_run(tmp_path, rows, saved, manifest={"columns": {"answers": ["new", "old <b>"]}}))["html"]
+    assert "new wins 50.0 % of the rows against old &lt;b&gt;" in page and "guessing" not in page
+    assert "The interval includes 50 %, so this run does not settle which of the two is better." in page
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert [found["outcome"] for found in data] == ["wins", "tie", "loses", "scored", "unscored"]
+    assert data[0]["names"] == ["new", "old <b>"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "says"),
+    [([0.6, 0.8], "new is better than old"), ([0.1, 0.4], "old is better than new"), ([0.5, 0.7], "does not settle")],
+)
+def test_a_comparison_that_is_settled(bounds: list[float], says: str, tmp_path: Path) -> None:
+    saved = report(5, rule="win_rate", score=sum(bounds) / 2, ci95=bounds, extra={"a": "new", "b": "old"})
+    assert says in render(write_run(tmp_path, [row(1)], saved), "md")
 
 
 # -- gates and the command -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
   const rows = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   const controls = { search: at("search"), outcome: at("outcome"), subset: at("subset"), sort: at("sort"), size: at("size") };
-  const ORDER = ["wrong", "partly", "right", "scored", "unscored", "failed", "stopped"];
+  const ORDER = ["wrong", "partly", "right", "wins", "tie", "loses", "scored", "unscored", "failed", "stopped"];
   let found = [];
   let page = 0;
 
@@ -97,12 +97,19 @@
     return `${named(row, first)} shown before ${named(row, second)}: ${said}`;
   }
 
-  function replyBlock(reply, needle) {
+  function judgedPlace(row, place) {
+    if (typeof place === "number") return ` of ${named(row, place)}`;
+    if (!place) return "";
+    if (row.steps && place.length === 2) return ` of step ${place[1] + 1} of ${named(row, place[0])}`;
+    if (place.length === 2) return ` of ${named(row, place[0])} before ${named(row, place[1])}`;
+    return ` of all answers, shown in the order ${place.map((one) => one + 1).join(", ")}`;
+  }
+
+  function replyBlock(row, reply, needle) {
     const block = make("details", "");
     const tokens = `${reply.tokens[0].toLocaleString("en")} + ${reply.tokens[1].toLocaleString("en")} tokens`;
-    const kind = reply.place === "None" ? "judgement" : `judgement of ${reply.place}`;
     const time = reply.cached ? "from the cache" : `${reply.seconds} s`;
-    block.append(make("summary", "", `Raw reply, ${kind}, attempt ${reply.attempt}: ${reply.status}, ${tokens}, ${time}`));
+    block.append(make("summary", "", `Raw reply, judgement${judgedPlace(row, reply.place)}, attempt ${reply.attempt}: ${reply.status}, ${tokens}, ${time}`));
     if (reply.problem) block.append(make("p", "note", reply.problem));
     block.append(reply.reply === null ? make("p", "note", "There was no reply.") : textBlock(reply.reply, needle));
     return block;
@@ -122,7 +129,7 @@
     (row.steps || []).forEach((steps, place) => {
       if (steps.length) part(`Steps of answer ${place + 1}`, list(steps.map((step, k) => `${k + 1}. [${show(step[1])}${step[2] ? `, ${step[2]}` : ""}] ${step[0]}`)));
     });
-    if (row.replies) part("What the judge replied", ...row.replies.map((reply) => replyBlock(reply, needle)));
+    if (row.replies) part("What the judge replied", ...row.replies.map((reply) => replyBlock(row, reply, needle)));
     return body;
   }
 
