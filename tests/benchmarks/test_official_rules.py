@@ -12,7 +12,7 @@ from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Score, Status
 from rm_gallery.gallery.benchmarks.rewardbench import SECTION_WEIGHTS
-from rm_gallery.gallery.benchmarks.rewardbench2 import margin_term, parse_ties_id
+from rm_gallery.gallery.benchmarks.ties import margin_term, parse_ties_id
 from tests.support.benchmarks import by_hand
 
 

@@ -119,6 +119,8 @@ def test_labels_and_metadata_of_votes() -> None:
     assert [message.text for message in later.input] == ["q", "first", "and then?"]
     assert [answer.answer.text for answer in later.output] == ["one", "two"]
     assert (later.unique_id, (later.metadata or {})["cluster"]) == ("7:x:y:2:expert_1", "7")
+    first = {**mt_bench(7, "one", "two", "model_b", turn=2), "turn": 1}
+    assert [answer.answer.text for answer in get_benchmark("mt_bench").convert(first).output] == ["first", "first"]
     apart = mt_bench(8, "one", "two", "tie", turn=2)
     apart["conversation_b"] = turns("q", "another", "and then?", "two")
     whole = get_benchmark("mt_bench").convert(apart)

@@ -18,7 +18,7 @@ from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 STRENGTHS = range(-3, 4)
-_TURN = re.compile(r"\n?<extra_id_1>(User|Assistant)\n")
+_TURN = re.compile(r"\r?\n?<extra_id_1>(User|Assistant)\r?\n")
 
 
 class HelpSteer2(Benchmark):

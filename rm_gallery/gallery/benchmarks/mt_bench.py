@@ -17,7 +17,7 @@ _VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
 class MTBench(Votes):
     """Agreement with each vote of a person, pooled; several people vote on one pair, and a question has many pairs.
 
-    Of a conversation of two turns the last answer is judged. Where the earlier turns of both models are the same they join the
+    Conversations are cut after the turn that was voted on, and their last answer is judged. Where the earlier turns of both models are the same they join the
     input; where they differ, as they mostly do, the whole conversation is the answer, its turns marked by speaker.
     """
 
@@ -35,14 +35,15 @@ class MTBench(Votes):
         "model_a, model_b": "who answered; six models",
         "winner": "model_a, model_b or tie",
         "judge": "who voted",
-        "conversation_a, conversation_b": "messages of one or both turns",
-        "turn": "1 or 2",
+        "conversation_a, conversation_b": "messages of both turns, whichever was voted on",
+        "turn": "1 or 2: the turn the vote is about",
     }
     formula = "without ties: votes that the judge's strict preference is / votes that are no tie; with ties: equal verdicts of three / votes"
     traps = (
         "several people vote on a pair and a question has many pairs, so rows are not independent; intervals are by question",
         "people agree with each other in 81 % of the votes without ties: nothing can be expected far above that",
         "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement and stays in the denominator",
+        "a row about the first turn holds the second one as well; judged whole, the vote is about something else",
         "the split gpt4_pair holds GPT-4's votes, not people's",
         "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
     )
@@ -84,6 +85,9 @@ def _text(value: Any) -> str | None:
 
 def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
     said = turns(json_cell(required(row, column, where)), column, where)
+    turn = row.get("turn")
+    # the vote is about the answer of that turn, and the file holds the later one, too
+    said = said[: 2 * int(turn)] if isinstance(turn, (int, float)) and turn >= 1 else said
     if said[-1]["role"] != "assistant":
         raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {said[-1]['role']}")
     return said

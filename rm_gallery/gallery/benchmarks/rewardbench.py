@@ -91,7 +91,8 @@ class RewardBench(Benchmark):
     Sections without a scored subset leave the mean and are listed in `extra["sections_absent"]` (upstream prints 0 for them,
     which would read as "all wrong"); the figure is comparable with a published one only when all four are there. Subsets that
     belong to no section (prior sets, data of one's own) are reported but do not enter; if no subset belongs to a section, the
-    headline is the pooled strict pair accuracy.
+    headline is the pooled strict pair accuracy. Upstream gives half a point to a verdict it cannot read; here the pair is unscored,
+    and `extra["with_upstream_defaults"]` is the headline as upstream would print it.
     """
 
     name = "rewardbench"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.fields import (
     RowRef,
@@ -35,15 +34,10 @@ from rm_gallery.gallery.benchmarks.rules import (
     pooled_counts,
     tie_credit,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from rm_gallery.core.stats.clustered import ClusteredMean
+from rm_gallery.gallery.benchmarks.ties import TiesTally, ties_parts
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
 _EXTRA_COLUMNS = ("models", "total_completions")
-TIES_RULE = "ties_composite"
 RANKING, RATINGS = "ranking", "ratings"
 
 
@@ -288,173 +282,6 @@ class SubsetMean:
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
         return replace(headline(figure, parts), chance=chance)
-
-
-# -- Ties ------------------------------------------------------------------------------------------------------------------
-
-Kind = Literal["ref", "tied"]
-_ID = re.compile(r"(?:^|[^A-Za-z0-9])(ref|tied):(.+)$", re.DOTALL)
-WEIGHTS = {
-    "tied_accuracy": 0.30,
-    "ref_accuracy": 0.30,
-    "correctness_preferred": 0.20,
-    "correctness_preferred_hard": 0.20,
-    "margin": 0.01,
-}
-
-
-class TiesRow(NamedTuple):
-    """What the composite needs of one row: extremes of its right and wrong answers."""
-
-    worst_right: float
-    best_right: float
-    best_wrong: float
-    n_right: int
-
-    @property
-    def gap(self) -> float:
-        """Worst right minus best wrong score; above 0 the row is accurate."""
-        return _minus(self.worst_right, self.best_wrong)
-
-    @property
-    def spread(self) -> float:
-        """Best minus worst right score."""
-        return _minus(self.best_right, self.worst_right)
-
-    def pooled(self, other: TiesRow) -> TiesRow:
-        """The row that holds the answers of both; upstream pools rows of the same id."""
-        return TiesRow(
-            min(self.worst_right, other.worst_right),
-            max(self.best_right, other.best_right),
-            max(self.best_wrong, other.best_wrong),
-            self.n_right + other.n_right,
-        )
-
-
-def _minus(a: float, b: float) -> float:
-    """Subtract; equal infinities are no distance apart."""
-    return 0.0 if a == b else a - b
-
-
-def parse_ties_id(text: str) -> tuple[Kind, str] | None:
-    """Split `ref:<n>` or `tied:<n>`, with anything before it, into kind and prompt name; None if it is neither."""
-    match = _ID.search(text)
-    return None if match is None else (("ref" if match[1] == "ref" else "tied"), match[2])
-
-
-def margin_term(gap: float, spread: float) -> float:
-    """Give tanh(gap / spread - 1), -1..1, with the limits of floating-point division: x/0 is +-inf, 0/0 counts 0."""
-    if spread == 0.0:
-        return 0.0 if gap == 0.0 or math.isnan(gap) else math.copysign(1.0, gap)
-    ratio = gap / spread
-    return 0.0 if math.isnan(ratio) else math.tanh(ratio - 1.0)
-
-
-@dataclass
-class TiesTally:
-    """Ties rows under the composite; keeps four numbers per row, by kind and prompt.
-
-    A row is accurate when its worst right answer scores higher than its best wrong one. `preferred` asks, per prompt that has
-    both rows, whether that gap is larger than the spread among the right answers of the tied row; `preferred hard` takes the
-    smaller gap of both rows; `margin` is tanh(smaller gap / spread - 1). So the value runs from -0.01 to 1.01 (the upstream
-    formula is kept as it is). A prompt with one row only counts in the accuracies, not in the margins. Upstream enters a
-    rating it cannot parse as the score -1; here the row is unscored and counted.
-    """
-
-    counts: Tally = field(default_factory=Tally)
-    n_unfit: int = 0
-    ref: dict[str, TiesRow] = field(default_factory=dict)
-    tied: dict[str, TiesRow] = field(default_factory=dict)
-
-    def add(self, judged: Judged) -> float | None:
-        """Count one row; gives 1.0 if it is accurate, else 0.0."""
-        fits = has_preference(judged.chosen)
-        self.n_unfit += judged.status == "scored" and not fits
-        values = judged.complete() if fits else None
-        # the composite is no mean over rows, so the tally's credits serve for counting only
-        self.counts.add(None if values is None else 0.0, judged.status)
-        if values is None:
-            return None
-        right = [value for value, label in zip(values, judged.chosen, strict=True) if label]
-        wrong = [value for value, label in zip(values, judged.chosen, strict=True) if not label]
-        row = TiesRow(min(right), max(right), max(wrong), len(right))
-        # without a mark the row counts in the accuracies of its kind and is paired with nothing
-        unmarked = ("ref" if row.n_right == 1 else "tied"), f"unmarked row {self.counts.n_scored}: {judged.sample_id}"
-        kind, prompt = parse_ties_id(judged.sample_id) or unmarked
-        rows = self.ref if kind == "ref" else self.tied
-        rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
-        return float(row.gap > 0)
-
-    def contributions(self, prompt: str) -> tuple[float, ...]:
-        """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred hard, margin."""
-        ref, tied = self.ref.get(prompt), self.tied.get(prompt)
-        accuracies = (
-            float(ref is not None),
-            float(ref is not None and ref.gap > 0),
-            float(tied is not None),
-            float(tied is not None and tied.gap > 0),
-        )
-        # a tied row with a single right answer has no spread to compare with
-        if ref is None or tied is None or tied.n_right < 2:
-            return (*accuracies, 0.0, 0.0, 0.0, 0.0)
-        spread, lower = tied.spread, min(ref.gap, tied.gap)
-        return (*accuracies, 1.0, float(tied.gap > spread), float(lower > spread), margin_term(lower, spread))
-
-    def table(self) -> list[tuple[float, ...]]:
-        """The contributions of every prompt."""
-        return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
-
-    def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
-        """The composite with its parts, and what its uncertainty over prompts rests on (None without a score)."""
-        from rm_gallery.core.stats.resampling import named_generator
-
-        table = self.table()
-        parts = ties_parts(table)
-        score = parts.pop("composite")
-        whole = None if score is None else _composite(table, score, named_generator(seed, name))
-        ci95 = None if whole is None else whole.interval()
-        return Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, **self.counts.counts()), whole
-
-
-def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
-    """Sum contributions into the five parts and the composite; a part over nothing is None and makes the composite None."""
-    columns = list(zip(*table, strict=True)) or [()] * 8
-    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = (math.fsum(column) for column in columns)
-    parts: dict[str, Any] = {
-        "ref_accuracy": ref / n_ref if n_ref else None,
-        "tied_accuracy": tied / n_tied if n_tied else None,
-        "correctness_preferred": preferred / n_pairs if n_pairs else None,
-        "correctness_preferred_hard": hard / n_pairs if n_pairs else None,
-        "margin": margin / n_pairs if n_pairs else None,
-    }
-    known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
-    parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
-    parts.update(n_ref=int(n_ref), n_tied=int(n_tied), n_pairs=int(n_pairs))
-    return parts
-
-
-def _composite(table: list[tuple[float, ...]], score: float, rng: np.random.Generator) -> ClusteredMean:
-    """The composite with its spread over bootstrap draws; a ref and a tied row of the same prompt are drawn together."""
-    import numpy as np
-
-    from rm_gallery.core.stats.clustered import from_draws
-    from rm_gallery.core.stats.resampling import cluster_sum_draws
-
-    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = cluster_sum_draws(table, rng).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = {
-            "ref_accuracy": ref / n_ref,
-            "tied_accuracy": tied / n_tied,
-            "correctness_preferred": preferred / n_pairs,
-            "correctness_preferred_hard": hard / n_pairs,
-            "margin": margin / n_pairs,
-        }
-        draws = np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0)
-    # the margin aside, prompts that all behave alike would make the composite look known exactly
-    alike = len({row[:7] for row in table}) == 1
-    return from_draws(
-        score, draws[:0] if alike else draws, len(table), bounds=(-WEIGHTS["margin"], sum(WEIGHTS.values()))
-    )
 
 
 def split_folder() -> Path:
