@@ -213,3 +213,19 @@ def test_answers_are_scored_by_column_and_subgroup(server: JudgeServer, tmp_path
     assert len(rows) == 2 * N
     assert rows[6]["answer"] == f"'{NASTY}"
     assert rows[0]["score"] == "10.0"
+
+
+@pytest.mark.parametrize("early", [[], ["--until-decided"]])
+def test_an_unfinished_comparison_is_continued(server: JudgeServer, tmp_path: Path, early: list[str]) -> None:
+    data = german_csv(tmp_path / "daten.csv")
+    options = ["--reward", "base_helpfulness_pairwise", "--out", str(tmp_path / "run"), "--json", *early]
+    server.reset()
+    stopped = judged(server, "winrate", data, *options, "--max-calls", "20", "--max-workers", "2")
+    assert stopped.code == 1
+    assert json.loads(stopped.out)["n_stopped"] > 0
+    finished = judged(server, "winrate", data, *options)
+    found = json.loads(finished.out)
+    assert (finished.code, found["n"], found["n_scored"], found["stopped"]) == (0, N, N, None)
+    assert (server.stats()["requests"], server.stats()["max_attempts"]) == (2 * N, 1), "no call is repeated"
+    refused = judged(server, "winrate", data, *options, "--b", "Thema")
+    assert refused.code == 2 and "--force-new" in refused.err

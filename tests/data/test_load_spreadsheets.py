@@ -95,6 +95,23 @@ def test_what_is_said_wins_and_what_is_unknown_is_an_error(tmp_path: Path) -> No
         rows(path, encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1251", "Привет как дела? Столица Франции"),
+        ("cp1250", "zażółć gęślą jaźń proszę"),
+        ("cp1253", "Ποια είναι η πρωτεύουσα της Γαλλίας"),
+        ("big5", "法國的首都是哪裡？請用一句話回答這個問題。"),
+    ],
+)
+def test_an_encoding_that_is_not_clear_is_asked_for(tmp_path: Path, encoding: str, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"id,p\n1,{text}\n2,{text}\n".encode(encoding))
+    with pytest.raises(DataError, match="line 2: not UTF-8 .*or name its encoding"):
+        rows(path)
+    assert rows(path, encoding=encoding)[0]["p"].startswith(text)
+
+
 def test_one_bad_byte_among_good_lines_costs_its_line_only(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"id,p\n" + "1,für\n2,groß\n".encode() + b"3,\xfcber\n")

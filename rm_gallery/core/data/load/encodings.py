@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import IO
@@ -22,6 +23,7 @@ _HEAD, _CHUNK, _ENOUGH = 4096, 1 << 20, 1 << 18
 _WESTERN = frozenset(
     "äöüÄÖÜßéèêëáàâãåçíìîïñóòôõøúùûýæœÉÈÊËÁÀÂÃÅÇÍÌÎÏÑÓÒÔÕØÚÙÛÆŒšžŠŽ¿¡«»‹›„“”‚‘’–—…•·°§€£¥©®™´µ×²³½¼¾±¹ºª\xa0¦¬¨"
 )
+_SIGN_IN_WORD = re.compile(r"(?<=[^\W\d_])[¿¡³¹²¼½¾±×»«¦¬º£](?=[^\W\d_])")
 _KOREAN_TELLS = 20
 """Characters it takes to tell Korean from Chinese: their bytes overlap."""
 
@@ -121,13 +123,19 @@ def _is_korean(sample: bytes) -> bool:
 
 def _is_chinese(sample: bytes) -> bool:
     text = _beyond_ascii(sample, "gb18030")
-    return bool(text) and len(text.encode("gb2312", "ignore")) / 2 >= 0.9 * len(text)
+    known = text.encode("gb2312", "ignore")
+    common = sum(0xB0 <= lead <= 0xD7 or 0xA1 <= lead <= 0xA3 for lead in known[::2])
+    # other alphabets of one byte a letter fall among the rare characters
+    return bool(text) and len(known) / 2 >= 0.9 * len(text) and common >= 0.7 * len(text)
 
 
 def _is_western(sample: bytes) -> bool:
     text = _beyond_ascii(sample, "cp1252")
     letters = sum(map(bytes.isalpha, (sample[i : i + 1] for i in range(len(sample)))))
-    return bool(text) and _share(text, _WESTERN.__contains__) >= 0.95 and len(text) < 0.5 * max(1, letters + len(text))
+    if not text or _share(text, _WESTERN.__contains__) < 0.95 or len(text) >= 0.5 * (letters + len(text)):
+        return False
+    # letters of central Europe look like signs in the middle of words
+    return len(_SIGN_IN_WORD.findall(sample.decode("cp1252"))) <= 0.1 * len(text)
 
 
 _CANDIDATES: tuple[tuple[str, Callable[[bytes], bool]], ...] = (
