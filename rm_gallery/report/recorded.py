@@ -81,17 +81,19 @@ def score_recorded(
     loaded = data.loader.report if data is not None and data.loader is not None else None
     recorded: Recorded = []
     for key, (group, counting) in counted.items():
+        counts = benchmark.named(counting.report())
+        if unfit := counts.extra.get("n_unfit_labels"):
+            message = f"no chosen and rejected answers that {counts.rule} compares."
+            reasons.setdefault(key, {})["unscored: labels"] = {"n": unfit, "example": message}
         report = replace(
-            beside(
-                benchmark.named(counting.report()),
-                {name: baseline.report() for name, baseline in lengths[key].items()},
-            ),
+            beside(counts, {name: baseline.report() for name, baseline in lengths[key].items()}),
             reward=" ".join(map(str, group.values())) or Path(path).name,
             data=str(path) if data is None else f"{path} on {data.name}",
             duplicates=loaded.duplicates if loaded else 0,
             id_collisions=loaded.id_collisions if loaded else 0,
             skipped=loaded.skipped if loaded else 0,
             reasons=reasons.get(key, {}),
+            notes=loaded.notes() if loaded else (),
             seconds=time.monotonic() - started,
         )
         recorded.append((group, report))

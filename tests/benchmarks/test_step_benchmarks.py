@@ -19,6 +19,7 @@ from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.prmbench import f_scores
 from rm_gallery.gallery.benchmarks.steps import StepRule
 from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.opened import open_run
 from rm_gallery.report.recorded import recorded_json, score_recorded
 from rm_gallery.report.task import open_data
 from tests.benchmarks.excerpts import EXCERPTS, Row, prmbench, processbench
@@ -192,6 +193,17 @@ def test_step_scores_are_joined_to_the_data_or_bring_their_labels(tmp_path: Path
     again = recorded_json(benchmark, score_recorded(benchmark, scores=alone))
     same = ("TP", "FP", "TN", "FN", "F1", "F1neg", "PRMScore", "score", "ci95", "n")
     assert {name: again[name] for name in same} == {name: found[name] for name in same}
+
+
+def test_a_folder_of_step_scores_keeps_each_step(tmp_path: Path) -> None:
+    """Logs bring one score more than there are steps, or fewer; texts only where the data are at hand."""
+    rows = [{"id": "gsm8k-0", "scores": [0.9, 0.1, 0.9, 0.8]}, {"id": "gsm8k-1", "scores": [0.7]}]
+    benchmark, scores = get_benchmark("processbench"), write(tmp_path / "s.jsonl", rows)
+    data = open_data(EXCERPTS["processbench"][:2], benchmark)
+    score_recorded(benchmark, scores=scores, data=data, run_dir=tmp_path / "run")
+    kept = {row.id: [(step.text, step.score) for step in row.steps[0]] for row in open_run(tmp_path / "run").samples()}
+    assert kept["gsm8k-0"] == [("right 0", 0.9), ("wrong 1", 0.1), ("right 2", 0.9), ("", 0.8)]
+    assert kept["gsm8k-1"] == [("right 0", 0.7), ("right 1", None)]
 
 
 def test_recorded_solutions_without_scores_are_counted(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def joined(
     """Each sample with the scores that a file has for it, by its id.
 
     `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or `B` as a pair's row names
-    them. Rows that carry no id are known by their number, counted from 0. Rows of several `judge_model` are groups of their own.
+    them. Rows that carry no id are known by their number, counted from 0, or by the hash of their texts. Rows of several `judge_model` are groups of their own.
     A sample without all its scores is unscored.
 
     Raises:
@@ -51,7 +51,7 @@ def joined(
     for number, sample in enumerate(samples):
         if not number:
             numbered = sample.unique_id == sample.content_hash()
-        names = (str(number),) if numbered else benchmark.ids(sample)
+        names = (sample.unique_id, str(number)) if numbered else benchmark.ids(sample)
         texts = hash(tuple(output.answer.text for output in sample.output))
         for model, scores in by_model.items():
             name = next((name for name in names if name in scores), None)
