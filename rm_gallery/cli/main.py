@@ -17,7 +17,9 @@ from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
+from rm_gallery.cli.drift import drift
 from rm_gallery.cli.evaluate import evaluate
+from rm_gallery.cli.plan import plan
 from rm_gallery.cli.report import report
 from rm_gallery.cli.score import score
 from rm_gallery.cli.trace import trace
@@ -36,6 +38,8 @@ app.command("eval")(evaluate)
 app.command("bench")(bench)
 app.command("audit")(audit)
 app.command("conflicts")(conflicts)
+app.command("drift")(drift)
+app.command("plan")(plan)
 app.command("winrate")(winrate)
 app.command("score")(score)
 app.command("demo")(demo)

@@ -76,6 +76,7 @@ def drift(
     new: Numbers,
     *,
     labels: Numbers | None = None,
+    credits: tuple[Numbers, Numbers] | None = None,
     old_again: Sequence[Numbers] = (),
     new_again: Sequence[Numbers] = (),
     clusters: Sequence[Hashable] | None = None,
@@ -91,6 +92,7 @@ def drift(
         old: score or verdict (as a number) per anchor of the old version; None or NaN where it gave none.
         new: the same of the new version.
         labels: what people say, on the same scale; None where they said nothing.
+        credits: instead of labels, what the old and the new version earned on each anchor under some rule, 0..1.
         old_again: further runs of the old version on the same anchors.
         new_again: further runs of the new version.
         clusters: a name per anchor where anchors belong together.
@@ -131,7 +133,7 @@ def drift(
     missing = len(both) - n
     if missing:
         notes.append(f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing about drift")
-    old_mean, new_mean = (np.nanmean([run[both] for run in side], axis=0) for side in (olds, news))
+    old_mean, new_mean = (np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news))
     shift = _change(old_mean, new_mean, kept, reach, confidence)
     flips = (np.abs(news[0] - olds[0])[both] > tolerance).astype(np.float64)
     rate = corrected_mean(flips, flips, clusters=kept, confidence=confidence)
@@ -144,21 +146,41 @@ def drift(
             "how often the judge differs from itself is unknown: changed verdicts may be chance. Run one version twice"
         )
     agreement = None
-    if labels is not None:
-        gold = numbers(labels, "labels")[both]
-        known = ~np.isnan(gold)
-        span = high - low if math.isfinite(high - low) else float(np.ptp(gold[known])) if known.any() else 1.0
-        if known.sum() >= 2 and span > 0.0:
-            near = [1.0 - np.abs(side - gold)[known] / span for side in (old_mean, new_mean)]
+    if labels is not None or credits is not None:
+        earned = _earned(labels, credits, (old_mean, new_mean), both, bounds)
+        known = ~np.isnan(earned[0]) & ~np.isnan(earned[1])
+        if known.sum() >= 2:
             names_known = [name for name, wanted in zip(kept, known, strict=True) if wanted]
-            width = 1.0 if math.isfinite(high - low) else math.inf
-            agreement = _change(near[0], near[1], names_known, (-width, width), confidence)
+            finite = labels is None or math.isfinite(high - low)
+            width = 1.0 if finite else math.inf
+            agreement = _change(earned[0][known], earned[1][known], names_known, (-width, width), confidence)
         else:
             notes.append("fewer than 2 anchors have a label, so agreement with people is not compared")
     found, ci95 = rate.estimate, rate.ci95
     assert found is not None and ci95 is not None
     findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
     return Drift(n, missing, found, ci95, noise, excess, excess_p, shift, agreement, findings, tuple(notes))
+
+
+def _earned(
+    labels: Numbers | None,
+    credits: tuple[Numbers, Numbers] | None,
+    means: tuple[Floats, Floats],
+    both: NDArray[np.bool_],
+    bounds: tuple[float, float],
+) -> tuple[Floats, Floats]:
+    """How near each version comes to the labels, 0..1; NaN where that is not known."""
+    import numpy as np
+
+    if credits is not None:
+        return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
+    gold = numbers(labels or [], "labels")[both] if not isinstance(labels, np.ndarray) else labels[both]
+    known = gold[~np.isnan(gold)]
+    span = (
+        bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else float(np.ptp(known)) if len(known) else 0.0
+    )
+    near = [1.0 - np.abs(side - gold) / (span or math.nan) for side in means]
+    return near[0], near[1]
 
 
 def _same_anchors(runs: Sequence[Floats], labels: Numbers | None, clusters: Sequence[Hashable] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -166,6 +166,8 @@ def plan_labels(
     sd: float | None = None,
     correlation: float | None = None,
     confidence: float = 0.95,
+    rows_per_cluster: float = 1.0,
+    icc: float = 0.0,
     cost_label: float | None = None,
     cost_judge: float | None = None,
 ) -> Plan:
@@ -180,6 +182,8 @@ def plan_labels(
         sd: standard deviation of graded labels, with `correlation` instead of the three above.
         correlation: of judge score and label, from a pilot.
         confidence: level of the interval.
+        rows_per_cluster: labelled rows per prompt or conversation.
+        icc: correlation of two rows of one cluster.
         cost_label: price of one label; with `cost_judge` the cheapest mix is sought.
         cost_judge: price of one judged row.
 
@@ -193,6 +197,7 @@ def plan_labels(
     if n_rows < 2:
         raise ConfigError(f"n_rows is the number of rows in all, at least 2; found {n_rows!r}")
     spread, rho, slope = _judge_model(rate, sensitivity, specificity, sd, correlation)
+    spread *= math.sqrt(design_effect(rows_per_cluster, icc))
     rho, slope = min(max(rho, 0.0), 1.0), max(slope, 0.0)
     alone = max(2, _up((z * spread / half_width) ** 2))
 
@@ -221,7 +226,34 @@ def plan_labels(
             n_rows, alone, fewest, _positive(cost_label, "cost_label"), _positive(cost_judge, "cost_judge")
         )
         n = fewest(rows) or n
-    return Plan(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows)
+    return Plan(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
+        clusters=_up(n / rows_per_cluster) if rows_per_cluster > 1.0 else None,
+    )  # fmt: skip
+
+
+def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) -> float:
+    """Give the intraclass correlation (ICC) of a pilot, 0..1: how alike two rows of one cluster are.
+
+    Raises:
+        ConfigError: lengths differ, or no cluster has two rows.
+
+    Source: the one-way analysis of variance estimator; R. Fisher, 1925.
+    """
+    members: dict[Hashable, list[float]] = {}
+    if len(values) != len(clusters):
+        raise ConfigError(f"one cluster name per value is needed, found {len(clusters)} for {len(values)}")
+    for value, name in zip(values, clusters, strict=True):
+        members.setdefault(name, []).append(value)
+    n, k = len(values), len(members)
+    if k < 2 or n <= k:
+        raise ConfigError(f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} clusters")
+    mean = math.fsum(values) / n
+    means = {name: math.fsum(rows) / len(rows) for name, rows in members.items()}
+    between = math.fsum(len(rows) * (means[name] - mean) ** 2 for name, rows in members.items()) / (k - 1)
+    within = math.fsum((x - means[name]) ** 2 for name, rows in members.items() for x in rows) / (n - k)
+    size = (n - math.fsum(len(rows) ** 2 for rows in members.values()) / n) / (k - 1)
+    total = between + (size - 1.0) * within
+    return min(1.0, max(0.0, (between - within) / total)) if total > 0.0 else 0.0
 
 
 def _judge_model(
