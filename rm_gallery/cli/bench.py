@@ -82,6 +82,8 @@ def bench(
     benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
     if scores is not None or replay is not None:
         _only_recorded(reward, scores, replay, llm)
+        if repeats > 1:
+            raise ConfigError("--repeats asks a judge again; recorded judgements are what they are, so leave it out.")
         if limit is not None:
             raise ConfigError(
                 "--limit draws rows to judge; recorded judgements are scored as they are, so leave it out."

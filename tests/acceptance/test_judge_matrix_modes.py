@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.stats.chance import chance_interval
 from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
@@ -20,6 +21,7 @@ from tests.benchmarks import test_votes as votes
 from tests.support.benchmarks import oracle_of
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
+from tests.support.judge_server_prompts import make_oracle
 
 KINDS = {
     "listwise": "safety_listwise_reward",
@@ -109,7 +111,7 @@ ROWS: dict[str, Made] = {
     ],
 }
 STEPWISE = {"prmbench", "processbench"}
-"""They judge steps, which no judge of answers does; their own tests do."""
+"""They judge steps, which no judge of answers does."""
 
 
 def rows_of(name: str) -> list[Row]:
@@ -221,3 +223,30 @@ def test_nothing_scored_is_no_score_and_no_success(name: str, kind: str, server:
     else:
         assert printed["n_unscored"] == N
     assert "no sample could be scored" in done.err
+
+
+STEP = r"<step \S+>\n(?P<text>.*?)\n</step"
+EXTREMES = {"prmbench": (1.0, -1.0), "processbench": (1.0, 0.0)}
+
+
+@pytest.mark.parametrize("name", sorted(STEPWISE))
+def test_each_judge_of_steps_gets_the_figure_it_deserves(name: str) -> None:
+    rows = excerpts.EXCERPTS[name]
+    steps = {text for row in rows for text in row.get("modified_process") or row["steps"]}
+    oracle = make_oracle((text, text.startswith("right")) for text in steps)
+    benchmark = get_benchmark(name).under(step_rule="threshold:5")
+    with JudgeServer("perfect", oracle=oracle, candidate_pattern=STEP) as running:
+        llm = OpenaiLLM("judge-1", base_url=running.base_url, cache=False, max_attempts=1)
+        reward = BaseStepWiseRubricReward(name="steps", llm=llm, rubrics=["be right"])
+        found = {}
+        for behaviour in ("perfect", "worst", "garbage"):
+            running.set(behaviour=behaviour)
+            found[behaviour] = evaluate(reward, rows, benchmark)
+        running.set(faults={"always": 500})
+        failing = evaluate(reward, rows, benchmark)
+    best, least = EXTREMES[name]
+    assert (found["perfect"].score, found["worst"].score) == (best, least)
+    assert found["perfect"].n_scored == found["worst"].n_scored == found["perfect"].n > 0
+    for lost in (found["garbage"], failing):
+        assert (lost.score, lost.n_scored, lost.n) == (None, 0, found["perfect"].n)
+    assert failing.n_failed + failing.n_stopped == failing.n

@@ -53,6 +53,7 @@ WRONG = [
     (["judgebench", "-r", "length_baseline", "--data", "x", "--mode", "both"], "There is no mode of judgebench 'both'"),
     (["rm_bench", "-r", "length_baseline", "--data", "x", "--mode", "a"], "rm_bench has no modes"),
     (["judgebench", "-r", "length_baseline", "--data", "no.jsonl"], "no.jsonl: no such file or folder"),
+    (["judgebench", "--scores", "x.jsonl", "--repeats", "2"], "--repeats asks a judge again"),
     (["judgebench", "-r", "length_baselin", "--data", "x"], "Did you mean length_baseline"),
 ]
 
