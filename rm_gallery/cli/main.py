@@ -14,6 +14,7 @@ from rm_gallery.cli.audit import audit
 from rm_gallery.cli.bench import bench
 from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
+from rm_gallery.cli.compare import compare
 from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
@@ -42,6 +43,7 @@ app.command("drift")(drift)
 app.command("plan")(plan)
 app.command("winrate")(winrate)
 app.command("score")(score)
+app.command("compare")(compare)
 app.command("demo")(demo)
 app.command("doctor")(doctor)
 app.command("report")(report)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, one_line, percent
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rm_gallery.report.compare import Comparison
     from rm_gallery.report.findings import Finding
 
 WIDTH = 80
 INTERVAL = "95 % interval"
 FIGURES = ("score %", INTERVAL, "longest", "shortest", "chance", "n", "unscored", "failed", "stopped")
+DIFFERENCES = ("first", "second", "difference", "p", "p adj.")
 LONGEST_CELL = 120
 
 
@@ -59,6 +61,55 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> No
     _print(table, lines)
 
 
+def print_difference(found: Comparison) -> None:
+    """Print what differs between two runs, by subset, and the samples they disagree on."""
+    table = _table(["subset"], ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"])
+    for part in [*found.by_subset, found.whole]:
+        paired = part.paired
+        tested = [_p(paired.p_value), _p(part.p_adjusted)]
+        cells = [percent(part.first), percent(part.second), _points(paired.difference), _between(paired.interval)]
+        _add(table, [part.name, *cells, *tested, str(paired.n)])
+    _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
+
+
+def _points(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:+.1f}"
+
+
+def _between(bounds: tuple[float, float] | None) -> str:
+    return "-" if bounds is None else f"{100 * bounds[0]:+.1f} – {100 * bounds[1]:+.1f}"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else "<.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _told(found: Comparison) -> list[str]:
+    """What a difference says in words, and what was left out."""
+    paired = found.whole.paired
+    lines = [f"first: {found.first}", f"second: {found.second}", f"benchmark: {found.benchmark} · rule: {found.rule}"]
+    if paired.interval is not None and paired.difference is not None:
+        if paired.interval.covers(0.0):
+            said = "no difference is shown: chance explains it"
+            more = "" if paired.needed is None else f"; about {paired.needed:,} samples would show one of this size"
+        else:
+            said, more = f"the {'second' if paired.difference > 0 else 'first'} is better", ""
+        lines.append(f"{said}{more}")
+    if found.mcnemar_p is not None:
+        lines.append(
+            f"right in the first only: {found.only_first}, in the second only: {found.only_second}; "
+            f"McNemar's mid-p {_p(found.mcnemar_p)}"
+        )
+    alone = [(found.n_first_only, "only in the first"), (found.n_second_only, "only in the second")]
+    left = [f"{n} {where}" for n, where in [*alone, (found.n_unscored, "without a credit in one of them")] if n]
+    return [*lines, f"left out: {', '.join(left)}" if left else "every sample is in both", *found.notes]
+
+
+def _example(one: Mapping[str, Any]) -> list[str]:
+    sides = [f"{name}: {one[name]['credit']:g} {one[name]['scores']}" for name in ("first", "second")]
+    return [f"{one['better']} better on {one['id']}: {' · '.join(sides)} · {one['prompt'][:LONGEST_CELL]}"]
+
+
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
@@ -67,7 +118,7 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     for name in left:
         table.add_column(Text(name), overflow="fold")
     for name in right:
-        table.add_column(Text(name), justify="right", overflow="fold", no_wrap=name in FIGURES)
+        table.add_column(Text(name), justify="right", overflow="fold", no_wrap=name in (*FIGURES, *DIFFERENCES))
     return table
 
 

@@ -335,6 +335,7 @@ class Sections:
             for part, names in parts.items()
             for name, weight in names.items()
         }
+        extra |= {"subset_weights": weights}
         return replace(
             pooled,
             rule="rewardbench1_leaderboard" if leaderboard else RULE,

@@ -14,6 +14,7 @@ from rm_gallery.gallery.benchmarks.rules import Tally
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from rm_gallery.core.stats.clustered import ClusteredMean
 
@@ -99,14 +100,18 @@ class TiesTally:
         values = judged.complete() if fits else None
         # the composite is no mean over rows, so the tally's credits serve for counting only
         self.counts.add(None if values is None else 0.0, judged.status)
+        return self.add_row(judged.sample_id, values, judged.chosen)
+
+    def add_row(self, name: str, values: Sequence[float] | None, labels: Sequence[bool]) -> float | None:
+        """Take in the scores of the row with this id; gives 1.0 if it is accurate, else 0.0, None without scores."""
         if values is None:
             return None
-        right = [value for value, label in zip(values, judged.chosen, strict=True) if label]
-        wrong = [value for value, label in zip(values, judged.chosen, strict=True) if not label]
+        right = [value for value, label in zip(values, labels, strict=True) if label]
+        wrong = [value for value, label in zip(values, labels, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
         # without a mark the row counts in the accuracies of its kind and is paired with nothing
-        unmarked = ("ref" if row.n_right == 1 else "tied"), f"unmarked row {self.counts.n_scored}: {judged.sample_id}"
-        kind, prompt = parse_ties_id(judged.sample_id) or unmarked
+        unmarked = ("ref" if row.n_right == 1 else "tied"), f"unmarked row {self.counts.n_scored}: {name}"
+        kind, prompt = parse_ties_id(name) or unmarked
         rows = self.ref if kind == "ref" else self.tied
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
         return float(row.gap > 0)
@@ -159,14 +164,25 @@ def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
     return parts
 
 
+BOUNDS = (-WEIGHTS["margin"], sum(WEIGHTS.values()))
+
+
 def _composite(table: list[tuple[float, ...]], score: float, rng: np.random.Generator) -> ClusteredMean:
     """The composite with its spread over bootstrap draws; a ref and a tied row of the same prompt are drawn together."""
-    import numpy as np
-
     from rm_gallery.core.stats.clustered import from_draws
     from rm_gallery.core.stats.resampling import cluster_sum_draws
 
-    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = cluster_sum_draws(table, rng).T
+    draws = _composites(cluster_sum_draws(table, rng))
+    # the margin aside, prompts that all behave alike would make the composite look known exactly
+    alike = len({row[:7] for row in table}) == 1
+    return from_draws(score, draws[:0] if alike else draws, len(table), bounds=BOUNDS)
+
+
+def _composites(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The composite of every row of summed contributions; NaN where a part is over nothing."""
+    import numpy as np
+
+    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = sums.T
     with np.errstate(invalid="ignore", divide="ignore"):
         means = {
             "ref_accuracy": ref / n_ref,
@@ -175,9 +191,38 @@ def _composite(table: list[tuple[float, ...]], score: float, rng: np.random.Gene
             "correctness_preferred_hard": hard / n_pairs,
             "margin": margin / n_pairs,
         }
-        draws = np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0)
-    # the margin aside, prompts that all behave alike would make the composite look known exactly
-    alike = len({row[:7] for row in table}) == 1
-    return from_draws(
-        score, draws[:0] if alike else draws, len(table), bounds=(-WEIGHTS["margin"], sum(WEIGHTS.values()))
-    )
+        return np.asarray(np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0))
+
+
+ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
+"""Id, scores and which answers are right, of one Ties row."""
+
+
+def ties_difference(first: Iterable[ScoredRow], second: Iterable[ScoredRow], seed: int = 0) -> ClusteredMean | None:
+    """The composite of one reward minus that of another on the same rows, over prompts drawn together; None without one."""
+    import numpy as np
+
+    from rm_gallery.core.stats.clustered import from_draws
+    from rm_gallery.core.stats.resampling import cluster_sum_draws, named_generator
+
+    tallies = []
+    for rows in (first, second):
+        tally = TiesTally()
+        for name, scores, right in rows:
+            known = [score for score in scores if score is not None and not math.isnan(score)]
+            tally.add_row(name, known if len(known) == len(scores) and has_preference(right) else None, right)
+        tallies.append(tally)
+    prompts = sorted({name for tally in tallies for name in (*tally.ref, *tally.tied)})
+    if not prompts:
+        return None
+    table = np.array([[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts])
+    estimate = float(np.subtract(*(_composites(table[:, part].sum(axis=0)[None, :])[0] for part in _SIDES)))
+    if math.isnan(estimate):
+        return None
+    sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))
+    draws = _composites(sums[:, _SIDES[0]]) - _composites(sums[:, _SIDES[1]])
+    width = BOUNDS[1] - BOUNDS[0]
+    return from_draws(estimate, draws, len(prompts), bounds=(-width, width))
+
+
+_SIDES = (slice(0, 8), slice(8, 16))
