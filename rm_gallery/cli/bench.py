@@ -12,6 +12,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate
+from rm_gallery.cli.gates import Gates
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
@@ -68,6 +69,8 @@ def bench(
     max_cost: opt.MaxCost = None,
     prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
+    fail_under: opt.FailUnder = None,
+    fail_if_worse_than: opt.FailIfWorse = None,
     on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
     export: opt.Export = None,
@@ -80,6 +83,7 @@ def bench(
     if name is None:
         raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
     benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
+    gates = Gates.of(fail_under, fail_if_worse_than)
     if scores is not None or replay is not None:
         _only_recorded(reward, scores, replay, llm)
         if repeats > 1:
@@ -90,13 +94,15 @@ def bench(
             )
         given = _source(benchmark, data, hub, split) if data or hub or split else None
         rows = given and open_data(given, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
-        with exported(export, None if out is None else str(out)) as kept:
+        with gates.keeping(None if out is None else str(out)) as folder, exported(export, folder) as kept:
             found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=seed, run_dir=kept)
-            if export is not None and len(found) > 1:
-                raise ConfigError(
-                    f"--export writes one judge's candidates and the file holds {len(found)}; keep one of them."
-                )
-        return _show_recorded(benchmark, found, json)
+            for option, wanted in (("--export", export), ("gates", gates.least), ("gates", gates.reference)):
+                if wanted is not None and len(found) > 1:
+                    raise ConfigError(
+                        f"{option} take one judge's candidates and the file holds {len(found)}; keep one."
+                    )
+            gates.check(found[0][1], kept)
+        return _show_recorded(benchmark, found, json, gates)
     if reward is None:
         raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
     options = opt.run_options(
@@ -116,12 +122,12 @@ def bench(
     source = _source(benchmark, data, hub, split)
     if estimate:
         return show_estimate(reward, source, benchmark, task, json)
-    report = judged_report(reward, source, benchmark, task, export, repeats)
+    report = judged_report(reward, source, benchmark, task, export, repeats, gates)
     if json:
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
         print_report(report)
-    sys.exit(conclude(report, max_failures, out))
+    sys.exit(gates.conclude(conclude(report, max_failures, out)))
 
 
 def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
@@ -147,7 +153,7 @@ def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None,
         raise ConfigError(f"{' and '.join(found)} exclude each other; recorded judgements need no reward and no judge.")
 
 
-def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool) -> None:
+def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: Gates) -> None:
     """Print recorded judgements by group, and leave with 1 when nothing could be scored."""
     if as_json:
         typer.echo(orjson.dumps(recorded_json(benchmark, found), option=orjson.OPT_INDENT_2).decode())
@@ -156,7 +162,7 @@ def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool) -> None
     else:
         for group, report in found:
             typer.echo(_line(group, report))
-    sys.exit(max(conclude(report, 0) for _, report in found))
+    sys.exit(gates.conclude(max(conclude(report, 0) for _, report in found)))
 
 
 def _line(group: Mapping[str, Any], report: Report) -> str:

@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
+from rm_gallery.cli.gates import Gates
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, one_line
@@ -21,6 +22,7 @@ from rm_gallery.report.evaluate import evaluate as evaluate_reward
 from rm_gallery.report.export import exported
 from rm_gallery.report.repeats import evaluate_repeatedly
 from rm_gallery.report.tables import print_report
+from rm_gallery.report.task import open_data
 
 
 def evaluate(
@@ -53,6 +55,8 @@ def evaluate(
     max_cost: opt.MaxCost = None,
     prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
+    fail_under: opt.FailUnder = None,
+    fail_if_worse_than: opt.FailIfWorse = None,
     on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
     export: opt.Export = None,
@@ -76,12 +80,13 @@ def evaluate(
     task |= {"seed": seed, "on_bad_row": on_bad_row, "options": options}
     if estimate:
         return show_estimate(reward, data, benchmark, task, json)
-    report = judged_report(reward, data, benchmark, task, export)
+    gates = Gates.of(fail_under, fail_if_worse_than)
+    report = judged_report(reward, data, benchmark, task, export, gates=gates)
     if json:
         typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
         print_report(report)
-    sys.exit(conclude(report, max_failures, out))
+    sys.exit(gates.conclude(conclude(report, max_failures, out)))
 
 
 def judged_report(
@@ -91,18 +96,25 @@ def judged_report(
     task: Mapping[str, Any],
     export: Path | None = None,
     repeats: int = 1,
+    gates: Gates | None = None,
 ) -> Report:
-    """The report of a run, or the mean of several; the candidates of the first go to `export`.
+    """The report of a run, or the mean of several, held against `gates`; the candidates of the first go to `export`.
 
     Ctrl-C ends the command with exit code 130 and says how to go on.
     """
     try:
-        with exported(export, task["options"].run_dir) as run_dir:
+        gates = gates or Gates()
+        if gates.reference is not None:
+            gates.fits(open_data(_one_or_all(data), benchmark, **{key: task[key] for key in ("limit", "seed")}))
+        with gates.keeping(task["options"].run_dir) as folder, exported(export, folder) as run_dir:
             options = replace(task["options"], run_dir=run_dir, trace=task["options"].trace or export is not None)
             arguments = {**task, "options": options}
             if repeats > 1:
-                return evaluate_repeatedly(reward, _one_or_all(data), benchmark, repeats=repeats, **arguments)
-            return evaluate_reward(reward, _one_or_all(data), benchmark, **arguments)
+                report = evaluate_repeatedly(reward, _one_or_all(data), benchmark, repeats=repeats, **arguments)
+            else:
+                report = evaluate_reward(reward, _one_or_all(data), benchmark, **arguments)
+            gates.check(report, run_dir)
+            return report
     except KeyboardInterrupt:
         kept = task["options"].run_dir is not None
         again = "the same command continues it" if kept else "with --out RUN it could be continued"

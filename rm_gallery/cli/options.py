@@ -39,6 +39,18 @@ MaxTokens = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, aft
 MaxCost = Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")]
 Prices = Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")]
 MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
+FailUnder = Annotated[
+    float | None,
+    typer.Option(help="Exit with 1 when the score, 0 to 1, is lower; the interval says if chance may be why."),
+]
+FailIfWorse = Annotated[
+    Path | None,
+    typer.Option(
+        "--fail-if-worse-than",
+        metavar="RUN",
+        help="Exit with 1 when the 95 % interval of the difference to that run, sample by sample, lies below 0.",
+    ),
+]
 OnBadRow = Annotated[str, typer.Option(help="raise, or skip and count.")]
 EstimateFlag = Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")]
 Export = Annotated[
