@@ -12,7 +12,7 @@ from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
@@ -135,6 +135,8 @@ def conflicts(
 
 def _samples(data: Any, benchmark: str | Benchmark | None, **how: Any) -> tuple[list[DataSample], str, dict[str, Any]]:
     """The samples, what they are called, and what identifies them; labels do not matter here."""
+    if how["limit"] is not None:
+        whole("limit", how["limit"], 1)
     if isinstance(data, Iterable) and not isinstance(data, (str, Mapping)) and not hasattr(data, "iloc"):
         data = list(data)
         if data and all(isinstance(sample, DataSample) for sample in data):

@@ -46,7 +46,7 @@ class Limit:
 def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Limit) -> Verdict:
     """Judge a figure by its whole interval.
 
-    pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is not good. Otherwise the
+    pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is not good, and not by chance alone (the interval leaves out 0). Otherwise the
     samples are too few to tell, which is "not enough" and never a pass.
     """
     if value is None or ci95 is None or clusters < SHOWN:
@@ -64,7 +64,8 @@ def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Lim
         return "not enough"
     if high <= good:
         return "pass"
-    return "warn" if value > good else "not enough"
+    seen = limit.sides == "high" or low > 0
+    return "warn" if value > good and seen else "not enough"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rm_gallery.core.engine.calls.prices import PriceTable, Usage
 from rm_gallery.core.engine.context import RunControl, snapshot
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
@@ -226,8 +226,8 @@ def prepare(
 ) -> Prepared:
     """Put down every question of an audit without asking any; arguments as in `audit`."""
     wanted = _named(probes)
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ConfigError(f"limit is {limit!r:.80}; give a positive whole number of prompts.")
+    if limit is not None:
+        whole("limit", limit, 1)
     built = build_reward(reward, params, llm, base_url, seed)
     materials: list[Material]
     notes: Sequence[str] = ()

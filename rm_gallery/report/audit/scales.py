@@ -204,7 +204,7 @@ class Repeats(Probe):
         pairs = self.pairs
         both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
-        limit = Limit(0.10, 0.20)
+        limit = Limit(0.15, 0.25)
         return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet, limit), self._noise()]
 
     def _noise(self) -> Finding:
