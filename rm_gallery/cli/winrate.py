@@ -31,6 +31,9 @@ def winrate(
     other: Annotated[
         list[str] | None, typer.Option(help="A further column of answers, for a ranking; may be repeated.")
     ] = None,
+    second: Annotated[
+        str | None, typer.Option("--with", help="Another file that holds --b, joined by --id; the same questions.")
+    ] = None,
     reference: opt.Reference = None,
     labels: Annotated[
         str | None,
@@ -82,6 +85,7 @@ def winrate(
         data,
         prompt,
         [a, b, *(other or ())],
+        other=second,
         reference=reference,
         id=id,
         labels=labels,

@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +296,35 @@ def row_ids(sheet: Sheet, column: str) -> list[str]:
             f"{doubled[0][:40]!r}; name a column that tells rows apart, or call this one --cluster."
         )
     return ids
+
+
+def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str) -> tuple[Sheet, str]:
+    """The table with a column of another one beside its own, by equal ids, and the name it has there.
+
+    A row the other table lacks has a blank cell in it.
+
+    Raises:
+        ConfigError: an id is blank, doubled or only in the other table, or rows of one id have different prompts.
+    """
+    cells, ids = other.column(column, "--b"), row_ids(other, id_column)
+    known = {name: place for place, name in enumerate(row_ids(sheet, id_column))}
+    strange = [name for name in ids if name not in known]
+    if strange:
+        raise ConfigError(
+            f"{other.name}: {len(strange)} of {len(ids)} ids are in no row of {sheet.name}, such as {strange[0][:40]!r}; "
+            "answers are compared by equal ids only, so give files of the same questions."
+        )
+    name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
+    rows = [{**row, name: None} for row in sheet.rows]
+    for place, (key, cell) in enumerate(zip(ids, cells, strict=True)):
+        row = rows[known[key]]
+        if prompt in other.columns and _text(other.rows[place].get(prompt)) != _text(row.get(prompt)):
+            raise ConfigError(
+                f"{other.places[place]}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same "
+                "questions."
+            )
+        row[name] = cell
+    return replace(sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"), name
 
 
 def _clusters(sheet: Sheet, prompts: Sequence[Cell], cluster: str | None) -> tuple[list[str], str]:

@@ -25,7 +25,16 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.report import comparing
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.sheet import Questions, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.report.sheet import (
+    Questions,
+    groups_of,
+    joined,
+    label_chances,
+    labels_of,
+    number_of,
+    open_sheet,
+    questions_of,
+)
 from rm_gallery.report.task import build_reward
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
@@ -256,6 +265,7 @@ class Comparison:
         prompt: str,
         answers: Sequence[str],
         *,
+        other: Any = None,
         reference: str | None = None,
         id: str | None = None,
         labels: str | None = None,
@@ -276,6 +286,10 @@ class Comparison:
                 "--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one."
             )
         sheet = open_sheet(data, **reading)
+        if other is not None:
+            beside = open_sheet(other, on_bad_row=reading.get("on_bad_row", "raise"))
+            sheet, second = joined(sheet, beside, answers[1], id or "id", prompt)
+            answers = [answers[0], second, *answers[2:]]
         roles = dict(zip(["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))], answers, strict=False))
         questions = questions_of(
             sheet, prompt, roles, reference=reference, id_column=id, cluster=cluster, numbers=numbers, needed=2
@@ -381,6 +395,7 @@ def winrate(
     prompt: str,
     answers: Sequence[str],
     *,
+    other: Any = None,
     reference: str | None = None,
     id: str | None = None,
     labels: str | None = None,
@@ -413,6 +428,8 @@ def winrate(
         data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
         prompt: the column of prompts.
         answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking as well.
+        other: another table that holds the second column, joined by `id` (default: the column `id`), such as the result file
+            of another model on the same questions.
         reference: column of reference answers, for rewards that read one.
         id: column of ids, which labels in a file of their own need.
         labels: column of people's verdicts for some rows, or a file that holds them by id: a, b, tie, the name of a column, or
@@ -446,6 +463,7 @@ def winrate(
         data,
         prompt,
         answers,
+        other=other,
         reference=reference,
         id=id,
         labels=labels,

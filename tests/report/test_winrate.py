@@ -157,6 +157,35 @@ def test_labels_that_do_not_match_are_refused(
         winrate(Length(), data, "q", ["x", "y"], labels=str(tmp_path / "people.csv"), **options)  # type: ignore[arg-type]
 
 
+def harness(path: Path, *answers: str, first: int = 0, asked: str = "question") -> Path:
+    lines = [
+        {
+            "doc_id": k,
+            "doc": {},
+            "target": "t",
+            "arguments": [[f"{asked} {k}", {}]],
+            "resps": [[a]],
+            "filtered_resps": [a],
+        }
+        for k, a in enumerate(answers, first)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_two_result_files_are_compared_by_their_ids(tmp_path: Path) -> None:
+    a = harness(tmp_path / "samples_a.jsonl", "long", "s", "same", "more")
+    found = winrate(
+        Length(), a, "prompt", ["answer", "answer"], other=harness(tmp_path / "samples_b.jsonl", "l", "short", "also")
+    )
+    assert (found.score, found.n, found.n_scored, found.n_unscored) == (0.5, 4, 3, 1)
+    assert (found.extra["a"], found.extra["b"]) == ("answer", "answer (samples_b.jsonl)")
+    with pytest.raises(ConfigError, match="1 of 1 ids are in no row of .*such as '9'"):
+        winrate(Length(), a, "prompt", ["answer", "answer"], other=harness(tmp_path / "c.jsonl", "l", first=9))
+    with pytest.raises(ConfigError, match="id '0' has another 'prompt' than in"):
+        winrate(Length(), a, "prompt", ["answer", "answer"], other=harness(tmp_path / "d.jsonl", "l", asked="other"))
+
+
 def test_labels_mend_a_biased_judge_however_they_were_drawn() -> None:
     draw = random.Random(3)
     truth = [draw.random() < 0.4 for _ in range(2000)]
