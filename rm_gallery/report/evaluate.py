@@ -178,9 +178,7 @@ def _report(
             known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
             known["n"] += 1
     report = beside(task.benchmark.named(counting.report()), {name: found.report() for name, found in lengths.items()})
-    if unfit := report.extra.get("n_unfit_labels"):
-        message = f"no chosen and rejected answers that {report.rule} compares."
-        reasons["unscored: labels"] = {"n": unfit, "example": message}
+    reasons |= unfit_labels(report)
     judge, endpoint = judge_of(task.reward)
     loaded = task.data.loader.report if task.data.loader is not None else None
     return replace(
@@ -203,6 +201,13 @@ def _judgements(task: Task, scored: Iterator[DataSample]) -> Iterator[tuple[Judg
         yield judged(task.reward, sample), True
     for one in task.left_out:
         yield one, False
+
+
+def unfit_labels(report: Report) -> dict[str, dict[str, Any]]:
+    """The reason of samples whose labels the rule does not compare, as `Report.reasons` has it; empty without any."""
+    unfit = report.extra.get("n_unfit_labels")
+    message = f"no chosen and rejected answers that {report.rule} compares."
+    return {"unscored: labels": {"n": unfit, "example": message}} if unfit else {}
 
 
 def by_length(one: Judged, turn: int) -> Judged:

@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.rules import Scorer
-from rm_gallery.report.evaluate import by_length
+from rm_gallery.report.evaluate import by_length, unfit_labels
 from rm_gallery.report.opened import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.report.task import Data
 
@@ -82,9 +82,6 @@ def score_recorded(
     recorded: Recorded = []
     for key, (group, counting) in counted.items():
         counts = benchmark.named(counting.report())
-        if unfit := counts.extra.get("n_unfit_labels"):
-            message = f"no chosen and rejected answers that {counts.rule} compares."
-            reasons.setdefault(key, {})["unscored: labels"] = {"n": unfit, "example": message}
         report = replace(
             beside(counts, {name: baseline.report() for name, baseline in lengths[key].items()}),
             reward=" ".join(map(str, group.values())) or Path(path).name,
@@ -92,8 +89,8 @@ def score_recorded(
             duplicates=loaded.duplicates if loaded else 0,
             id_collisions=loaded.id_collisions if loaded else 0,
             skipped=loaded.skipped if loaded else 0,
-            reasons=reasons.get(key, {}),
-            notes=loaded.notes() if loaded else (),
+            reasons={**reasons.get(key, {}), **unfit_labels(counts)},
+            notes=tuple(loaded.notes()) if loaded else (),
             seconds=time.monotonic() - started,
         )
         recorded.append((group, report))
