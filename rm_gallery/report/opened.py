@@ -350,10 +350,17 @@ def open_run(path: str | Path) -> OpenRun:
         DataError: there is none at `path`, or one of its files is damaged.
     """
     folder = Path(path)
-    if not any((folder / name).is_file() for name in (MANIFEST, REPORT, SAMPLES)):
+    if not _is_run(folder):
+        below = sorted(path.name for path in folder.iterdir() if _is_run(path)) if folder.is_dir() else []
+        if below:
+            raise DataError(f"{folder} holds several runs; name one of them: {', '.join(below[:20])}.")
         found = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
         raise DataError(f"{folder} {found}; name the folder of a run, as made with --out RUN or run_dir=.")
     return OpenRun(folder, *(_read_object(folder / name) for name in (MANIFEST, REPORT, SUMMARY)))
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (MANIFEST, REPORT, SAMPLES))
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -84,12 +84,12 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         figures=figures,
         score=in_unit(figures, figures.get("score")),
         share=figures.get("rule") not in OWN_UNIT,
-        headline=visible(headline(figures)),
+        headline=_kept_together(visible(headline(figures))),
         rule=visible(rule_of(figures)),
         lost=lost_of(figures),
         gauge=_gauge(figures),
         marks=_marks(figures),
-        findings=[(level, visible(text)) for level, text in findings(run, figures, summary)],
+        findings=[(level, _kept_together(visible(text))) for level, text in findings(run, figures, summary)],
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
         further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
         subsets=[_subset_row(name, part) for name, part in subsets[:MAX_SUBSETS]],
@@ -106,6 +106,11 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         folder=visible(run.folder.name),
         version=__version__,
     )
+
+
+def _kept_together(text: str) -> str:
+    """Percent signs stay on the line of their number."""
+    return text.replace(" %", "\u00a0%")
 
 
 def _policy(style: str, script: str) -> str:

@@ -357,7 +357,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
         a = x.at(found.n)
         body.append(f'<line class="error" x1="{a}" x2="{a}" y1="{y.at(found.ci95.low)}" y2="{y.at(found.ci95.high)}"/>')
         body.append(f'<circle class="point" cx="{a}" cy="{y.at(found.value)}" r="4"/>')
-    at = WIDTH - RIGHT - 150
+    at = LEFT + 40
     body.append(f'<line class="fit" x1="{at - 24}" x2="{at - 4}" y1="10" y2="10"/>')
     body.append(f'<text class="tick" x="{at}" y="14">a chosen one is among the n</text>')
     first, last = curve[0], curve[-1]

@@ -142,19 +142,7 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
             f"This run is not finished{why}. The figures are of the samples so far; the same command continues it.",
         )
     yield from _compared(figures)
-    extra = figures.get("extra") or {}
-    if (corrected := extra.get("corrected")) and isinstance(corrected, Mapping):
-        bounds = [100 * number(value) for value in corrected.get("ci95") or ()]
-        ci95 = f" (95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %)" if len(bounds) == 2 else ""
-        labels = int(number(corrected.get("n_labelled")))
-        yield "info", f"Corrected by {labels:,} labels of people: {percent(corrected.get('estimate'))}{ci95}."
-    for name, value in extra.items():
-        if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
-            what = str(name).removesuffix("_absent").replace("_", " ")
-            yield (
-                "warn",
-                f"The data lack these {what} of the benchmark: {', '.join(map(str, value))}. The score is of the others.",
-            )
+    yield from _beside(figures.get("extra") or {})
     lost = lost_of(figures)
     n = int(number(figures.get("n")))
     if lost:
@@ -181,6 +169,24 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
         )
     for note in figures.get("notes") or ():
         yield "info", str(note)
+
+
+def _beside(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if (corrected := extra.get("corrected")) and isinstance(corrected, Mapping):
+        bounds = [100 * number(value) for value in corrected.get("ci95") or ()]
+        ci95 = f" (95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %)" if len(bounds) == 2 else ""
+        labels = int(number(corrected.get("n_labelled")))
+        yield "info", f"Corrected by {labels:,} labels of people: {percent(corrected.get('estimate'))}{ci95}."
+    repeats = extra.get("repeats")
+    if isinstance(repeats, Mapping) and (times := int(number(repeats.get("n")))) > 1:
+        yield "info", f"The figures are means of {times} repeats; the plots and samples below are those of the first."
+    for name, value in extra.items():
+        if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
+            what = str(name).removesuffix("_absent").replace("_", " ")
+            yield (
+                "warn",
+                f"The data lack these {what} of the benchmark: {', '.join(map(str, value))}. The score is of the others.",
+            )
 
 
 def _preference(first: Share) -> str:

@@ -106,6 +106,10 @@ def judged_run(folder: Path, n: int = 60) -> OpenRun:
         if k % 10 == 8:
             fields |= {"status": "failed", "scores": [None, None], "credit": None, "verdicts": []}
             fields["issues"] = [["failed", "deadline", "the deadline of 1 s passed"]]
+        if k % 5 == 1:  # a list that was shown at once
+            fields |= {"order": [2, 0, 1, 3], "scores": [draw.gauss(0.8, 1), *(draw.gauss(0, 1) for _ in range(3))]}
+            answers += ["C", "D"]
+            fields |= {"labels": ["chosen", *["rejected"] * 3], "reasons": []}
         rows.append(row(k, *answers, **fields))
         trace.append(reply(k, f"<think>{bad}</think><best>1</best>", seconds=draw.lognormvariate(0, 0.5)))
     failed = sum(line["status"] == "failed" for line in rows)

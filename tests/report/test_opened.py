@@ -156,6 +156,10 @@ def test_no_run_folder_and_a_damaged_one(tmp_path: Path) -> None:
         open_run(tmp_path / "none")
     with pytest.raises(DataError, match="holds no manifest.json"):
         open_run(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "report.json").write_bytes(b"{}")
+    with pytest.raises(DataError, match="several runs; name one of them: below"):
+        open_run(tmp_path)
     (tmp_path / SAMPLES).write_bytes(b'{"id":"a"}\r\n[]\nnot json\n{"id":"b","steps":[1]}\n')
     run = open_run(tmp_path)
     assert ([row.id for row in run.samples()], run.damaged, run.finished) == (["a"], 3, False)

@@ -171,6 +171,7 @@ def test_every_plot_is_seen_on_every_screen(page: WebDriver, screen: str) -> Non
     )
     names = {plot[0] for plot in plots}
     assert names >= {"plot-scores", "plot-gaps", "plot-reliability", "plot-length", "plot-position", "plot-latency"}
+    assert names >= {"plot-best-of-n", "plot-position-4"}
     for name, w, h, marks, labels, outside, title, says in plots:
         assert w > 240 and h > 100 and marks and labels and title and not outside, name
         assert "n = " in says, name
