@@ -72,33 +72,31 @@ def _role(message: ChatMessage) -> str:
     return _ROLES.get(message.role.value, message.role.value)
 
 
-def without_marks(dialogue: Dialogue, marks: Iterable[str]) -> Dialogue:
+def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
     """The dialogue with a space put into every control mark of the model, such as <|im_end|>, that its texts hold.
 
     A tokenizer makes the mark itself of such text, with which an answer could end its own turn and write the next one.
     """
-    marks = tuple(marks)
+    texts = [*(turn["content"] for turn in dialogue.turns), dialogue.answer, *dialogue.steps]
+    if not any(map(marks.search, texts)):
+        return dialogue
 
     def cleaned(text: str) -> str:
-        for mark in marks:
-            if mark in text:
-                text = text.replace(mark, f"{mark[0]} {mark[1:]}")
-        return text
+        return marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
     turns = [{"role": turn["role"], "content": cleaned(turn["content"])} for turn in dialogue.turns]
     return Dialogue(turns, cleaned(dialogue.answer), tuple(map(cleaned, dialogue.steps)))
+
+
+def any_of(marks: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of these texts, the longest first; of nothing where there are none."""
+    return re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)) or r"(?!)")
 
 
 COMMON_MARKS = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn|extra_\d)>|\[/?INST\]|<<SYS>>"
 )
 """Control marks of wide-spread models, for a server whose tokenizer cannot be asked."""
-
-
-def marks_in(dialogue: Dialogue) -> list[str]:
-    """The control marks of wide-spread models that the texts of a dialogue hold."""
-    texts = [*(turn["content"] for turn in dialogue.turns), dialogue.answer, *dialogue.steps]
-    return sorted({mark for text in texts for mark in COMMON_MARKS.findall(text)})
 
 
 def rendered(template: str, turns: Turns) -> str:

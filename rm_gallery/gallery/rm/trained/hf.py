@@ -29,7 +29,9 @@ KEPT = 4
 FILL = 16
 """Batches' worth of inputs that are in flight: among so many there are enough of about equal length."""
 
-_models: dict[tuple[Any, ...], Batches[Dialogue, Tokens]] = {}
+_KEY = "(model)"
+_Key = tuple[Source, "Reading", int, int]
+_models: dict[_Key, Batches[Dialogue, Tokens]] = {}
 _guard = threading.Lock()
 
 
@@ -72,6 +74,7 @@ class _LocalReward(BaseReward):
         """Raise ConfigError without torch or transformers, or for a folder that holds no checkpoint; loads nothing."""
         need_packages(f"The reward '{self.name}'")
         check_path(self.path)
+        self._look()
 
     def describe(self) -> dict[str, Any]:
         """The settings and which weights, tokenizer and template they were used with; not how batches are made."""
@@ -86,14 +89,20 @@ class _LocalReward(BaseReward):
     def _reading(self) -> Reading:
         raise NotImplementedError
 
+    def _look(self) -> _Key:
+        """What tells the model that is to be used from others, as it is now; every door looks once, and not every sample."""
+        key: _Key = (self._source(), self._reading(), self.batch_size, self.batch_tokens)
+        self.__dict__[_KEY] = key
+        return key
+
     async def _numbers(self, dialogue: Dialogue) -> list[float]:
         """The model's numbers for one conversation; the model is loaded when it is first needed, once per process."""
-        source, reading = self._source(), self._reading()
-        key = (source, reading, self.batch_size, self.batch_tokens)
+        key: _Key = self.__dict__.get(_KEY) or self._look()
         batches = _models.get(key)
         if batches is None:
             from rm_gallery.gallery.rm.trained.local_model import LocalModel
 
+            source, reading = key[:2]
             with _guard:
                 batches = _models.setdefault(
                     key, Batches(lambda: LocalModel(source, reading), self.batch_size, self.batch_tokens)

@@ -6,12 +6,13 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from jinja2.exceptions import TemplateError
 
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.log import logger
 from rm_gallery.gallery.rm.trained.checkpoint import PROBE, Loaded, Source, label_places, load
-from rm_gallery.gallery.rm.trained.conversation import Dialogue, without_marks
+from rm_gallery.gallery.rm.trained.conversation import Dialogue, any_of, without_marks
 
 Activation = Literal["auto", "none", "sigmoid", "softmax"]
 TooLong = Literal["unscored", "cut_left", "cut_right"]
@@ -63,7 +64,7 @@ class LocalModel:
         self.source, self.reading = source, reading
         self.loaded: Loaded = load(source)
         tokenizer = self.loaded.tokenizer
-        self._marks = sorted({str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2}, key=len)[::-1]
+        self._marks = any_of(str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2)
         self._template = _template(self.loaded, reading, source)
         self._limit = _limit(self.loaded, reading)
         parameters = inspect.signature(self.loaded.model.forward).parameters
@@ -212,20 +213,25 @@ class LocalModel:
         loaded = self.loaded
         longest = max(map(len, batch))
         pad = loaded.pad if loaded.pad is not None else self._free_token(batch)
-        ids, mask, kinds = [], [], []
-        for tokens in batch:
-            free = longest - len(tokens)
-            ids.append(_padded(tokens.ids, [pad] * free, padding))
-            mask.append(_padded([1] * len(tokens), [0] * free, padding))
-            kinds.append(_padded(tokens.kinds or [], [0] * free, padding))
+        shape = (len(batch), longest)
+        ids, mask, kinds = (
+            np.full(shape, pad, dtype=np.int64),
+            np.zeros(shape, dtype=np.int64),
+            np.zeros(shape, dtype=np.int64),
+        )
+        for row, tokens in enumerate(batch):
+            held = slice(longest - len(tokens), None) if padding == "left" else slice(0, len(tokens))
+            ids[row, held], mask[row, held] = tokens.ids, 1
+            if tokens.kinds is not None:
+                kinds[row, held] = tokens.kinds
         arguments = {
-            "input_ids": torch.tensor(ids, device=loaded.device),
-            "attention_mask": torch.tensor(mask, device=loaded.device),
+            "input_ids": torch.from_numpy(ids).to(loaded.device),
+            "attention_mask": torch.from_numpy(mask).to(loaded.device),
         }
         if self._kinds:
-            arguments["token_type_ids"] = torch.tensor(kinds, device=loaded.device)
+            arguments["token_type_ids"] = torch.from_numpy(kinds).to(loaded.device)
         if loaded.head == "classification" and not self.source.per_token:
-            return self._whole(arguments, mask, pad)
+            return self._whole(arguments, pad)
         shift = [longest - len(tokens) if padding == "left" else 0 for tokens in batch]
         wide = max(max(len(tokens.at), 1) for tokens in batch)
         at = []
@@ -234,7 +240,7 @@ class LocalModel:
             at.append([by + place for place in places + places[-1:] * (wide - len(places))])
         return self._read(arguments, torch.tensor(at, device=loaded.device))
 
-    def _whole(self, arguments: dict[str, Any], mask: list[list[int]], pad: int) -> Any:
+    def _whole(self, arguments: dict[str, Any], pad: int) -> Any:
         """The numbers of a sequence classifier, which finds the last token by the padding token of its configuration."""
         if self.loaded.pad is None:
             config = self.loaded.model.config
@@ -245,8 +251,9 @@ class LocalModel:
         made = self.loaded.model(**arguments)
         numbers = made[0] if isinstance(made, tuple) else made.logits if hasattr(made, "logits") else made[0]
         if numbers.dim() == 3:  # a model of its own code, with a number for every token
-            last = [max(place for place, shown in enumerate(row) if shown) for row in mask]
-            numbers = numbers[list(range(len(last))), last]
+            mask = arguments["attention_mask"]
+            last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
+            numbers = numbers[range(len(last)), last]
         return numbers.reshape(numbers.shape[0], 1, -1)
 
     def _read(self, arguments: dict[str, Any], at: Any) -> Any:
@@ -336,10 +343,6 @@ class LocalModel:
 
 def _exact(loaded: Loaded) -> bool:
     return "float32" in str(getattr(loaded.model, "dtype", ""))
-
-
-def _padded(values: list[int], free: list[int], padding: Padding) -> list[int]:
-    return free + values if padding == "left" else values + free
 
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:

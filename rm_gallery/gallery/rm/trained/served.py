@@ -17,9 +17,10 @@ from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.rm.trained.conversation import (
+    COMMON_MARKS,
     Dialogue,
+    any_of,
     dialogue_of,
-    marks_in,
     rendered,
     template_text,
     without_marks,
@@ -183,7 +184,7 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
         dialogue = dialogue_of(sample, self.name)
-        numbers = await self._ask(without_marks(dialogue, marks_in(dialogue)))
+        numbers = await self._ask(without_marks(dialogue, COMMON_MARKS))
         # where every token has a row, the last one stands for the whole
         score = numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)]
         return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
@@ -235,7 +236,7 @@ class ServedProcessReward(_ServedReward, ProcessReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score every step of the answer."""
         dialogue = dialogue_of(sample, self.name, steps=True)
-        dialogue = without_marks(dialogue, [*marks_in(dialogue), self.separator])
+        dialogue = without_marks(without_marks(dialogue, COMMON_MARKS), any_of([self.separator]))
         answer = "".join(step + self.separator for step in dialogue.steps)
         numbers = await self._ask(dialogue._replace(answer=answer, steps=()))
         rows = numbers.rows
