@@ -101,6 +101,10 @@ def test_missing_results_are_counted() -> None:
     assert (nothing.n, [s.strength for s in nothing.systems]) == (0, [0.0, 0.0])
 
 
+def test_no_comparison_is_no_ranking() -> None:
+    assert bradley_terry([], [], []).systems == ()
+
+
 def test_a_game_told_twice_under_its_prompt_is_no_news() -> None:
     names = list(range(10))
     once = ranked(TEN, TEN_RESULTS, clusters=names)

@@ -284,6 +284,17 @@ def test_clusters_against_statsmodels() -> None:
     assert found.se == pytest.approx(float(fit.bse[0]))
 
 
+def test_labels_of_one_cluster_say_nothing_about_others() -> None:
+    found = corrected_mean(bits("10" * 10), first(bits("10" * 5), 20), clusters=["a"] * 10 + ["b"] * 10)
+    assert (found.ci95, found.effective_labels) == ((0.0, 1.0), 1.0)
+    assert "all labels lie in one cluster" in found.notes[-1]
+
+
+def test_equal_labels_without_bounds_are_pointed_out() -> None:
+    found = corrected_mean([0.5] * 20, first([0.5] * 10, 20), bounds=(-math.inf, math.inf))
+    assert "all labels are equal" in found.notes[-1]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -297,7 +308,8 @@ def test_clusters_against_statsmodels() -> None:
         ({"bounds": (1, 1)}, "bounds are"),
         ({"confidence": 95}, "between 0 and 1"),
         ({"labels": ["good"] * 30}, "labels holds numbers"),
-        ({"labels": [math.inf] * 30}, "infinite number in row 0"),
+        ({"labels": [math.inf] * 30}, "labels holds inf in row 0"),
+        ({"judge": [1e300] * 30}, r"judge holds 1e\+300 in row 0, which is no score"),
         ({"shares": {"a": 1}}, "name the stratum of every row"),
         ({"strata": ["a"] * 10 + ["b"] * 20}, "1 of 2 strata have no label, the first is 'b'"),
         ({"strata": ["a"] * 30, "shares": {"b": 1}}, r"a share but no rows \['b'\], rows but no share \['a'\]"),

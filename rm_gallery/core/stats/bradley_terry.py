@@ -118,6 +118,8 @@ def bradley_terry(
     _check(first, second, y, clusters, columns)
     kept = ~np.isnan(y)
     names = sorted({str(name) for name in (*first, *second)})
+    if not names:
+        return Standings((), 0, 0, 0, {}, ())
     place = {name: i for i, name in enumerate(names)}
     a = np.array([place[str(name)] for name in first], dtype=np.intp)[kept]
     b = np.array([place[str(name)] for name in second], dtype=np.intp)[kept]

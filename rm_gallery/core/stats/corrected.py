@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # labels drawn with no more different probabilities than this are a stratified sample
 _MOST_PROBABILITIES = 4
+# squares of larger numbers overflow
+_LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -178,12 +180,18 @@ def corrected_mean(
         notes.append(
             f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little"
         )
+    interval, effective = test.interval(confidence), m * alone / variance if variance > 0.0 else float(m)
+    if count(groups[labelled]) == 1 < m:
+        notes.append("all labels lie in one cluster, so nothing is known about how clusters differ")
+        interval, effective = Interval(low, high), 1.0
+    if variance == 0.0:
+        notes.append("all labels are equal, and without bounds nothing is known about their spread")
     lam = math.fsum(share * part.lam for (_, share), part in zip(drawn, parts, strict=True))
     method = "labels only" if lam == 0.0 else "prediction-powered"
     return replace(
-        found, estimate=test.estimate, ci95=test.interval(confidence), lam=lam, notes=tuple(notes), se=math.sqrt(plain),
+        found, estimate=test.estimate, ci95=interval, lam=lam, notes=tuple(notes), se=math.sqrt(plain),
         method=method if probabilities is None else "inverse probability", df=test.df, labels_mean=float(y[labelled].mean()),
-        effective_labels=m * alone / variance if variance > 0.0 else float(m), _test=test,
+        effective_labels=effective, _test=test,
     )  # fmt: skip
 
 
@@ -316,8 +324,9 @@ def numbers(values: Numbers, name: str) -> Floats:
         raise ConfigError(f"{name} holds numbers, or None where there is none: {error}") from None
     if found.ndim != 1:
         raise ConfigError(f"{name} is one number per row; found an array of shape {found.shape}")
-    if np.isinf(found).any():
-        raise ConfigError(f"{name} holds an infinite number in row {int(np.flatnonzero(np.isinf(found))[0])}")
+    huge = np.flatnonzero(np.abs(found) > _LARGEST)
+    if len(huge):
+        raise ConfigError(f"{name} holds {found[huge[0]]:g} in row {huge[0]}, which is no score; leave it out as None")
     return found
 
 

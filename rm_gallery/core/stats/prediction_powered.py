@@ -95,7 +95,9 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
     variance = float(sums @ sums) + max(floor, 0.0)
     if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        alone += float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2
+        alone = max(
+            0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2
+        )
     return Part(theta, lam, psi, variance, max(floor, 0.0), alone, df, m)
 
 
