@@ -209,3 +209,19 @@ def test_an_estimate_does_not_ask_what_the_mode_leaves_out() -> None:
 
     found = estimate(List(judge=listen), EXCERPTS["rewardbench2"], get_benchmark("rewardbench2", "ranking"))
     assert (len(asked), found.samples) == (3, 0)
+
+
+MISSING = [
+    ("rewardbench", EXCERPTS["rewardbench"], "sections: Chat, Safety; subsets: alpacaeval-easy"),
+    ("rewardbench2", EXCERPTS["rewardbench2"], "subsets: Factuality, Precise IF, Safety"),
+    ("rm_bench", EXCERPTS["rm_bench"], "domains: code, math"),
+    ("rmb", EXCERPTS["rmbbenchmark_pairwise"][:1], "goals: Harmlessness"),
+    ("rmb_bon", EXCERPTS["rmbbenchmark_bestofn"][1:], "goals: Helpfulness"),
+]
+
+
+@pytest.mark.parametrize(("name", "rows", "said"), MISSING, ids=[name for name, _, _ in MISSING])
+def test_what_is_missing_is_said_and_is_no_zero(name: str, rows: list[Row], said: str) -> None:
+    report = evaluate("length_baseline", rows, name)
+    assert f"missing, and not in the figure: {said}" in str(report)
+    assert all(part.score is not None for part in report.by_subset.values())

@@ -190,6 +190,7 @@ class Report(Figure):
             f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
             " · ".join(_further(self.extra)),
+            _missing(self.extra),
             f"beside it: {' · '.join(beside)}" if beside else "",
             f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
             *self.notes,
@@ -235,6 +236,14 @@ def _further(extra: Mapping[str, Any]) -> list[str]:
     if orders := extra.get("orders"):
         shown.append(f"both orders agree in {percent(orders['consistency'])}, {orders['draws']} of {orders['n']} draws")
     return shown
+
+
+def _missing(extra: Mapping[str, Any]) -> str:
+    """What of a benchmark is not there or has no score, and so is not in its figure."""
+    found = {name: names for name, names in extra.items() if name.endswith(("_absent", "_without_score")) and names}
+    parts = [f"{name.rpartition('_')[0].replace('_', ' ')}: {', '.join(names)}" for name, names in found.items()]
+    parts = [part.replace("subsets without:", "subsets without a score:") for part in parts]
+    return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""
 
 
 def percent(value: float | None) -> str:

@@ -322,6 +322,7 @@ class Sections:
         extra |= {
             "sections": {name: self._section(name, sections) for name in SECTION_WEIGHTS if self._subsets(name)},
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
+            **_named("subsets_absent", inside - {name for name, score in scores.items() if score is not None}),
             "leaderboard_total": total,
             **_named("subsets_outside_sections", scores.keys() - inside),
             **self._with_upstream_defaults(prior),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.data.load.fields import (
@@ -19,11 +20,13 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst
 from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, Scorer, beaten_losers, strict_pairs
 
 SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
 LICENCE = "none stated"
+GOALS = ("Helpfulness", "Harmlessness")
 _COLUMNS = {
     "conversation_input": "one to five messages that end with the user's; some carry a language",
     "category_path": "set, goal (Helpfulness, Harmlessness) and scenario",
@@ -85,7 +88,7 @@ class RMBPairwise(Benchmark):
 
     def scorer(self, seed: int = 0) -> Scorer:
         """Count strict pairs."""
-        return PooledScorer(strict_pairs(), _goal)
+        return _Goals(strict_pairs(), _goal)
 
 
 class RMBBestOfN(Benchmark):
@@ -144,7 +147,18 @@ class RMBBestOfN(Benchmark):
         return _Lists()
 
 
-class _Lists(PooledScorer):
+class _Goals(PooledScorer):
+    """Samples of both goals, pooled; a goal without a score is named."""
+
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        report = super().report()
+        scored = {name for name, part in report.extra["categories"].items() if part.score is not None}
+        absent = [goal for goal in GOALS if goal not in scored]
+        return replace(report, extra={**report.extra, "goals_absent": absent}) if absent else report
+
+
+class _Lists(_Goals):
     """Lists, whole or in pairs; a list counts when its last pair has come, and is lost as soon as one of them is."""
 
     def __init__(self) -> None:
