@@ -20,8 +20,8 @@ from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import Benchmark
+from rm_gallery.report.audit import assaults, scales
 from rm_gallery.report.audit import probes as of
-from rm_gallery.report.audit import scales
 from rm_gallery.report.audit.card import Audit
 from rm_gallery.report.audit.material import BUILT_IN, Material, built_in, from_samples
 from rm_gallery.report.audit.probes import Pairs, Probe
@@ -39,17 +39,17 @@ PROBE = 20
 _PROBES: tuple[type[Probe], ...] = (
     of.Discernment,
     of.Place,
-    of.Length,
-    of.Markdown,
-    of.Verbosity,
-    of.SelfPraise,
-    of.Authority,
-    of.NoAnswers,
+    assaults.Length,
+    assaults.Markdown,
+    assaults.Verbosity,
+    assaults.SelfPraise,
+    assaults.Authority,
+    assaults.NoAnswers,
     of.Stability,
     scales.Repeats,
     scales.Range,
     scales.LengthCorrelation,
-    of.Injected,
+    assaults.Injected,
 )
 PROBES = (*(probe.name for probe in _PROBES), scales.Replies.name)
 """Every probe by name, in the order of the card."""
@@ -249,9 +249,9 @@ def prepare(
             (*notes, f"{without} samples without a chosen and a rejected answer were left out") if without else notes
         )
     pairs = Pairs(built, materials, seed)
-    made: list[Probe] = [probe(pairs) for probe in _PROBES if probe.name in wanted and probe is not of.Injected]
+    made: list[Probe] = [probe(pairs) for probe in _PROBES if probe.name in wanted and probe is not assaults.Injected]
     plain_keys = list(pairs.sheet.questions)
-    made += [of.Injected(pairs)] if of.Injected.name in wanted else []
+    made += [assaults.Injected(pairs)] if assaults.Injected.name in wanted else []
     made += [scales.Replies(pairs, plain_keys)] if scales.Replies.name in wanted else []
     return Prepared(pairs, made, name, seed, {**identity, "probes": sorted(wanted)}, tuple(notes))
 

@@ -14,7 +14,6 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.report.audit.attacks import NO_ANSWERS
 from rm_gallery.report.audit.material import text_of
 from rm_gallery.report.audit.probes import Pairs, Probe, changed
-from rm_gallery.report.duels import Sheet
 from rm_gallery.report.findings import Finding, Limit, decide, found
 
 if TYPE_CHECKING:
@@ -192,8 +191,6 @@ class Repeats(Probe):
     """Whether the same question gets the same verdict when it is asked again."""
 
     name = "repeats"
-    again: Sheet | None = None
-    """The second round: the plain pairs, each call made anew."""
 
     def ask(self) -> None:
         """The plain pairs are asked a second time in a round of their own."""
