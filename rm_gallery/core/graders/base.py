@@ -89,8 +89,8 @@ class BaseGrader(Identified, metaclass=RewardMeta):
     @classmethod
     def registered_name(cls) -> str:
         """The name it has where none is given."""
-        own = getattr(cls, "registered", "") or getattr(cls, "rubric", "")
-        return str(own or cls.model_fields["name"].default or default_name(cls))
+        own = getattr(cls, "registered", "") or cls.model_fields["name"].default
+        return str(own or getattr(cls, "rubric", "") or default_name(cls))
 
     def about(self) -> dict[str, Any]:
         """What each of its scores carries: name, range, direction, threshold."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, SerializeAsAny, create_model, field_va
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import Bounds, GraderScore
+from rm_gallery.core.graders.structured import json_form, response_format, with_capability
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.reward.judge import ask, usable_text
@@ -107,6 +108,8 @@ class LLMGrader(BaseGrader):
     """Language of the instructions; the texts may be in any."""
     repair_attempts: int = Field(default=1, ge=0)
     """How often the judge is asked again after a reply that cannot be read."""
+    structured: bool | None = None
+    """Whether replies are asked for as JSON by a schema; None finds out by the first call whether the endpoint can."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -132,7 +135,7 @@ class LLMGrader(BaseGrader):
         """Raise ConfigError without a judge or a prompt, or when the judge could not be called at all."""
         if self.model is None:
             raise ConfigError(f"{self.name} has no judge: pass model=OpenAIChatModel(model=…), or a model's name.")
-        if self.prompt is None and type(self).messages is LLMGrader.messages:
+        if self.prompt is None and type(self)._messages is LLMGrader._messages:
             raise ConfigError(f"{self.name} has no prompt: pass prompt='… {{query}} … {{response}} …'.")
         self.model.check()
 
@@ -158,12 +161,22 @@ class LLMGrader(BaseGrader):
         return [{"role": turn.get("role", "user"), "content": turn.get("content", "")} for turn in turns]
 
     def messages(self, **fields: Any) -> list[dict[str, Any]]:
-        """The very prompt these fields would be graded with."""
+        """The very prompt these fields would be graded with, where replies are not asked for by a schema."""
+        return self._messages(fields, self._form(False))
+
+    def _form(self, structured: bool, reply: type[BasePromptTemplate] | None = None) -> str:
+        """What the judge is told about the form of its reply."""
+        thinking = self.model.enable_thinking if self.model is not None else False
+        template = reply or self.reply
+        if structured:
+            return json_form(template, thinking, self.language)
+        return template.schema(enable_thinking=thinking, language=self.language)
+
+    def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         texts = {name: shown(value) for name, value in fields.items()}
         fence = fence_for(texts)
         told = {name: fenced(name, text, fence) for name, text in texts.items()}
-        thinking = self.model.enable_thinking if self.model is not None else False
-        told[OUTPUT_FORM] = form = self.reply.schema(enable_thinking=thinking, language=self.language)
+        told[OUTPUT_FORM] = form
         told["rubrics"] = "\n".join(f"{number}. {rubric}" for number, rubric in enumerate(self.rubrics, 1))
         turns = self._turns()
         stated = any(f"{{{OUTPUT_FORM}}}" in turn["content"] for turn in turns)
@@ -173,30 +186,67 @@ class LLMGrader(BaseGrader):
             made[-1]["content"] += f"\n\n{UNTRUSTED[self.language].format(fence=fence)}\n{form}"
         return made
 
-    async def _grade(self, **fields: Any) -> Any:
-        if self.model is None:
+    if not TYPE_CHECKING:  # each grader names its own fields
+
+        async def _grade(self, **fields: Any) -> Any:
+            return await self._one(fields)
+
+    async def _one(self, fields: Mapping[str, Any]) -> GraderScore:
+        """One judgement of these fields on the grader's own scale."""
+        found: GraderScore = await self._ask(fields, self._read)
+        return found
+
+    async def _ask(
+        self,
+        fields: Mapping[str, Any],
+        read: Callable[[ChatResponse], Any],
+        reply: type[BasePromptTemplate] | None = None,
+        **overrides: Any,
+    ) -> Any:
+        """What `read` makes of the judge's reply to these fields, asked by a schema where the endpoint can."""
+        model, template = self.model, reply or self.reply
+        if model is None:
             raise ConfigError(f"{self.name} has no judge: pass model=OpenAIChatModel(model=…), or a model's name.")
-        return await ask(
-            self.model,
-            self.reply,
-            self.messages(**fields),
-            self._read,
-            name=self.name,
-            repair_attempts=self.repair_attempts,
-            language=self.language,
-        )
+
+        async def once(structured: bool) -> Any:
+            more = overrides
+            if structured:
+                more = {**overrides, "response_format": response_format(template, model.enable_thinking)}
+            form = self._form(structured, template)
+            return await ask(
+                model,
+                template,
+                self._messages(fields, form),
+                read,
+                name=self.name,
+                form=form,
+                repair_attempts=self.repair_attempts,
+                language=self.language,
+                **more,
+            )
+
+        return await (with_capability(model, once) if self.structured is None else once(self.structured))
 
     def _read(self, reply: ChatResponse) -> GraderScore:
+        found = self.parsed(reply, self.reply)
+        return GraderScore(score=found.score, reason=found.reason or "", usage=usage_of(reply), **self.about())
+
+    @staticmethod
+    def parsed(reply: ChatResponse, template: type[BasePromptTemplate]) -> Any:
+        """The reply as an instance of its template; every way in which it does not fit becomes a ParseError."""
         text = usable_text(reply)
         try:
-            found = self.reply.parse(text)
+            return template.parse(text)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, ParseError):
                 raise
             problem = f"The reply does not fit ({type(error).__name__}: {error})."
             raise ParseError(problem, reply_excerpt=excerpt(text)) from error
-        usage = {"calls": 1.0, "input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens}
-        return GraderScore(score=found.score, reason=found.reason or "", usage=usage, **self.about())
+
+
+def usage_of(reply: ChatResponse) -> dict[str, float]:
+    """One call and its tokens."""
+    return {"calls": 1.0, "input_tokens": reply.usage.input_tokens, "output_tokens": reply.usage.output_tokens}
 
 
 def _names(turns: Sequence[Mapping[str, str]]) -> list[str]:
@@ -258,6 +308,9 @@ class RubricGrader(LLMGrader):
         }
         own |= {name: found[name] for name in ("higher_is_better", "mode") if name in found}
         own |= {"desc": texts["desc"], "rubrics": list(texts["rubrics"]), "description": found["en"]["desc"]}
+        # what a class says itself counts more than its file
+        plain = RubricGrader.model_fields
+        own = {name: value for name, value in own.items() if cls.model_fields[name].default == plain[name].default}
         return {**own, **data}
 
     @property
@@ -269,11 +322,10 @@ class RubricGrader(LLMGrader):
         """As for every grader, with the file and the prompt it is put into."""
         return {**super().describe(), "rubric": digest(self.texts()), "prompts": prompts_hash("grader")}
 
-    def messages(self, **fields: Any) -> list[dict[str, Any]]:
-        """The very prompt these fields would be graded with: instructions first, the fenced fields last."""
+    def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
+        """Instructions first, the fenced fields last."""
         found, told = self.texts(), _told()
         levels, comma = found[self.language]["levels"], ", " if self.language == "en" else "，"
-        thinking = self.model.enable_thinking if self.model is not None else False
         return render(
             "grader",
             self.language,
@@ -285,7 +337,7 @@ class RubricGrader(LLMGrader):
             examples=[],
             scale=[f"{level}: {meaning}" for level, meaning in levels.items()],
             fields=[f"`{name}`{comma}{told[name][self.language]}" for name in found["inputs"]],
-            output_form=self.reply.schema(enable_thinking=thinking, language=self.language),
+            output_form=form,
         )
 
 

@@ -166,12 +166,13 @@ async def ask(
     name: str,
     repair_attempts: int = 1,
     language: str = "en",
+    form: str = "",
     **overrides: Any,
 ) -> Any:
     """What `read` makes of the model's reply, awaited if it can be; every judgement of the library is made here.
 
-    A reply that cannot be read is shown its problem and the form of `template`, and asked for again, `repair_attempts` times.
-    Each attempt goes into the run's trace. `overrides` are fields of the request.
+    A reply that cannot be read is shown its problem and the `form` that was asked for, that of `template` by default, and asked
+    for again, `repair_attempts` times. Each attempt goes into the run's trace. `overrides` are fields of the request.
 
     Raises:
         ParseError: no attempt could be read; quotes what was found.

@@ -1,0 +1,350 @@
+"""Judged graders that are more than one rubric: checklists, preferences, expected scores, trajectories step by step, searches."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field, create_model, field_validator
+
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.bridge import RewardGrader
+from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, shown, usage_of
+from rm_gallery.core.graders.result import Bounds, GraderScore
+from rm_gallery.core.graders.run import agraded
+from rm_gallery.core.model.message import ChatResponse
+from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.graders.agent import actions_of, messages_of
+
+PARTS_FOLDER = Path(__file__).parent / "parts"
+
+
+# -- checklists ---------------------------------------------------------------------------------------------------------------
+
+
+class Criterion(BaseModel):
+    """One yes/no question about a response; a negative weight makes it a fault that costs points when it is there."""
+
+    criterion: str = Field(min_length=1)
+    weight: float = Field(default=1.0, allow_inf_nan=False)
+
+
+@lru_cache(maxsize=256)
+def _checklist_reply(n: int) -> type[BasePromptTemplate]:
+    fields: dict[str, Any] = {
+        f"c{number}": (
+            Annotated[bool, Described(zh=f"第 {number} 条是否符合：yes 或 no，不写其他内容")],
+            Field(default=..., description=f"Whether criterion {number} is met: yes or no, nothing else"),
+        )
+        for number in range(1, n + 1)
+    }
+    made: type[BasePromptTemplate] = create_model(
+        "ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields
+    )
+    return made
+
+
+class ChecklistGrader(LLMGrader):
+    """A weighted checklist: one reply with a yes or no per criterion.
+
+    Fields: `query`, `response`, optional `reference_response`, and `criteria` where the grader has none of its own: texts, or
+    {"criterion", "weight"}. The score is the weight of the criteria met over the sum of the positive weights, cut to [0, 1]:
+    a criterion with a negative weight is a fault. Metadata: `met`, per criterion. Source of the convention: HealthBench (arXiv
+    2505.08775), section on scoring.
+    """
+
+    score_range: Bounds = (0.0, 1.0)
+    criteria: list[Criterion] = Field(default_factory=list)
+
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _texts_too(cls, value: Any) -> Any:
+        return _criteria(value)
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`criteria` is a field of the row where the grader has none."""
+        return {"query": False, "response": True, "reference_response": False, "criteria": not self.criteria}
+
+    def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
+        """The criteria, then the fenced texts."""
+        names = ("query", "response", "reference_response")
+        return render(
+            "checklist",
+            self.language,
+            texts={name: shown(fields.get(name)) for name in names},
+            always=["response"],
+            criteria=[one.criterion for one in fields["criteria"]],
+            output_form=form,
+        )
+
+    async def _grade(self, response: Any, query: Any = "", reference_response: Any = None, criteria: Any = None) -> Any:
+        given = self.criteria if criteria is None else [Criterion.model_validate(one) for one in _criteria(criteria)]
+        positive = math.fsum(one.weight for one in given if one.weight > 0)
+        if not positive:
+            raise Unscored(f"{self.name}: no criterion has a weight above 0.", reason="no_criteria")
+        template = _checklist_reply(len(given))
+
+        def read(reply: ChatResponse) -> GraderScore:
+            found = self.parsed(reply, template)
+            met = [bool(getattr(found, f"c{number}")) for number in range(1, len(given) + 1)]
+            earned = math.fsum(one.weight for one, yes in zip(given, met, strict=True) if yes)
+            told = [{**one.model_dump(), "met": yes} for one, yes in zip(given, met, strict=True)]
+            score, reason = min(1.0, max(0.0, earned / positive)), found.reason or ""
+            return GraderScore(
+                score=score, reason=reason, metadata={"met": told}, usage=usage_of(reply), **self.about()
+            )
+
+        fields = {"query": query, "response": response, "reference_response": reference_response, "criteria": given}
+        return await self._ask(fields, read, template)
+
+
+def _criteria(value: Any) -> list[Any]:
+    items = [value] if isinstance(value, (str, Mapping)) else list(value or ())
+    return [{"criterion": item} if isinstance(item, str) else item for item in items]
+
+
+# -- preferences --------------------------------------------------------------------------------------------------------------
+
+
+class _PreferenceGrader(RewardGrader):
+    """A comparison by rubrics as a grader."""
+
+    kind: ClassVar[Any] = None
+
+    def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
+        """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
+        if reward is None:
+            own = {key: value for key, value in settings.items() if key not in type(self).model_fields}
+            beside = {key: value for key, value in settings.items() if key in type(self).model_fields}
+            judge = own.pop("llm", model)
+            reward = self.kind(llm=judge, name=beside.get("name") or self.registered_name(), **own)
+            settings = beside
+        super().__init__(reward, **settings)
+
+
+class PairwisePreferenceGrader(_PreferenceGrader):
+    """Which of several responses is better, every pair compared in both orders; a GraderRank, places by pairs won.
+
+    Fields: `responses`, `query`, `context`. Metadata: `scores`, the share of pairs won.
+    """
+
+    kind: ClassVar[Any] = BasePairWiseRubricReward
+
+
+class ListwisePreferenceGrader(_PreferenceGrader):
+    """Which of several responses, shown at once in a seeded order, is best; a GraderRank, all others in second place.
+
+    Fields: `responses`, `query`, `context`.
+    """
+
+    kind: ClassVar[Any] = BaseListWiseRubricReward
+
+
+# -- expected scores ----------------------------------------------------------------------------------------------------------
+
+
+class GEvalGrader(LLMGrader):
+    """The expected score over the scale, weighted by the probabilities the judge gives to each number.
+
+    Fields: `fields`, by default query and response. The judge writes its reasons and a number; the endpoint says how probable
+    the other numbers were at that place (`logprobs`), which gives a score between the levels and fewer ties. Range
+    `score_range`, whole levels of one token each, 1 to 5 by default. Unscored (`no_logprobs`) where the endpoint gives no
+    probabilities. Source: G-Eval (arXiv 2303.16634), equation 1.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"llm", "logprobs"})
+    name: str = "g_eval"
+    desc: str = "Judge how good the response is."
+    """The question."""
+    fields: dict[str, bool] = Field(default_factory=lambda: {"query": False, "response": True})
+    """The fields it takes, and whether each is required."""
+    top_logprobs: int = Field(default=20, ge=1, le=20)
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`fields`."""
+        return dict(self.fields)
+
+    def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
+        """The question and rubrics, then the fenced fields."""
+        low, high = self.score_range
+        ends = {"en": ("the best there can be", "the worst there can be"), "zh": ("再好不过", "再差不过")}[
+            self.language
+        ]
+        return render(
+            "grader",
+            self.language,
+            texts={name: shown(fields.get(name)) for name in self.fields},
+            always=[name for name, required in self.fields.items() if required],
+            desc=self.desc,
+            scenario="",
+            rubrics=list(self.rubrics),
+            examples=[],
+            scale=[f"{high:g}: {ends[0]}", f"{low:g}: {ends[1]}"],
+            fields=[f"`{name}`" for name in self.fields],
+            output_form=form,
+        )
+
+    async def _grade(self, **fields: Any) -> Any:
+        return await self._ask(fields, self._read, logprobs=True, top_logprobs=self.top_logprobs)
+
+    def _read(self, reply: ChatResponse) -> GraderScore:
+        said = super()._read(reply)
+        low, high = self.score_range
+        assert low is not None and high is not None
+        shares = level_shares(reply.logprobs, said.score, low, high)
+        if shares is None:
+            raise Unscored(
+                f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint with logprobs.",
+                reason="no_logprobs",
+            )
+        total = math.fsum(shares.values())
+        expected = math.fsum(level * share for level, share in shares.items()) / total
+        metadata = {"said": said.score, "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())}}
+        return said.model_copy(update={"score": min(high, max(low, expected)), "metadata": metadata})
+
+
+def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[float, float] | None:
+    """The probabilities of the levels at the place of the score: the last token that is the number said. None without any."""
+    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    for entry in reversed(content or ()):
+        if not isinstance(entry, Mapping) or _level(entry.get("token"), low, high) != said:
+            continue
+        shares: dict[float, float] = {}
+        for option in entry.get("top_logprobs") or (entry,):
+            level = _level(option.get("token"), low, high) if isinstance(option, Mapping) else None
+            value = option.get("logprob") if isinstance(option, Mapping) else None
+            if level is not None and isinstance(value, (int, float)) and value <= 0:
+                shares[level] = shares.get(level, 0.0) + math.exp(value)
+        return shares if math.fsum(shares.values()) > 0 else None
+    return None
+
+
+def _level(token: Any, low: float, high: float) -> float | None:
+    text = token.strip() if isinstance(token, str) else ""
+    if not text.isascii() or not text.isdigit() or len(text) > 3:
+        return None
+    return float(text) if low <= float(text) <= high else None
+
+
+# -- trajectories and searches ------------------------------------------------------------------------------------------------
+
+PARTS = {
+    "contribution": ("how far it brings the task forward", "对任务的推进程度"),
+    "relevance": ("how far it belongs to the task", "与任务的相关程度"),
+    "accuracy": ("whether call and parameters are right", "调用和参数是否正确"),
+    "efficiency": ("whether it was needed and not done before", "是否必要且未曾做过"),
+}
+
+
+@lru_cache(maxsize=1)
+def _step_reply() -> type[BasePromptTemplate]:
+    fields: dict[str, Any] = {
+        name: (
+            Annotated[int, Described(zh=f"{zh}，1（最差）到 5（最好）的整数")],
+            Field(default=..., ge=1, le=5, description=f"A whole number from 1 (worst) to 5 (best): {en}"),
+        )
+        for name, (en, zh) in PARTS.items()
+    }
+    made: type[BasePromptTemplate] = create_model(
+        "StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields
+    )
+    return made
+
+
+class TrajectoryComprehensiveGrader(RubricGrader):
+    """Every step of a trajectory for contribution, relevance, accuracy and efficiency; the mean of all, 0 to 1.
+
+    Fields: `messages`, optional `query`. One call per tool call, each from 1 to 5 and mapped to [0, 1]. Metadata: `steps`,
+    and `is_resolved`, whether the score reaches the threshold. Unscored without tool calls; one step that cannot be judged
+    leaves the trajectory without a score.
+    """
+
+    rubric: ClassVar[str] = "trajectory_step"
+    folder: ClassVar[Path] = PARTS_FOLDER
+    name: str = "trajectory_comprehensive"
+    score_range: Bounds = (0.0, 1.0)
+    threshold: float | None = 0.8
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`messages`, and `query` where it is not in them."""
+        return {"messages": True, "query": False}
+
+    @property
+    def reply(self) -> type[BasePromptTemplate]:
+        """Four numbers."""
+        return _step_reply()
+
+    async def _grade(self, messages: Any, query: str = "") -> GraderScore:
+        read = messages_of(messages, self.name)
+        asked = query or next((shown(m.get("content")) for m in read if m["role"] == "user"), "")
+        actions = actions_of(read)
+        if not actions:
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
+        told = [{"call": action.signature, "result": action.observation or ""} for action in actions]
+        steps, usages = [], []
+        for number, step in enumerate(told):
+            fields = {"query": asked, "history": told[:number], "step": step}
+            found, usage = await self._ask(fields, self._read_step)
+            steps.append(found)
+            usages.append(usage)
+        score = math.fsum((value - 1) / 4 for step in steps for value in step["scores"].values()) / (4 * len(steps))
+        usage = {name: math.fsum(one[name] for one in usages) for name in usages[0]}
+        metadata = {"steps": steps, "is_resolved": self.threshold is not None and score >= self.threshold}
+        return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
+
+    def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
+        found = self.parsed(reply, self.reply)
+        scores = {name: getattr(found, name) for name in PARTS}
+        return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
+
+
+class SearchCorrectnessGrader(RubricGrader):
+    """Whether a response is true by what a search finds: 1 (false) to 5 (confirmed).
+
+    Fields: `query`, `response`. `search` is your function, plain or async, of a text that returns texts (or anything that can be
+    written as JSON): nothing is searched for otherwise. It is asked for the query and for the response.
+    """
+
+    rubric: ClassVar[str] = "search_correctness"
+    folder: ClassVar[Path] = PARTS_FOLDER
+    search: Callable[[str], Any] | None = None
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`query` and `response`."""
+        return {"query": True, "response": True}
+
+    def check(self) -> None:
+        """Raise ConfigError without a search."""
+        if self.search is None:
+            raise ConfigError(
+                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts."
+            )
+        super().check()
+
+    async def _grade(self, query: str, response: str) -> GraderScore:
+        found = [await self._found(text) for text in (query, response[:500])]
+        if not any(found):
+            raise Unscored(f"{self.name}: the search found nothing.", reason="no_results")
+        return await self._one({"query": query, "response": response, "search_results": found})
+
+    async def _found(self, text: str) -> Any:
+        search = self.search
+        if search is None:
+            raise ConfigError(
+                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts."
+            )
+        if inspect.iscoroutinefunction(search):
+            return await search(text)
+        # what blocks is run on a thread of the engine, as a plain grader is
+        beside = FunctionGrader(lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search")
+        return (await agraded(beside, {"text": text})).metadata["found"]
