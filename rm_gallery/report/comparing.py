@@ -88,10 +88,15 @@ def mean_of(
     exact = math.fsum(alone) / len(alone)
     if not all(map(math.isfinite, bounds)):  # no share of anything: Student's interval over clusters
         found = corrected_mean(alone, alone, clusters=names, bounds=bounds)
-        return Mean(exact, found.ci95, None if null is None else found.p_value(null))
+        return Mean(exact, _wide(found.ci95), None if null is None else found.p_value(null))
     within = clustered_mean(alone, names, bounds=bounds)
     assert within is not None
     return Mean(exact, within.interval(), None if null is None else within.p_value(null))
+
+
+def _wide(bounds: Interval | None) -> Interval | None:
+    """The interval, or None where it has no width: equal values on an open scale do not say how far others may lie."""
+    return None if bounds is None or bounds.low == bounds.high else bounds
 
 
 def counts_of(wins: Sequence[float | None]) -> dict[str, int]:
@@ -164,7 +169,7 @@ def as_dict(found: Corrected) -> dict[str, Any]:
     """An estimate with what it rests on, as JSON types."""
     return {
         "estimate": found.estimate,
-        "ci95": found.ci95,
+        "ci95": _wide(found.ci95),
         "p_value": found.p_value(0.5) if found.bounds == (0.0, 1.0) else None,
         "method": found.method,
         "n": found.n,
@@ -216,7 +221,7 @@ def equal_length_of(rows: Rows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
     lengths = [[None if row is None else row.lengths.get(column) for row in rows.compared] for column in (0, 1)]
     found = length_controlled(rows.wins(), lengths[0], lengths[1], clusters=list(rows.clusters))
-    return {"estimate": found.estimate, "ci95": found.ci95, "length_effect": found.length_effect, "n": found.n}
+    return {"estimate": found.estimate, "ci95": _wide(found.ci95), "length_effect": found.length_effect, "n": found.n}
 
 
 def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
@@ -239,7 +244,9 @@ def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
         if row is not None
         for (i, j), win in row.wins.items()
     ]
-    first, second, results, clusters = map(list, zip(*played, strict=True)) if played else ([], [], [], [])
+    if not played:
+        return {}
+    first, second, results, clusters = map(list, zip(*played, strict=True))
     found = bradley_terry(first, second, results, clusters=clusters)
     won = {
         name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names

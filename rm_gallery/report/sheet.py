@@ -255,7 +255,7 @@ def questions_of(
     if doubled:
         raise ConfigError(f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own.")
     prompts = read(prompt, "--prompt")
-    columns = [read(name, role) for role, name in answers.items()]
+    columns = [read(name, role.split()[0]) for role, name in answers.items()]
     references = None if reference is None else [_text(cell) for cell in sheet.column(reference, "--reference")]
     ids = row_ids(sheet, id_column) if id_column is not None else [f"row {place + 1}" for place in range(len(sheet))]
     clusters, clustered_by = _clusters(sheet, prompts, cluster)

@@ -94,10 +94,10 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
         lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
-        tested = "" if part.get("p_holm") is None else f"p = {part['p_holm']:.3g} corrected for all subgroups"
-        own = part.get("corrected")
-        mended = "" if own is None else f"; corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})"
-        lines.append(f"{name}: {tested}{mended}")
+        said = [] if part.get("p_holm") is None else [f"p = {part['p_holm']:.3g} corrected for all subgroups"]
+        if own := part.get("corrected"):
+            said.append(f"corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})")
+        lines += [f"{name}: {'; '.join(said)}"] if said else []
     return lines
 
 

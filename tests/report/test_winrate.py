@@ -361,3 +361,20 @@ def test_a_conversation_column_is_pointed_out() -> None:
     lines = Comparison.read(data, "q", ["x", "y"]).understood(Length())
     assert "column 'conversation_id' repeats: if its rows belong together, say --cluster conversation_id" in lines
     assert len(open_sheet(data)) == 2
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"until_decided": True}, {"labels": "people", "by": ["kind"], "length_controlled": True}]
+)
+@pytest.mark.parametrize("texts", [[("FAIL",) * 3] * 3, [("same",) * 3] * 3, [("aa", "b", "c")], [("a", "", "bb")] * 2])
+def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: dict[str, Any]) -> None:
+    columns = ["x", "z"] if "" in texts[0] else ["x", "y", "z"]
+    data = rows(*texts, people=["a", "b", None][: len(texts)], kind=["p", None, "r"][: len(texts)])
+    report = winrate(Length(), data, "q", columns, **more)
+    assert (report.score is None) == (texts[0][0] == "FAIL")
+    assert report.ci95 is None or report.ci95.low < report.ci95.high
+    assert str(report) and json.dumps(report.to_dict())
+    if not more.get("until_decided"):
+        scored = score_table(Length(), data, "q", columns, **{k: v for k, v in more.items() if k == "by"})
+        assert scored.ci95 is None or scored.ci95.low < scored.ci95.high
+        assert str(scored) and json.dumps(scored.to_dict())
