@@ -113,6 +113,32 @@ def test_hh_rlhf() -> None:
     assert digits(report) == round(100 * longer / len(rows), 4)
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("rewardbench1_style",), [75.2, 72.6, 50.5, 60.3]),
+        (("rm_bench_chat",), [97.4, 64.3, 18.9]),
+        (("rm_bench_code",), [74.6, 48.1, 22.5]),
+        (("rm_bench_safety_refuse", "rm_bench_safety_response"), [89.9, 61.9, 7.6]),
+        (("judgebench_gpt4o",), [54.0]),
+        (("judgebench_claude",), [56.3]),
+        (("rmb_bon",), [18.1, 26.8]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_the_shortest_answer(names: tuple[str, ...], expected: list[float]) -> None:
+    """One decimal of these is recorded."""
+    report = baseline(*names, shortest=True)
+    extra = report.extra
+    found: dict[str, list[Figure | float | None]] = {
+        "rewardbench": [extra.get("sections", {}).get(name) for name in ("Chat", "Chat Hard", "Safety", "Reasoning")],
+        "rm_bench": [extra.get(name) for name in ("hard", "normal", "easy")],
+        "judgebench": [extra.get("single_game")],
+        "rmbbenchmark_bestofn": [report.by_subset.get(name) for name in ("Helpfulness", "Harmlessness")],
+    }
+    assert [digits(figure) for figure in found[report.benchmark]] == pytest.approx(expected, abs=0.0501)
+
+
 LLMBAR = ("natural", "adversarial_neighbor", "adversarial_gptinst", "adversarial_gptout", "adversarial_manual")
 
 
