@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.report.drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, frame, percent, show, svg_of
 from rm_gallery.report.summary import HUGE, Bin, Share
 
 if TYPE_CHECKING:
@@ -18,110 +18,8 @@ if TYPE_CHECKING:
     from rm_gallery.core.stats.calibration import HeldOut
     from rm_gallery.core.stats.margins import BestOf
 
-WIDTH, HEIGHT = 460, 280
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 24, 46
 DISCRETE = 12
 MOST_BARS = 24
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A plot and what it says.
-
-    Attributes:
-        name: for links and tests.
-        title: what is shown against what.
-        svg: the drawing; safe markup made here.
-        says: what to read off it, with n.
-        columns: heads of the table of its numbers.
-        rows: that table.
-    """
-
-    name: str
-    title: str
-    svg: str
-    says: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-class Axis:
-    """A linear axis from data to drawing units, with round ticks."""
-
-    def __init__(self, low: float, high: float, start: float, end: float, about: int = 5) -> None:
-        if not low < high:
-            pad = abs(low) * 0.1 or 1.0
-            low, high = low - pad, high + pad
-        self.low, self.high, self._start, self._end = low, high, start, end
-        self.ticks = _round_ticks(low, high, about)
-
-    def at(self, value: float) -> float:
-        """Where a value is drawn; at the edge when it lies beyond."""
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(self._start + share * (self._end - self._start), 1)
-
-
-def _round_ticks(low: float, high: float, about: int) -> list[float]:
-    step = 10.0 ** math.floor(math.log10((high - low) / about))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about + 0.5)
-    first = math.ceil(low / step - 1e-9)
-    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def show(value: float | None, digits: int = 3) -> str:
-    """A number for people: some three digits, never a long tail; a dash for none."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    size = abs(value)
-    if size and (size >= 1e6 or size < 1e-3):
-        return f"{value:.2g}".replace("-", "−")
-    text = f"{value:,.0f}" if size >= 1000 else f"{value:.{digits}g}"
-    return text.replace("-", "−")
-
-
-def percent(value: float | None) -> str:
-    """A share in percent."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _frame(
-    x: Axis,
-    y: Axis,
-    x_label: str,
-    y_label: str,
-    x_names: Iterable[tuple[float, str]] | None = None,
-    y_percent: bool = False,
-) -> str:
-    """Axes, grid, ticks and labels."""
-    parts = []
-    for tick in y.ticks:
-        text = f"{show(100 * abs(tick))} %" if y_percent else show(tick)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(tick)}" y2="{y.at(tick)}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y.at(tick) + 4}" text-anchor="end">{text}</text>')
-    for at, name in x_names if x_names is not None else ((tick, show(tick)) for tick in x.ticks):
-        place = x.at(at)
-        parts.append(
-            f'<line class="axis" x1="{place}" x2="{place}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 4}"/>'
-        )
-        parts.append(
-            f'<text class="tick" x="{place}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">{escape(name)}</text>'
-        )
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
-    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
-    upright = f"rotate(-90 12 {(TOP + HEIGHT - BOTTOM) / 2})"
-    parts.append(
-        f'<text class="label" x="12" y="{(TOP + HEIGHT - BOTTOM) / 2}" text-anchor="middle" transform="{upright}">'
-        f"{escape(y_label)}</text>"
-    )
-    return "".join(parts)
-
-
-def _svg(name: str, title: str, says: str, body: str, height: int = HEIGHT) -> str:
-    return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(says)}</desc>{body}</svg>'
-    )
 
 
 # -- distributions ---------------------------------------------------------------------------------------------------------
@@ -188,7 +86,7 @@ def distributions(
     y = Axis(bottom * 1.15, float(counts[0].max()) / parts[0] * 1.15, HEIGHT - BOTTOM, TOP, 5)
     if not both:
         y.ticks = [tick for tick in y.ticks if tick == int(tick)]
-    body = [_frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)]
+    body = [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)]
     for turn, (_, style, _), found, size in zip((1, -1), shown, counts, parts, strict=False):
         for k, count in enumerate(found):
             if count:
@@ -211,7 +109,7 @@ def distributions(
         for k in range(len(edges) - 1)
     ]
     columns = (x_label, *(label for label, _, _ in shown))
-    return Plot(name, title, _svg(name, title, says, "".join(body)), says, columns, tuple(rows))
+    return Plot(name, title, svg_of(name, title, says, "".join(body)), says, columns, tuple(rows))
 
 
 def _side(low: float, high: float) -> str:
@@ -256,7 +154,7 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     title = "Is a larger gap more often right?"
     x = Axis(0.0, bins[-1].x * 1.05 or 1.0, LEFT, WIDTH - RIGHT, 5)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
-    body = [_frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
+    body = [frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
     body.append(f'<line class="chance" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(fair)}" y2="{y.at(fair)}"/>')
     at = WIDTH - RIGHT - 96
     body.append(f'<line class="chance" x1="{at - 24}" x2="{at - 4}" y1="10" y2="10"/>')
@@ -283,7 +181,7 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
         )
     rows = tuple((f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins)
     columns = ("gap", "highest score is right", "95 % interval")
-    return Plot("reliability", title, _svg("reliability", title, says, "".join(body)), says, columns, rows)
+    return Plot("reliability", title, svg_of("reliability", title, says, "".join(body)), says, columns, rows)
 
 
 def length_plot(
@@ -311,7 +209,7 @@ def length_plot(
     ]
     if len(names) < 2:
         names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
-    body = [_frame(x, y, "answer length in characters (log scale)", "score", names)]
+    body = [frame(x, y, "answer length in characters (log scale)", "score", names)]
     for length, (_, score, label) in zip(lengths, points, strict=True):
         a, b = x.at(length), y.at(score)
         if label == "rejected":
@@ -324,7 +222,7 @@ def length_plot(
     body.append(_legend([(label, label) for label in labels] + [("mean", "line")]))
     rows = tuple((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in bins)
     columns = ("mean length (characters)", "mean score", "answers")
-    return Plot("length", title, _svg("length", title, says, "".join(body)), says, columns, rows)
+    return Plot("length", title, svg_of("length", title, says, "".join(body)), says, columns, rows)
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
@@ -349,7 +247,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     x = Axis(1.0, float(curve[-1].n), LEFT + 10, WIDTH - RIGHT - 10)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
     names = [(float(found.n), str(found.n)) for found in curve]
-    body = [_frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)]
+    body = [frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)]
     for style, values in (("fit", [b.oracle for b in curve]), ("curve", [b.value for b in curve])):
         line = " ".join(f"{x.at(b.n)},{y.at(value)}" for b, value in zip(curve, values, strict=True))
         body.append(f'<polyline class="{style}" points="{line}"/>')
@@ -367,7 +265,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     )
     rows = tuple((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
     columns = ("n", "pick is chosen", "95 % interval", "a chosen one is there")
-    return Plot("best-of-n", title, _svg("best-of-n", title, says, "".join(body)), says, columns, rows)
+    return Plot("best-of-n", title, svg_of("best-of-n", title, says, "".join(body)), says, columns, rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------------
@@ -407,7 +305,7 @@ def shares(
         for label, share, fair in known
     )
     columns = ("", "share", "95 % interval", "n", "fair")
-    return Plot(name, title, _svg(name, title, says, "".join(body), height), says, columns, rows)
+    return Plot(name, title, svg_of(name, title, says, "".join(body), height), says, columns, rows)
 
 
 def gauge(score: float | None, ci95: Sequence[float] | None, marks: Sequence[tuple[str, float | None]]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.gallery.benchmarks.figures import RULES
+from rm_gallery.report.drawing import percent, show
 from rm_gallery.report.opened import OpenRun
-from rm_gallery.report.plots import percent, show
 from rm_gallery.report.summary import Share, Summary, mean, number
 
 MANY_LOST = 0.05

@@ -21,7 +21,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.formats import FORMATS, Gate, render
 from rm_gallery.report.opened import OpenRun, open_run
-from rm_gallery.report.page import MAX_SAMPLES, outcome_of
+from rm_gallery.report.sample_table import MAX_SAMPLES, outcome_of
 from rm_gallery.report.summary import Bin, Share, binned, summarize
 from rm_gallery.report.words import cut, visible
 from tests.benchmarks.excerpts import EXCERPTS
@@ -152,6 +152,12 @@ def test_a_large_run_of_long_answers_stays_small(tmp_path: Path) -> None:
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert len(data) == n and "characters left out" in data[7]["answers"][0]["text"]
     assert data[7]["answers"][0]["length"] == len(f"7 {long}"), "the length shown is that of the whole answer"
+
+
+def test_samples_of_many_answers_give_way(tmp_path: Path) -> None:
+    rows = [row(k, *["x" * 400] * 60) for k in range(900)]
+    page = render(write_run(tmp_path, rows, report(900)))
+    assert len(page.encode()) < 5_000_000 and " of 900 finished samples" in page
 
 
 def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(tmp_path: Path) -> None:
