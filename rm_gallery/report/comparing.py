@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry
 from rm_gallery.core.stats.clustered import clustered_mean
-from rm_gallery.core.stats.corrected import Corrected, corrected_mean
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.stats.length_control import length_controlled
 from rm_gallery.core.stats.paired import holm
@@ -211,9 +211,9 @@ def _subgroup(
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
         probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
-        scale = bounds if null is not None else (-math.inf, math.inf)  # scores and labels may have scales of their own
+        scale = bounds if null is not None else label_scale(labels)  # scores and labels may have scales of their own
         corrected = corrected_mean(own, labels, clusters=clusters, probabilities=probabilities, bounds=scale)
-        part["corrected"] = as_dict(corrected)
+        part["corrected"] = as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
     return part
 
 

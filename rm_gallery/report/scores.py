@@ -15,7 +15,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.stats.corrected import corrected_mean
+from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
@@ -127,9 +127,13 @@ class _Counting:
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             corrected = corrected_mean(  # in the unit of the labels, whose scale may be another one
-                values, of.labels, clusters=of.questions.clusters, probabilities=of.probabilities, bounds=UNBOUNDED
+                values,
+                of.labels,
+                clusters=of.questions.clusters,
+                probabilities=of.probabilities,
+                bounds=label_scale(of.labels),
             )
-            extra["corrected"] = comparing.as_dict(corrected)
+            extra["corrected"] = {**comparing.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:

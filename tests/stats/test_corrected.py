@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.stats.corrected import Corrected, corrected_difference, corrected_mean
+from rm_gallery.core.stats.corrected import Corrected, corrected_difference, corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -319,6 +319,14 @@ def test_equal_labels_without_bounds_are_pointed_out() -> None:
 def test_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         corrected_mean(**{**BINARY, **change})
+
+
+@pytest.mark.parametrize(
+    ("labels", "finite"),
+    [([1.0, None, 0.0], True), ([0.2, 0.9], True), ([1.0, 5.0], False), ([-1.0, 1.0], False), ([], False)],
+)
+def test_a_scale_that_nobody_named(labels: Column, finite: bool) -> None:
+    assert label_scale(labels) == ((0.0, 1.0) if finite else (-math.inf, math.inf))
 
 
 def test_refused_differences_and_nulls() -> None:

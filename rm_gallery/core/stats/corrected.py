@@ -251,6 +251,16 @@ def corrected_difference(
     )  # fmt: skip
 
 
+def label_scale(labels: Numbers) -> tuple[float, float]:
+    """Give the bounds of labels whose scale nobody named: 0 and 1 where all lie within, else none.
+
+    With few labels near an end of the scale, knowing that it ends there is what keeps the interval honest.
+    """
+    known = numbers(labels, "labels")
+    known = known[known == known]
+    return (0.0, 1.0) if len(known) and known.min() >= 0.0 and known.max() <= 1.0 else (-math.inf, math.inf)
+
+
 def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
     """Whether few different probabilities were used, all known, and labels came of each: that is a stratified sample."""
     import numpy as np
