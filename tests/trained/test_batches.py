@@ -82,6 +82,13 @@ def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     assert all(max(map(len, batch)) * len(batch) <= 30 or len(batch) == 1 for batch in model.batches)
 
 
+def test_the_answers_of_one_sample_are_scored_together() -> None:
+    model = Lengths()
+    texts = ["x" * length for length in range(1, 65)]
+    assert scores(measured(model, size=32).evaluate(make_sample(*texts))) == [float(len(text)) for text in texts]
+    assert max(map(len, model.batches)) == 32
+
+
 def test_one_bad_input_costs_itself() -> None:
     def break_on(batch: list[str]) -> None:
         if any("!" in text for text in batch):

@@ -218,7 +218,8 @@ def _alone_parts(reward: BaseReward) -> Alone:
     if cost is None:
         cost = _costs.setdefault(kind, Cost())
     deadline = None if reward.cpu_bound else reward.deadline
-    return {"max_workers": reward.max_workers, "deadline": deadline, "lane": lane_of(reward), "cost": cost}
+    workers = max(reward.max_workers, reward.least_workers)
+    return {"max_workers": workers, "deadline": deadline, "lane": lane_of(reward), "cost": cost}
 
 
 def _planned_here(reward: BaseReward, sample: DataSample) -> tuple[DataSample, list[Any]]:

@@ -200,8 +200,8 @@ class HFProcessReward(_LocalReward, ProcessReward):
     Raises:
         ConfigError: (on first use) no checkpoint, no score head, no separator where the tokenizer has no mark, or no torch.
 
-    Source: P. Wang et al., "Math-Shepherd", arXiv 2312.08935, section 3.3 (token form); Z. Zhang et al., "The Lessons of
-    Developing Process Reward Models", arXiv 2501.07301, section 3.1 (classifier form).
+    Source: P. Wang et al., "Math-Shepherd", arXiv 2312.08935 (tokens); Z. Zhang et al., "The Lessons of Developing Process
+    Reward Models in Mathematical Reasoning", arXiv 2501.07301 (classifier).
     """
 
     separator: str | None = Field(default=None, min_length=1)

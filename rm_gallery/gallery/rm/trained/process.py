@@ -37,8 +37,8 @@ class ProcessReward(BaseStepWiseReward):
     number it is ranked by. One pass of the model scores all steps of an answer; an answer whose number of scores is not its
     number of steps is failed, never shifted or cut. An output without steps is unscored (`no_steps`).
 
-    Source: H. Lightman et al., "Let's Verify Step by Step", arXiv 2305.20050, section 2.6 (product and minimum); for the last
-    step as the answer's score, C. Snell et al., arXiv 2408.03314, section 5.1.
+    Source: H. Lightman et al., "Let's Verify Step by Step", arXiv 2305.20050 (product and minimum); for the last step as the
+    answer's score, C. Snell et al., arXiv 2408.03314.
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
