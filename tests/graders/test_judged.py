@@ -50,6 +50,8 @@ def fields_for(grader: BaseGrader) -> dict[str, Any]:
             made[name] = PNG if name == "image" or grader.name == "text_to_image" else ["before", PNG, "after"]
         elif name in ("responses", "documents"):
             made[name] = [f"[[{name}]]", "another"]
+        elif name == "query" and "messages" in made:
+            continue  # the question is in the messages
         elif name not in ("criteria", "label", "metadata", "steps"):
             made[name] = f"[[{name}]]"
     return made
