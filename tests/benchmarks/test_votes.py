@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import preference_of
+from rm_gallery.core.stats.margins import expected_best
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import detect_benchmark, get_benchmark
-from rm_gallery.gallery.benchmarks.ppe import expected_best
 from rm_gallery.report.evaluate import evaluate
 from tests.benchmarks.excerpts import LONG, MIDDLE, SHORT, Row, turns
 from tests.benchmarks.test_kinds import List, Point, Two, first_wins

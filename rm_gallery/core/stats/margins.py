@@ -70,11 +70,12 @@ def reward_gaps(
         raise ConfigError(f"chosen and rejected need the same length, got {a.shape} and {b.shape}")
     if not len(a):
         return None
-    gaps = a - b
+    with np.errstate(over="ignore", invalid="ignore"):
+        gaps = a - b
     if not np.isfinite(gaps).all():
         raise ConfigError("scores have to be finite, and so have their gaps; leave out pairs without two scores")
-    spread = float(gaps.std())
     reach = float(np.max(np.abs(gaps))) or 1.0
+    spread = float((gaps / reach).std())
     mean = clustered_mean(gaps / reach, clusters, bounds=(-1.0, 1.0))
     positive = clustered_mean((gaps > 0).astype(np.float64), clusters)
     assert mean is not None and positive is not None
@@ -90,7 +91,7 @@ def reward_gaps(
         positive.estimate,
         positive.interval(),
         float(np.mean(gaps == 0)),
-        centre / spread if spread > 0.0 else None,
+        mean.estimate / spread if spread > 0.0 else None,
         tuple(float(edge) * reach for edge in edges),
         tuple(int(count) for count in counts),
     )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.margins import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -230,24 +231,6 @@ def _won(scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[
     if scores is None:
         return None
     return scores[first] > scores[second] if right[first] else scores[second] > scores[first]
-
-
-def expected_best(scores: Sequence[float], right: Sequence[bool], k: int) -> float:
-    """Chance that the top-scoring one of `k` answers drawn without replacement is right; equal scores share it.
-
-    Among n answers the top of the draw is one of the m best with probability 1 - C(n-m, k) / C(n, k).
-    """
-    n, below, total = len(scores), 0.0, 0.0
-    ranked = sorted(zip(scores, right, strict=True), key=lambda pair: -pair[0])
-    start = 0
-    while start < n:
-        end = start
-        while end < n and ranked[end][0] == ranked[start][0]:
-            end += 1
-        within = 1.0 - math.comb(n - end, k) / math.comb(n, k)
-        total += (within - below) * sum(label for _, label in ranked[start:end]) / (end - start)
-        below, start = within, end
-    return total
 
 
 class PPEHumanPreference(Votes):

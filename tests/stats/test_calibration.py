@@ -1,0 +1,104 @@
+"""Calibration against scikit-learn on the same data, and maps that are judged on what they were not fitted on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.calibration import calibration_curve as reference_curve
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import brier_score_loss
+
+from rm_gallery.core.stats.calibration import Method, calibration_curve, fit_map, held_out_calibration
+from rm_gallery.core.utils.errors import ConfigError
+
+
+def drawn(
+    n: int, seed: int = 0
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Scores, and outcomes that are right with probability expit(1.5 * score - 0.5)."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    return x, (rng.random(n) < expit(1.5 * x - 0.5)).astype(np.float64)
+
+
+def test_the_curve_and_the_brier_score_are_sklearns() -> None:
+    x, y = drawn(2000)
+    p = expit(x)
+    found = calibration_curve(p, y)
+    assert found is not None
+    observed, predicted = reference_curve(y, p, n_bins=10)
+    assert [part.observed for part in found.bins] == pytest.approx(observed)
+    assert [part.predicted for part in found.bins] == pytest.approx(predicted)
+    assert found.brier == pytest.approx(brier_score_loss(y, p))
+    assert found.brier_ci95.low < found.brier < found.brier_ci95.high
+    by_hand = sum(part.n * abs(part.observed - part.predicted) for part in found.bins) / 2000
+    assert found.ece == pytest.approx(by_hand)
+    assert sum(part.n for part in found.bins) == found.n == 2000
+    assert all(
+        part.ci95.low <= part.observed <= part.ci95.high and part.ci95.low < part.ci95.high for part in found.bins
+    )
+
+
+def test_ece_is_seen_beside_what_chance_gives() -> None:
+    x, y = drawn(400)
+    good, bad = calibration_curve(expit(1.5 * x - 0.5), y), calibration_curve(expit(4 * x), y)
+    assert good is not None and bad is not None
+    assert 0.0 < good.ece < good.ece_by_chance, "right probabilities have an ECE above 0, too"
+    assert bad.ece > bad.ece_by_chance
+
+
+def test_bins_of_the_same_size_and_copies() -> None:
+    x, y = drawn(500)
+    found = calibration_curve(expit(x), y, equal="size", bins=5)
+    assert found is not None and {part.n for part in found.bins} == {100}
+    copies = calibration_curve(np.repeat(expit(x), 3), np.repeat(y, 3), clusters=np.repeat(np.arange(500), 3))
+    once = calibration_curve(expit(x), y)
+    assert copies is not None and once is not None
+    assert copies.brier_ci95 == pytest.approx(once.brier_ci95, abs=0.002)
+    constant = calibration_curve([0.5] * 4, [0, 1, 0, 1], equal="size")
+    assert constant is not None and len(constant.bins) == 1 and constant.ece == 0.0
+    assert calibration_curve([], []) is None
+
+
+def test_the_maps_are_sklearns() -> None:
+    x, y = drawn(1000)
+    at = np.linspace(-4, 4, 30)
+    isotonic = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(x, y)
+    assert fit_map(x, y)(at) == pytest.approx(isotonic.predict(at))
+    logistic = LogisticRegression(C=1e6, tol=1e-8).fit(x[:, None], y)
+    # Platt's targets pull a little towards the middle
+    assert fit_map(x, y, "platt")(at) == pytest.approx(logistic.predict_proba(at[:, None])[:, 1], abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_a_map_never_falls_and_stays_within_0_and_1(method: Method) -> None:
+    at = np.linspace(-1e6, 1e6, 101)
+    for x, y in ([1, 2, 3, 4], [1, 1, 0, 0]), ([1, 2, 3, 4], [0, 0, 1, 1]), ([5, 5, 5], [1, 0, 1]), ([1], [1]):
+        p = fit_map(x, y, method)(at)
+        assert np.all(np.diff(p) >= -1e-12) and p.min() >= 0 and p.max() <= 1
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> None:
+    x, y = drawn(4000)
+    prompts = np.repeat(np.arange(1000), 4)
+    found = held_out_calibration(10 * x, y, method, clusters=prompts)
+    assert found is not None
+    assert found.n_fitted + found.calibration.n == 4000 and found.n_fitted == 2000
+    assert found.calibration.ece < 0.05
+    assert found == held_out_calibration(10 * x, y, method, clusters=prompts)
+    noise = held_out_calibration(np.arange(60.0), np.random.default_rng(1).integers(0, 2, 60), method)
+    assert noise is not None and noise.calibration.brier > 0.2, "what is fitted to noise is shown to be noise"
+    assert held_out_calibration([1.0, 2.0], [0, 1], method, clusters=["a", "a"]) is None
+
+
+def test_what_does_not_fit_is_said() -> None:
+    for p, y in (([0.5], [0, 1]), ([1.5], [1]), ([0.5], [2]), ([float("nan")], [1])):
+        with pytest.raises(ConfigError):
+            calibration_curve(p, y)
+    with pytest.raises(ConfigError, match="at least 1"):
+        calibration_curve([0.5], [1], bins=0)
+    with pytest.raises(ConfigError, match="isotonic or platt"):
+        fit_map([1.0], [1], "spline")  # type: ignore[arg-type]
