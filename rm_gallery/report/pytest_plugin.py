@@ -59,8 +59,10 @@ class Gate:
     What the marker says holds unless the call says otherwise.
     """
 
-    def __init__(self, node: pytest.Item) -> None:
-        self._node = node
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+        self._node: pytest.Item = request.node
+        node = self._node
         marker = node.get_closest_marker(NAME)
         self._given: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
         self._given.update(zip(("reward", "data"), () if marker is None else marker.args, strict=False))
@@ -112,9 +114,8 @@ class Gate:
         if wanted["not_worse_than"] is not None:
             wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
             if not asked.get("run_dir"):
-                from tempfile import mkdtemp
-
-                asked["run_dir"] = mkdtemp(prefix="reward-gate-")
+                # removed by pytest, as its own temporary folders are
+                asked["run_dir"] = str(self._request.getfixturevalue("tmp_path_factory").mktemp("reward-gate") / "run")
         asked["data"] = self._path(asked["data"])
         report = evaluate(
             asked.pop("reward"), asked.pop("data"), asked.pop("benchmark", None), **{"progress": False, **asked}
@@ -225,7 +226,7 @@ def _threshold(wanted: dict[str, Any]) -> str:
 @pytest.fixture
 def reward_gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
     """Call it with a reward and data to judge them and fail below a threshold; see `Gate`."""
-    gate = Gate(request.node)
+    gate = Gate(request)
     yield gate
     if gate.marked and not gate.asked:
         pytest.fail(f"the test is marked {NAME} and never called it; write {NAME}().", pytrace=False)
