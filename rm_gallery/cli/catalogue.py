@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import textwrap
 import types
 from collections.abc import Iterable
+from enum import Enum
 from functools import cache
 from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -19,13 +21,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from rm_gallery.cli.options import parse_params, reward_names
+from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.reward import BaseReward, Identified
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 GALLERY = "rm_gallery.gallery.rm."
+GRADERS = "rm_gallery.gallery.graders"
 CALLS = {
     "pointwise": "n calls",
     "listwise": "one call",
@@ -34,6 +38,8 @@ CALLS = {
 }
 COMMON = ("name", "max_workers", "deadline")
 """Fields that every reward has."""
+OF_GRADERS = ("score_range", "higher_is_better", "threshold", "mode", "description")
+"""Fields that every grader has beside those."""
 SHORT, LONG = 80, 200
 _SENTENCE_END = re.compile(r"(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[A-Z`\"(])")
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -47,11 +53,21 @@ class Entry(NamedTuple):
 
     @property
     def task(self) -> str:
-        """Folder under gallery/rm, such as general or alignment/helpfulness; the package's name for rewards from elsewhere."""
+        """Folder under gallery/rm, such as general or alignment/helpfulness; of graders graders/FAMILY; the package's name for
+        what is from elsewhere.
+        """
+        if self.grader is not None:
+            return f"graders/{_family_of(self.grader)}"
         if not self.reward.__module__.startswith(GALLERY):
             return self.reward.__module__.partition(".")[0]
         folder = self.reward.__module__.removeprefix(GALLERY).rpartition(".")[0].replace(".", "/")
         return "/".join(part for part in (folder, _family(self.scenario)) if part)
+
+    @property
+    def grader(self) -> type[BaseGrader] | None:
+        """The grader that this name stands for, None for a reward."""
+        found: type[BaseGrader] | None = getattr(self.reward, "grader_class", None)
+        return found
 
     @property
     def scenario(self) -> str | None:
@@ -93,7 +109,7 @@ class Entry(NamedTuple):
             "cost": self.cost,
             "score_range": list(self.reward.score_range),
             "higher_is_better": self.reward.higher_is_better,
-            "class": f"{self.reward.__module__}.{self.reward.__qualname__}",
+            "class": f"{(self.grader or self.reward).__module__}.{(self.grader or self.reward).__qualname__}",
             "summary": self.summary,
         }
 
@@ -114,11 +130,12 @@ def list_rewards(
     kind: Annotated[str | None, typer.Option(help="pointwise, listwise, pairwise or stepwise.")] = None,
     no_llm: Annotated[bool, typer.Option("--no-llm", help="Leave out what calls a model.")] = False,
     needs: Annotated[str | None, typer.Option(help="What the reward needs, such as reference.")] = None,
+    graders: Annotated[bool, typer.Option("--graders", help="Graders only, which take named fields.")] = False,
     long: Annotated[bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list on stdout.")] = False,
 ) -> None:
-    """List the registered rewards, or those that fit every filter."""
-    known, broken = _survey()
+    """List the registered rewards and graders, or those that fit every filter."""
+    known, broken = _survey(grader_names() if graders else RewardRegistry.list())
     chosen = select(known, task, kind, needs, llm=not no_llm)
     if task or kind or needs or no_llm:
         broken = {}
@@ -127,7 +144,9 @@ def list_rewards(
         return typer.echo(_json([*(entry.as_dict() for entry in chosen), *problems]))
     if not chosen:
         return typer.echo("No reward fits all of these filters.", err=True)
-    return _print_table(chosen, broken) if long else typer.echo(_short(chosen, broken))
+    if long:
+        return _print_table(chosen, broken)
+    return typer.echo(_short(chosen, broken, () if graders or len(chosen) < len(known) else grader_names()))
 
 
 def select(
@@ -163,8 +182,8 @@ def show_reward(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")] = False,
 ) -> None:
-    """Show one reward: what it does, what it needs, and its parameters."""
-    entry = Entry(name, RewardRegistry.get(name))
+    """Show one reward or grader: what it does, what it needs, and its parameters."""
+    entry = _entry(name)
     if param and not prompt:
         raise ConfigError("--param changes the prompt of an example; add --prompt.")
     if prompt:
@@ -184,13 +203,17 @@ def example_of(entry: Entry) -> Example:
     return entry.reward.example
 
 
-def parameters_of(reward: type[BaseReward]) -> list[Parameter]:
+def parameters_of(reward: type[Identified]) -> list[Parameter]:
     """The constructor fields in the order of their declaration, those that every reward has last."""
-    own = [name for name in reward.model_fields if name not in COMMON]
+    grader: type[BaseGrader] | None = getattr(reward, "grader_class", None)
+    reward, common = (grader, (*OF_GRADERS, *COMMON)) if grader is not None else (reward, COMMON)
+    own = [name for name in reward.model_fields if name not in common]
+    said = grader.declared() if grader is not None else {}
     found = []
-    for name in (*own, *COMMON):
+    for name in (*own, *common):
         info = reward.model_fields[name]
-        said = info.description or _docstring_of(reward, name) or _mention(reward, name)
+        default = _shown_value(said[name]) if name in said else _default(info)
+        text = info.description or _docstring_of(reward, name) or _mention(reward, name)
         limits = [
             f"{sign} {getattr(note, key):g}"
             for note in info.metadata
@@ -198,7 +221,7 @@ def parameters_of(reward: type[BaseReward]) -> list[Parameter]:
             if hasattr(note, key)
         ]
         shown = type_text(info.annotation) + (f" ({', '.join(limits)})" if limits else "")
-        found.append(Parameter(name, shown, _default(info), said))
+        found.append(Parameter(name, shown, default, text))
     return found
 
 
@@ -222,15 +245,40 @@ def sentences(paragraph: str) -> list[str]:
     return [part for part in _SENTENCE_END.split(" ".join(paragraph.split())) if part]
 
 
-def _survey() -> tuple[list[Entry], dict[str, str]]:
-    """Every registered name as an entry, sorted, and by name the problem of those that cannot be imported."""
+def _survey(names: Iterable[str]) -> tuple[list[Entry], dict[str, str]]:
+    """Every one of these names as an entry, in order, and by name the problem of those that cannot be imported."""
     found, broken = [], {}
-    for name in RewardRegistry.list():
+    for name in names:
         try:
             found.append(Entry(name, RewardRegistry.get(name)))
         except ConfigError as error:  # another package's broken entry must not hide the others
             broken[name] = str(error)
     return found, broken
+
+
+def grader_names() -> list[str]:
+    """`grader:NAME` of every grader that is no reward of the same name already."""
+    from rm_gallery.core.graders.registry import GraderRegistry
+
+    rewards = set(RewardRegistry.list())
+    return [f"grader:{name}" for name in GraderRegistry.list() if name not in rewards]
+
+
+def _family_of(grader: type[BaseGrader]) -> str:
+    """Folder of its rubric, else the module it is in, else the package it is from."""
+    *package, module = grader.__module__.split(".")
+    if grader.__module__ == f"{GRADERS}":
+        return str(getattr(grader, "folder").name)  # noqa: B009 - only a rubric's grader has it
+    return module if package[:1] == ["rm_gallery"] else (package or [module])[0]
+
+
+def _entry(name: str) -> Entry:
+    """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the nearest names."""
+    from rm_gallery.core.graders.registry import GraderRegistry
+
+    if not name.startswith("grader:") and name not in RewardRegistry.list() and name in GraderRegistry.list():
+        name = f"grader:{name}"
+    return Entry(name, RewardRegistry.get(name))
 
 
 def _tasks(entry: Entry) -> set[str]:
@@ -255,20 +303,32 @@ def _family(key: str | None) -> str:
     return str(scenario(key).get("family", "")) if key else ""
 
 
-def _short(chosen: list[Entry], broken: dict[str, str]) -> str:
-    """A line per reward below its task, the kinds of a judged scenario on one line; no line is longer than 80 columns."""
+def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] = ()) -> str:
+    """A line per reward below its task, the kinds of a judged scenario on one line, and one per family of `graders`; no line is
+    longer than 80 columns.
+    """
     lines: list[str] = []
     for task, members in groupby(sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)), key=lambda e: e.task):
         lines += ([""] if lines else []) + [task]
         for _, same in groupby(members, key=lambda e: e.scenario or e.name):
             kinds = list(same)
             first = kinds[0]
-            name = first.name if len(kinds) == 1 else first.name.replace(first.reward.kind, "*")
+            name = first.name.removeprefix("grader:") if len(kinds) == 1 else first.name.replace(first.reward.kind, "*")
             lines.append(_cut(f"  {name:<29} {first.summary.partition(':')[0] if first.scenario else first.summary}"))
     lines += ([""] if broken else []) + [_cut(f"{name}: {problem}") for name, problem in broken.items()]
     starred = any("*" in line.split()[0] for line in lines if line)
     hint = ["* stands for listwise, pairwise or pointwise."] if starred else []
+    hint += ["A grader is a reward as grader:NAME."] if any(entry.grader for entry in chosen) else []
+    families = _families(graders)
+    if families:
+        lines += ["", "graders, listed by --graders", *families]
     return "\n".join([*lines, "", *hint, "`--long` tells more, `rm-gallery show NAME` all."])
+
+
+def _families(graders: Iterable[str]) -> list[str]:
+    tasks = sorted(Entry(name, RewardRegistry.get(name)).task.removeprefix("graders/") for name in graders)
+    text = ", ".join(f"{task} ({len(list(members))})" for task, members in groupby(tasks))
+    return textwrap.wrap(text, SHORT, initial_indent="  ", subsequent_indent="  ")
 
 
 def _cut(line: str) -> str:
@@ -291,32 +351,60 @@ def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
 
 def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no model."""
-    if "llm" not in entry.reward.model_fields:
+    if "llm" not in entry.reward.model_fields and not (entry.grader and "llm" in entry.reward.needs):
         raise ConfigError(
             f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` tells its rule."
         )
+    if entry.grader is not None:
+        return _prompt_of_grader(entry.grader, params)
     example = example_of(entry)
     found = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
     return [{"role": "user", "content": found}] if isinstance(found, str) else [dict(message) for message in found]
 
 
+def _prompt_of_grader(kind: type[BaseGrader], params: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages a judge is sent, with each field's name in braces in its place."""
+    grader: Any = kind(**params)
+    fields = {name: f"{{{name}}}" for name in grader.inputs if name != "*"}
+    return [dict(message) for message in grader.messages(**fields)]
+
+
+def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
+    """The fields a grader takes and whether each is required; None for one that cannot be built without settings."""
+    try:
+        return kind().inputs
+    except ConfigError:
+        return None
+
+
+def _fields_line(kind: type[BaseGrader]) -> list[str]:
+    fields = fields_of_grader(kind)
+    if fields is None:
+        return []
+    shown = [
+        ("any other" if name == "*" else name) + ("" if must else " (may be absent)") for name, must in fields.items()
+    ]
+    return [f"fields: {', '.join(shown)}"]
+
+
 def _as_text(entry: Entry) -> str:
     """The facts, to be read in a terminal."""
-    reward = entry.reward
+    reward = entry.grader or entry.reward
     lines = [
         f"{entry.name}  ({reward.__module__}.{reward.__qualname__})",
         "",
         inspect.cleandoc(reward.__doc__ or ""),
         "",
         f"task: {entry.task}",
-        f"kind: {reward.kind}",
+        f"kind: {entry.reward.kind}",
+        *(_fields_line(entry.grader) if entry.grader is not None else []),
         f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
         "",
         "parameters:",
     ]
-    for parameter in parameters_of(reward):
+    for parameter in parameters_of(entry.reward):
         lines.append(f"  {parameter.name} = {parameter.default}  ({parameter.type})")
         lines += [f"      {parameter.description}"] if parameter.description else []
     return "\n".join(lines)
@@ -325,7 +413,12 @@ def _as_text(entry: Entry) -> str:
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
-    value = info.get_default(call_default_factory=True)
+    return _shown_value(info.get_default(call_default_factory=True))
+
+
+def _shown_value(value: Any) -> str:
+    if isinstance(value, Enum):
+        return repr(value.value)
     if isinstance(value, frozenset | set):
         return "{" + ", ".join(repr(part) for part in sorted(value)) + "}"
     return value.__name__ if isinstance(value, type) else repr(value)

@@ -167,11 +167,13 @@ def build_reward(
         raise ConfigError(f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}.")
     name = reward if isinstance(reward, str) else reward_class.__name__
     fields = reward_class.model_fields
+    grader = getattr(reward_class, "grader_class", None)
+    asks = "llm" in fields or (grader is not None and "llm" in grader.needs)
     given = llm is not None or bool(base_url)
-    if "llm" not in fields:
+    if not asks:
         if given:
             raise ConfigError(f"{name} calls no model; leave out --llm and --base-url.")
-    elif "llm" in params:
+    elif "llm" in params or (grader is not None and "model" in params):
         if given:
             raise ConfigError("--param llm=… names the judge already; leave out --llm and --base-url.")
     elif llm is None or llm == "":

@@ -92,6 +92,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         own = getattr(cls, "registered", "") or cls.model_fields["name"].default
         return str(own or getattr(cls, "rubric", "") or default_name(cls))
 
+    @classmethod
+    def declared(cls) -> dict[str, Any]:
+        """What is known of its scores before one is built: score_range, higher_is_better, mode."""
+        return {name: cls.model_fields[name].default for name in ("score_range", "higher_is_better", "mode")}
+
     def about(self) -> dict[str, Any]:
         """What each of its scores carries: name, range, direction, threshold."""
         return {

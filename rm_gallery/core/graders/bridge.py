@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
 
 from pydantic import Field, SerializeAsAny
 
@@ -18,6 +18,7 @@ from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+from rm_gallery.core.utils.prompt import seeded_order
 
 SEVERAL = ("listwise", "pairwise")
 
@@ -42,6 +43,8 @@ class RewardGrader(BaseGrader):
     pattern there. A reward that compares gives a GraderRank with the scores in its metadata.
     """
 
+    kind: ClassVar[type[BaseReward] | None] = None
+    """The class of reward it builds where none is given; None where its registered name is that of a reward."""
     reward: SerializeAsAny[BaseReward]
 
     def __init__(self, reward: BaseReward | None = None, **settings: Any) -> None:
@@ -175,12 +178,41 @@ class GraderReward(BasePointWiseReward):
     """
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
+    grader_class: ClassVar[type[BaseGrader] | None] = None
+    """The grader that `grader:NAME` names."""
     grader: SerializeAsAny[BaseGrader] = Field(default=...)
 
     def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
         """Take a grader, or the name of one with its settings."""
         built = _built(grader, settings)
         super().__init__(**built)
+
+    @classmethod
+    def of_name(cls, name: str) -> type[BaseReward]:
+        """What `grader:NAME` stands for: the rule's own reward, or a class that makes the reward of that grader.
+
+        Raises ConfigError with the nearest names when there is no such grader.
+        """
+        kind = GraderRegistry.get(name)
+        if issubclass(kind, RewardGrader):
+            from rm_gallery.core.reward.registry import RewardRegistry
+
+            if kind.kind is None:
+                return RewardRegistry.get(kind.registered_name())
+            return _class_of(
+                kind, kind.kind, lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings})
+            )
+        said = kind.declared()
+        shown = {"score_range": said["score_range"], "higher_is_better": said["higher_is_better"]}
+        if said["mode"] is GraderMode.LISTWISE:
+            return _class_of(kind, GraderListReward, lambda settings: GraderListReward(name, **settings))
+        shown |= {"judged": kind.judged, "needs": kind.needs}
+        return _class_of(kind, GraderReward, lambda settings: GraderReward(name, **settings), shown)
+
+    @property
+    def llm(self) -> Any:
+        """The model that judges, None where none does."""
+        return getattr(self.grader, "llm", None)
 
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a grader
@@ -208,10 +240,30 @@ class GraderReward(BasePointWiseReward):
         return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
 
 
+def _class_of(
+    kind: type[BaseGrader],
+    base: type[BaseReward],
+    make: Callable[[dict[str, Any]], BaseReward],
+    shown: Mapping[str, Any] | None = None,
+) -> type[BaseReward]:
+    """A class that says what is known of a grader's reward, and whose objects are of `base` itself, which can be pickled."""
+    facts = {
+        "grader_class": kind,
+        "judged": kind.judged or base.judged,
+        "needs": kind.needs | base.needs,
+        **(shown or {}),
+    }
+    body = {"__new__": lambda cls, **settings: make(settings), "__module__": kind.__module__, "__doc__": kind.__doc__}
+    body |= {**facts, "__annotations__": dict.fromkeys(facts, ClassVar[Any])}
+    return cast("type[BaseReward]", RewardMeta(kind.__name__, (base,), body))
+
+
 class GraderListReward(BaseListWiseReward):
     """A grader that orders responses as a reward: an answer's score is the share of the others it is placed before."""
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    grader_class: ClassVar[type[BaseGrader] | None] = None
+    """The grader that `grader:NAME` names."""
     grader: SerializeAsAny[BaseGrader] = Field(default=...)
 
     def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
@@ -221,6 +273,15 @@ class GraderListReward(BaseListWiseReward):
     def check(self) -> None:
         """Raise ConfigError when the grader could not grade at all."""
         self.grader.check()
+
+    @property
+    def llm(self) -> Any:
+        """The model that judges, None where none does."""
+        return getattr(self.grader, "llm", None)
+
+    def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
+        """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in the given one."""
+        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if self.grader.judged else list(range(n))
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         found = await agraded(self.grader, fields_of(self.grader, sample))
@@ -244,12 +305,12 @@ def _no_score(found: GraderResult) -> Exception:
 
 
 _BESIDE = ("threshold", "description", "max_workers", "deadline", "name")
-_OWN = ("name", "max_workers", "deadline", "grader")
+_OWN = ("name", "max_workers", "deadline", "seed", "grader")
 
 
 def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(grader, str):
-        own = {name: value for name, value in settings.items() if name in ("max_workers", "deadline")}
+        own = {name: value for name, value in settings.items() if name in ("max_workers", "deadline", "seed")}
         given = GraderRegistry.create(grader, **{k: v for k, v in settings.items() if k not in _OWN})
         settings = {**own, "grader": given, "name": settings.get("name", f"grader:{grader}")}
     elif grader is not None:
@@ -274,8 +335,8 @@ def as_reward(grader: BaseGrader | BaseReward | str, **settings: Any) -> BaseRew
     """A grader, or the registered one of this name, as a reward; a reward stays one."""
     if isinstance(grader, BaseReward):
         return grader
-    if isinstance(grader, RewardGrader):
-        return grader.reward
     built = GraderRegistry.create(grader, **settings) if isinstance(grader, str) else grader
+    if isinstance(built, RewardGrader):
+        return built.reward
     beside = {} if isinstance(grader, str) else settings
     return GraderListReward(built, **beside) if built.mode is GraderMode.LISTWISE else GraderReward(built, **beside)

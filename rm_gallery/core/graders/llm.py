@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AliasChoices, Field, SerializeAsAny, create_model, field_validator, model_validator
 
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import Bounds, GraderScore
+from rm_gallery.core.graders.result import Bounds, GraderMode, GraderScore
 from rm_gallery.core.graders.structured import json_form, response_format, with_capability
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
@@ -312,6 +312,18 @@ class RubricGrader(LLMGrader):
         plain = RubricGrader.model_fields
         own = {name: value for name, value in own.items() if cls.model_fields[name].default == plain[name].default}
         return {**own, **data}
+
+    @classmethod
+    def declared(cls) -> dict[str, Any]:
+        """What the class and its file say."""
+        said = super().declared()
+        if not cls.rubric:
+            return said
+        found = cls.texts()
+        of_file = {"score_range": tuple(map(float, found["scale"])), **{k: found[k] for k in said if k in found}}
+        own = {name for name in said if said[name] != RubricGrader.model_fields[name].default}
+        found_mode = {**said, **{name: value for name, value in of_file.items() if name not in own}}
+        return {**found_mode, "mode": GraderMode(found_mode["mode"])}
 
     @property
     def inputs(self) -> dict[str, bool]:

@@ -21,6 +21,7 @@ from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.engine.outcome import Outcome, is_run_level
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderError, GraderResult, as_result
+from rm_gallery.core.graders.run_folder import GraderFolder
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.identity import digest
@@ -210,7 +211,7 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
 def _execute(job: Job) -> Any:
     if isinstance(job.fields, Exception):
         raise job.fields
-    if job.plan.grader.judged:
+    if job.plan.grader.is_async:
         current_job.set(job)  # type: ignore[arg-type]  # a trace asks it for its place and its row only
     return _graded(job.plan.grader, job.fields)
 
@@ -238,14 +239,21 @@ def _error_of(name: str, outcome: Outcome[Any]) -> GraderError:
     )
 
 
-def _result_of(job: Job, outcome: Outcome[Any]) -> GraderResult:
-    grader, on_error = job.plan.grader, job.plan.on_error
+def _found(job: Job, outcome: Outcome[Any]) -> GraderResult:
+    """What the grader itself said."""
+    grader = job.plan.grader
     found: GraderResult = _error_of(grader.name, outcome) if outcome.value is None else outcome.value
+    return found if found.name else found.model_copy(update={"name": grader.name})
+
+
+def _settled(plan: Plan, found: GraderResult, row: Row) -> GraderResult:
+    """The result as it is handed on: for an error, what `on_error` says."""
+    grader, on_error = plan.grader, plan.on_error
     if found.ok or on_error == "propagate":
-        return found if found.name else found.model_copy(update={"name": grader.name})
+        return found
     if on_error == "raise":
         assert isinstance(found, GraderError)
-        raise GraderFailed(f"{grader.name} of row {job.of.sample_id}: {found.error}")
+        raise GraderFailed(f"{grader.name} of row {row.sample_id}: {found.error}")
     stand_in = as_result(on_error, grader.about())
     return stand_in.model_copy(update={"reason": found.reason, "metadata": {"on_error": found.model_dump()}})
 
@@ -277,7 +285,7 @@ def _job(name: str, plan: Plan, row: Row) -> Job:
 
 
 def _one(_: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> GraderResult:
-    return _result_of(jobs[0], outcomes[0])
+    return _found(jobs[0], outcomes[0])
 
 
 def grade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
@@ -303,72 +311,123 @@ async def agrade_one(grader: BaseGrader, fields: Mapping[str, Any], options: Run
 Results = dict[str, GraderResult]
 
 
-def _parts(
-    plans: Mapping[str, Plan],
-    rows: Iterable[Mapping[str, Any]],
-    options: RunOptions | Mapping[str, Any],
-    finish: Callable[[Results, Row], Results] | None,
-) -> tuple[Any, ...]:
-    for plan in plans.values():
-        plan.grader.check()
-    chosen = (
-        options if isinstance(options, RunOptions) else chosen_options(None, RunOptions(max_workers=32), options)[0]
-    )
-    deadlines = [plan.grader.deadline for plan in plans.values()]
-    known = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
-    total = len(rows) if isinstance(rows, Sized) else None
-    chosen = replace(
-        chosen, control=chosen.control or RunControl(), deadline=chosen.deadline or known, total=chosen.total or total
-    )
+Finish = Callable[[Results, Row], Results] | None
+"""Adds to a row's results, such as what aggregators make of them."""
 
-    def planned() -> Iterator[engine.Planned]:
-        for number, fields in enumerate(rows):
+
+class _Known(NamedTuple):
+    """A row of which an earlier part of the run found some results."""
+
+    row: Row
+    results: Results
+
+
+class _Grading:
+    """What the engine needs to know of graders and rows, and the folder their results are kept in."""
+
+    def __init__(
+        self,
+        plans: Mapping[str, Plan],
+        rows: Iterable[Mapping[str, Any]],
+        options: RunOptions | Mapping[str, Any],
+        finish: Finish,
+    ) -> None:
+        for plan in plans.values():
+            plan.grader.check()
+        chosen = (
+            options if isinstance(options, RunOptions) else chosen_options(None, RunOptions(max_workers=32), options)[0]
+        )
+        deadlines = [plan.grader.deadline for plan in plans.values()]
+        known = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
+        self._options = replace(
+            chosen,
+            control=chosen.control or RunControl(),
+            deadline=chosen.deadline or known,
+            total=chosen.total or (len(rows) if isinstance(rows, Sized) else None),
+        )
+        self._plans, self._rows, self._finish = plans, rows, finish
+        self.lane: engine.LaneName = lane_of(plans.values())
+        self._folder: GraderFolder | None = None
+
+    def __enter__(self) -> _Grading:
+        options = self._options
+        if options.run_dir:
+            self._folder = GraderFolder(self._plans, options)
+            options = self._folder.begin(options)
+        self.flush = None if self._folder is None else self._folder.flush
+        execute = _execute if self.lane == "threads" else _execute_beside
+        self.parts = (self._planned(), execute, self._merge, options)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            assert self._options.control is not None
+            self._folder.close(self._options.control)
+
+    def _planned(self) -> Iterator[engine.Planned]:
+        plans, folder = self._plans, self._folder
+        for number, fields in enumerate(self._rows):
             if not isinstance(fields, Mapping):
                 raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
             row = Row(fields)
-            yield row, [_job(name, plan, row) for name, plan in plans.items()]
+            known = folder.restore(row) if folder is not None else None
+            if known:
+                jobs = [_job(name, plan, row) for name, plan in plans.items() if name not in known]
+                yield _Known(row, known), jobs or None
+            else:
+                yield row, [_job(name, plan, row) for name, plan in plans.items()]
 
-    def merge(row: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> Results:
-        results = {job.place: _result_of(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
-        return results if finish is None else finish(results, row)
-
-    execute = _execute if lane_of(plans.values()) == "threads" else _execute_beside
-    return planned(), execute, merge, chosen
+    def _merge(self, data: Row | _Known, jobs: list[Job], outcomes: list[Outcome[Any]]) -> Results:
+        row, known = (data, None) if isinstance(data, Row) else data
+        results = {job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
+        if known:
+            results = {name: known[name] if name in known else results[name] for name in self._plans}
+        if jobs and self._folder is not None:
+            self._folder.append(row, results)
+        results = {name: _settled(self._plans[name], found, row) for name, found in results.items()}
+        return results if self._finish is None else self._finish(results, row)
 
 
 def grade_rows(
     plans: Mapping[str, Plan],
     rows: Iterable[Mapping[str, Any]],
     options: RunOptions | Mapping[str, Any],
-    finish: Callable[[Results, Row], Results] | None = None,
+    finish: Finish = None,
 ) -> list[Results]:
     """Grade all rows by all graders: results by name, in the order of the rows; `finish` may add to a row's results."""
     library_loop.refuse_blocking("run", "arun")
-    parts = _parts(plans, rows, options, finish)
-    return engine.run_all(*parts, label="graders", lane=lane_of(plans.values()))
+    with _Grading(plans, rows, options, finish) as going:
+        return engine.run_all(*going.parts, label="graders", lane=going.lane, flush=going.flush)
 
 
 def stream_rows(
     plans: Mapping[str, Plan],
     rows: Iterable[Mapping[str, Any]],
     options: RunOptions | Mapping[str, Any],
-    finish: Callable[[Results, Row], Results] | None = None,
+    finish: Finish = None,
 ) -> Generator[tuple[int, Results], None, None]:
     """(index, results) of each row as it comes, in order and in flat memory."""
-    parts = _parts(plans, rows, options, finish)
-    going = engine.run(*parts, label="graders", lane=lane_of(plans.values()), streaming=True)
-    with closing(going):
-        yield from going
+    with _Grading(plans, rows, options, finish) as grading:
+        going = engine.run(*grading.parts, label="graders", lane=grading.lane, streaming=True, flush=grading.flush)
+        with closing(going):
+            yield from going
 
 
-def agrade_rows(
+async def agrade_rows(
     plans: Mapping[str, Plan],
     rows: Iterable[Mapping[str, Any]],
     options: RunOptions | Mapping[str, Any],
-    finish: Callable[[Results, Row], Results] | None = None,
+    finish: Finish = None,
     streaming: bool = False,
 ) -> AsyncIterator[tuple[int, Results]]:
     """(index, results) of each row, from any event loop: as they finish, or, `streaming`, in order and in flat memory."""
-    parts = _parts(plans, rows, options, finish)
-    lane = lane_of(plans.values())
-    return engine.arun(*parts, label="graders", lane=lane, ordered=streaming, streaming=streaming)
+    with _Grading(plans, rows, options, finish) as grading:
+        async for pair in engine.arun(
+            *grading.parts,
+            label="graders",
+            lane=grading.lane,
+            ordered=streaming,
+            streaming=streaming,
+            flush=grading.flush,
+        ):
+            yield pair

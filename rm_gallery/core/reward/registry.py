@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="type[BaseReward]")
 ENTRY_POINT_GROUP = "rm_gallery.rewards"
 GALLERY = "rm_gallery.gallery.rm"
+GRADER = "rm_gallery.core.graders.bridge:GraderReward"
+"""What `grader:NAME` stands for."""
 
 
 class RewardRegistry:
@@ -24,7 +26,7 @@ class RewardRegistry:
 
     Gallery rewards are found by their files and imported when their name is first asked for. Another package adds rewards
     through the entry-point group `rm_gallery.rewards` (name = "module:Class"). A name that ends in a colon, such as `bt:`,
-    takes what follows it as its class's first argument.
+    takes what follows it as its class's first argument, unless its class has `of_name`, which says what the name means.
     """
 
     _classes: dict[str, type[BaseReward]] = {}
@@ -72,7 +74,8 @@ class RewardRegistry:
         bound = cls._find(f"{scheme}:") if colon and rest else None
         if bound is None:
             raise ConfigError(unknown_name("reward", name, cls.list(), "See `rm-gallery list`."))
-        return _bound(bound, rest)
+        of_name: Callable[[str], type[BaseReward]] | None = getattr(bound, "of_name", None)
+        return _bound(bound, rest) if of_name is None else of_name(rest)
 
     @classmethod
     def _find(cls, name: str) -> type[BaseReward] | None:
@@ -95,7 +98,7 @@ class RewardRegistry:
     def _lazy_names(cls) -> dict[str, str]:
         if cls._lazy is None:
             # by name, so that core needs no import of the gallery to offer what the gallery holds
-            names: dict[str, str] = importlib.import_module(GALLERY).discover()
+            names: dict[str, str] = {"grader:": GRADER, **importlib.import_module(GALLERY).discover()}
             for point in entry_points(group=ENTRY_POINT_GROUP):
                 names.setdefault(point.name, point.value)
             cls._lazy = names

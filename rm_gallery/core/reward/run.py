@@ -17,10 +17,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
-from rm_gallery.core.engine.folder.ledger import Ledger
-from rm_gallery.core.engine.folder.trace import TraceFile
+from rm_gallery.core.engine.context import RunControl, current_deadline
 from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
@@ -28,7 +25,7 @@ from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_err
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.merge import issue_of, writable_copy, write, write_plain
 from rm_gallery.core.reward.reward import BaseReward, current_job
-from rm_gallery.core.reward.run_folder import RunFolder
+from rm_gallery.core.reward.run_folder import RewardFolder
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -157,17 +154,9 @@ class _Batch:
 
     def __enter__(self) -> _Batch:
         reward, options = self._reward, self._options
-        self._folder = folder = RunFolder.open(reward, options, self._hooks) if options.run_dir else None
-        self._ledger = None if folder is None else Ledger(options.run_dir or "")
-        if self._ledger is not None and current_run.get() is None:  # a run inside a run spends that one's budget
-            options = replace(options, budget=options.budget or Budget())
-            assert options.budget is not None
-            options.budget.attach(self._ledger)
-        self._trace = None
-        if options.trace and options.run_dir and options.control is not None:
-            self._trace = TraceFile(options.run_dir)
-            options.control.trace = self._trace.write
-        self.flush = None if folder is None else self._flush
+        self._folder = folder = RewardFolder(reward, options, self._hooks) if options.run_dir else None
+        options = options if folder is None else folder.begin(options)
+        self.flush = None if folder is None else folder.flush
         keep = None if folder is None else folder.append
         self.parts = (
             planned(reward, self._samples, folder, self._hooks),
@@ -178,18 +167,10 @@ class _Batch:
         )
         return self
 
-    def _flush(self) -> None:
-        if self._folder is not None and self._ledger is not None:
-            self._folder.flush()
-            self._ledger.flush()
-
     def __exit__(self, *_: object) -> None:
-        if self._folder is not None and not library_loop.is_exiting():
-            assert self._options.control is not None and self._ledger is not None
-            self._ledger.close()
-            self._folder.close(self._options.control, self._ledger.spent)
-        if self._trace is not None:
-            self._trace.close()
+        if self._folder is not None:
+            assert self._options.control is not None
+            self._folder.close(self._options.control)
 
 
 # -- one sample ---------------------------------------------------------------------------------------------------------
@@ -307,7 +288,7 @@ def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
 
 
 def planned(
-    reward: BaseReward, samples: Samples, folder: RunFolder | None, hooks: dict[str, Any]
+    reward: BaseReward, samples: Samples, folder: RewardFolder | None, hooks: dict[str, Any]
 ) -> Iterator[engine.Planned]:
     """A copy of every sample that results can be written to, and its jobs; made where they run if the order is free."""
     if folder is None and lane_of(reward) == "threads":

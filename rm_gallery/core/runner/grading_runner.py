@@ -12,7 +12,7 @@ from rm_gallery.core.data.load.readers import file_sources
 from rm_gallery.core.engine.options import OPTIONS
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
 from rm_gallery.core.graders.result import RunnerResult
-from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows
+from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows, stream_rows
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import unknown_name
@@ -145,6 +145,12 @@ class GradingRunner:
         """Awaitable twin of `run_multiple_datasets`."""
         rows, sizes = _joined(datasets)
         return self._apart(await self.arun(rows, **options), sizes)
+
+    def stream(self, dataset: Dataset, **options: Any) -> Iterator[Results]:
+        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop."""
+        chosen = {**self._options, **options}
+        for _, results in stream_rows(self._plans, rows_of(dataset), chosen, self._finish):
+            yield results
 
     def _finish(self, results: Results, row: Row) -> Results:
         graded = dict(results)

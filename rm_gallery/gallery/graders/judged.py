@@ -116,15 +116,14 @@ def _criteria(value: Any) -> list[Any]:
 class _PreferenceGrader(RewardGrader):
     """A comparison by rubrics as a grader."""
 
-    kind: ClassVar[Any] = None
-
     def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
         """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
         if reward is None:
             own = {key: value for key, value in settings.items() if key not in type(self).model_fields}
             beside = {key: value for key, value in settings.items() if key in type(self).model_fields}
             judge = own.pop("llm", model)
-            reward = self.kind(llm=judge, name=beside.get("name") or self.registered_name(), **own)
+            made: Any = type(self).kind
+            reward = made(llm=judge, name=beside.get("name") or self.registered_name(), **own)
             settings = beside
         super().__init__(reward, **settings)
 

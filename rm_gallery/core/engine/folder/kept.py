@@ -1,0 +1,190 @@
+"""A run kept in its folder while it goes: which samples are done, what was spent, and the trace of its judgements."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import orjson
+
+from rm_gallery import __version__
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.context import RunControl, current_run, snapshot
+from rm_gallery.core.engine.folder.ledger import Ledger
+from rm_gallery.core.engine.folder.store import REUSED, SUMMARY, RunStore, record_key
+from rm_gallery.core.engine.folder.trace import TraceFile
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.utils.log import logger
+
+T = TypeVar("T")
+
+
+class Keyed(Protocol):
+    """A sample or row as a run folder tells it from others."""
+
+    @property
+    def sample_id(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def sample_key(self) -> str:
+        """Its id and a hash of all that may be read of it."""
+        ...
+
+
+class RunFolder:
+    """Keeps every finished sample of a run, and finds the finished ones when the run is continued.
+
+    A record belongs to a sample's key, which holds all that may be read of it, and to its number among equal samples: of
+    three equal ones each has its own. What the run spends is kept beside them, and with `trace` every judgement.
+    """
+
+    def __init__(
+        self, options: RunOptions, manifest: Mapping[str, Any], reuse: Collection[str] = REUSED, what: str = "samples"
+    ) -> None:
+        """Open or continue the folder `options.run_dir`.
+
+        Args:
+            options: how the run goes; its `manifest` is laid over the other one.
+            manifest: what makes another run of it.
+            reuse: the statuses of records that are looked at again.
+            what: what the records are, for people.
+
+        Raises:
+            ConfigError: it belongs to another run (shows the difference), or cannot be written.
+        """
+        versions = {"rm_gallery": __version__, "python": platform.python_version()}
+        wanted = {"versions": versions, **manifest, "repeat": options.repeat, **(options.manifest or {})}
+        self._store = RunStore.open(options.run_dir or "", wanted, force_new=options.force_new)
+        self._what = what
+        self._finished = self._store.finished(reuse)
+        if self._store.damaged:
+            self._warn(self._store.damaged)
+        self._unfit = 0
+        # hashes rather than texts: a run may have millions of samples
+        self._numbers: dict[int, int] = {}
+        self._ids: set[int] = set()
+        self._pending: dict[int, tuple[str, int]] = {}
+        self._noted: list[dict[str, Any]] = []
+        self._guard = threading.Lock()
+        self._ledger = Ledger(self._store.folder)
+        self._trace: TraceFile | None = None
+        self.counts = dict.fromkeys(
+            ("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0
+        )
+
+    def begin(self, options: RunOptions) -> RunOptions:
+        """The options with which what is spent, and what is judged where `trace` is on, are kept here."""
+        if current_run.get() is None:  # a run inside a run spends that one's budget
+            options = replace(options, budget=options.budget or Budget())
+            assert options.budget is not None
+            options.budget.attach(self._ledger)
+        if options.trace and options.control is not None:
+            self._trace = TraceFile(self._store.folder)
+            options.control.trace = self._trace.write
+        return options
+
+    def known(
+        self, data: Keyed, read: Callable[[dict[str, Any]], T | None], whole: Callable[[T], bool] = lambda _: True
+    ) -> T | None:
+        """What `read` makes of the record of a sample; None when it has none, or none that fits.
+
+        The sample is then still owed, and also where what was found is not the `whole` of it. Raises ConfigError for a
+        sample whose content cannot be told.
+        """
+        key, number = self._placed(data)
+        record = self._finished.pop(record_key(key, number), None)
+        found = None if record is None else read(record)
+        if record is not None and found is None:
+            self._unfit += 1
+        if found is not None and whole(found):
+            self.counts["reused"] += 1
+        else:
+            self._pending[id(data)] = (key, number)
+        return found
+
+    def _placed(self, data: Keyed) -> tuple[str, int]:
+        """The sample's key, and its number among equal samples of this run."""
+        key = data.sample_key
+        number = self._numbers.get(hash(key), 0)
+        self._numbers[hash(key)] = number + 1
+        sample_id = hash(data.sample_id)
+        if number:
+            self.counts["duplicates"] += 1
+        elif sample_id in self._ids:
+            self.counts["id_collisions"] += 1
+        self._ids.add(sample_id)
+        return key, number
+
+    def _warn(self, count: int) -> None:
+        logger.warning(
+            "run folder {}: {} lines of results.jsonl hold no usable result; their {} are judged again",
+            self._store.folder, count, self._what,
+        )  # fmt: skip
+
+    def keep(self, data: Keyed, status: str, said: Mapping[str, Any], stopped: bool = False) -> None:
+        """Note a finished sample; it is on disk after the next `flush`. One that `stopped` before anything was said of it
+        leaves no record.
+        """
+        with self._guard:
+            pending = self._pending.pop(id(data), None)
+            key, number = pending if pending is not None else self._placed(data)
+            self.counts["stopped" if stopped else status] += 1
+            if said:
+                record = {"id": data.sample_id, "key": key, "status": status, **said}
+                self._noted.append({**record, "n": number} if number else record)
+
+    def flush(self) -> None:
+        """Write what was noted, in one piece; when this returns it survives a killed process."""
+        self._write()
+        self._ledger.flush()
+
+    def _write(self) -> None:
+        with self._guard:
+            noted, self._noted = self._noted, []
+        self._store.append_all(noted)
+
+    def close(self, control: RunControl) -> None:
+        """Write what is noted and the summary, and release the folder."""
+        try:
+            if not library_loop.is_exiting():
+                self._ledger.close()
+                self._summarize(control)
+        finally:
+            if self._trace is not None:
+                self._trace.close()
+
+    def _summarize(self, control: RunControl) -> None:
+        try:
+            self._write()
+            if self._unfit:
+                self._warn(self._unfit)
+            spent, kept = snapshot(control), self._ledger.spent
+            before = self._spent_before()
+            total = {key: _sum(before.get(key), value) for key, value in spent.items()}
+            if kept.calls:  # a part that was killed left no summary
+                total.update(calls=kept.calls, cost=kept.cost)
+                total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
+            self._store.write_summary(
+                {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped}
+            )
+        finally:
+            self._store.close()
+
+    def _spent_before(self) -> dict[str, Any]:
+        try:
+            known = orjson.loads((self._store.folder / SUMMARY).read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        spent = known.get("spent") if isinstance(known, dict) else None
+        return spent if isinstance(spent, dict) else {}
+
+
+def _sum(before: Any, now: float | None) -> float | None:
+    known = [value for value in (before, now) if isinstance(value, int | float)]
+    return sum(known) if known else None

@@ -1,0 +1,182 @@
+"""A grader run is kept in its folder: the same run continues there, only what is missing is judged again, and traced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery import ConfigError
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.folder.trace import read_trace
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
+from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.runner.aggregator import WeightedSumAggregator
+from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner
+from rm_gallery.core.utils.errors import Unscored
+
+ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": "x" * n} for n in range(6)]
+CALLS: Counter[str] = Counter()
+BROKEN: set[str] = set()
+
+
+def length(response: str) -> float:
+    CALLS["length"] += 1
+    return len(response) / 10
+
+
+async def fragile(query: str) -> float:
+    CALLS["fragile"] += 1
+    if query in BROKEN:
+        raise OSError(f"{query} broke")
+    if query == "q1":
+        raise Unscored("nothing to grade by", reason="empty")
+    return 1.0
+
+
+def ranking(responses: list[str]) -> GraderRank:
+    CALLS["ranking"] += 1
+    return GraderRank(rank=[2, 1], reason="the second", metadata={"seen": tuple(responses), "of": {1: 2}})
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    CALLS.clear()
+    BROKEN.clear()
+
+
+def runner(folder: Path, graders: Mapping[str, Any], **settings: Any) -> GradingRunner:
+    return GradingRunner(graders, show_progress=False, run_dir=folder, **settings)
+
+
+def plain(results: Mapping[str, list[GraderResult]]) -> dict[str, list[Any]]:
+    return {name: [result.model_dump(exclude={"usage"}) for result in column] for name, column in results.items()}
+
+
+def test_the_same_run_continues_and_only_what_failed_is_judged_again(tmp_path: Path) -> None:
+    BROKEN.update({"q2", "q4"})
+    made = runner(tmp_path / "run", {"length": length, "fragile": fragile}, aggregators=WeightedSumAggregator("all"))
+    first = made.run(ROWS)
+    assert CALLS == {"length": 6, "fragile": 6}
+    assert [result.ok for result in first["fragile"]] == [True, False, False, True, False, True]
+    BROKEN.clear()
+    second = made.run(ROWS)
+    assert CALLS == {"length": 6, "fragile": 8}, "of the rows that failed only the grader that failed is asked again"
+    assert [result.ok for result in second["all"]] == [True, False, True, True, True, True]
+    assert plain(made.run(ROWS)) == plain(asyncio.run(made.arun(iter(ROWS)))) == plain(second)
+    assert [row["all"].ok for row in made.stream(ROWS)] == [True, False, True, True, True, True]
+    assert CALLS == {"length": 6, "fragile": 8}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
+    assert summary["samples"]["reused"] == 6
+    statuses = [json.loads(line)["status"] for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()]
+    assert Counter(statuses) == {"scored": 5, "failed": 2, "unscored": 1}
+
+
+def test_ranks_equal_rows_and_odd_metadata_come_back(tmp_path: Path) -> None:
+    rows = [{"responses": ["a", "b"]}] * 3
+    made = runner(tmp_path, {"ranking": FunctionGrader(ranking, mode="listwise")})
+    first, again = made.run(rows), made.run(rows)
+    assert CALLS == {"ranking": 3}
+    assert [(r.rank, r.reason) for r in again["ranking"]] == [([2, 1], "the second")] * 3  # type: ignore[attr-defined]
+    assert len(first["ranking"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"length": GraderConfig(FunctionGrader(length), mapper={"response": "query"})}, "mapper"),
+        ({"other": length}, "graders"),
+        ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
+    ],
+)
+def test_another_run_in_the_folder_is_refused_with_the_difference(
+    other: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    runner(tmp_path, {"length": length}).run(ROWS)
+    with pytest.raises(ConfigError, match=f"different run(.|\n)*{said}"):
+        runner(tmp_path, other).run(ROWS)
+    runner(tmp_path, {"length": length}, aggregators=WeightedSumAggregator("new")).run(ROWS)
+    assert CALLS == {"length": 6}, "an aggregator works on what is there"
+
+
+def test_a_mapper_that_cannot_be_told_is_an_error_only_with_a_folder(tmp_path: Path) -> None:
+    config = {"length": GraderConfig(FunctionGrader(length), mapper=lambda row: {"response": row["query"]})}
+    assert len(GradingRunner(config, show_progress=False).run(ROWS)["length"]) == 6
+    with pytest.raises(ConfigError, match="the mapper of 'length' is a lambda"):
+        runner(tmp_path, config).run(ROWS)
+
+
+def test_on_error_is_laid_over_what_is_kept(tmp_path: Path) -> None:
+    BROKEN.add("q3")
+    made = runner(tmp_path, {"fragile": GraderConfig(FunctionGrader(fragile), on_error=0.5)})
+    for _ in range(2):
+        found = made.run(ROWS)["fragile"]
+        assert [r.score for r in found] == [1.0, 0.5, 1.0, 0.5, 1.0, 1.0]  # type: ignore[attr-defined]
+        assert "broke" in found[3].reason
+    assert CALLS == {"fragile": 7}, "what is unscored stays so, what failed is tried again"
+
+
+def test_a_damaged_record_is_judged_again(tmp_path: Path) -> None:
+    made = runner(tmp_path, {"length": length})
+    expected = made.run(ROWS)
+    path = tmp_path / "results.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    records = [json.loads(line) for line in lines]
+    records[0]["results"]["length"]["score"] = 7.0
+    records[1]["results"] = [1]
+    records[2]["results"]["length"]["kind"] = "opinion"
+    whole = b"".join(json.dumps(record).encode() + b"\n" for record in records[:4])
+    path.write_bytes(whole + lines[4] + lines[5][: len(lines[5]) // 2])
+    assert plain(made.run(ROWS)) == plain(expected)
+    assert CALLS == {"length": 6 + 4}
+
+
+CONTROL: list[RunControl] = []
+
+
+async def stopping(query: str) -> float:
+    CALLS["stopping"] += 1
+    if CALLS["stopping"] == 2:
+        CONTROL[-1].stop("that will do")
+    return 1.0
+
+
+def test_what_was_not_begun_leaves_no_record(tmp_path: Path) -> None:
+    CONTROL.append(RunControl())
+    found = runner(tmp_path, {"stopping": stopping}, max_concurrency=1).run(ROWS, control=CONTROL[-1])["stopping"]
+    assert all(r.error_type == "stopped" for r in found if isinstance(r, GraderError))
+    kept = len((tmp_path / "results.jsonl").read_bytes().splitlines())
+    assert kept == sum(result.ok for result in found) == CALLS["stopping"] < len(ROWS)
+
+
+def test_a_trace_names_the_row_also_behind_a_strategy_and_in_a_reward(tmp_path: Path) -> None:
+    model = FakeLLM(reply=lambda prompt: "<reason>so</reason><score>4</score>")
+    graders = {
+        "relevance": RelevanceGrader(model=model),
+        "twice": GraderConfig(CorrectnessGrader(model=model), repeat=2),
+        "reward": as_grader("base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>")),
+    }
+    found = runner(tmp_path, graders, trace=True).run(ROWS[:2])
+    assert all(isinstance(result, GraderScore) for column in found.values() for result in column)
+    entries = list(read_trace(tmp_path))
+    seen = Counter(entry["id"] for entry in entries if entry["reward"] != "base_helpfulness_pointwise")
+    assert seen == {"r0": 3, "r1": 3}
+    assert len(entries) == 8 and all(entry["prompt"] for entry in entries)
+
+
+def test_a_single_grader_keeps_its_batch_too(tmp_path: Path) -> None:
+    grader = FunctionGrader(length)
+    first = grader.evaluate_batch(ROWS, run_dir=tmp_path)
+    again = grader.evaluate_batch(ROWS, run_dir=tmp_path)
+    assert CALLS == {"length": 6}
+    assert [r.score for r in first] == [r.score for r in again]  # type: ignore[attr-defined]
+    assert not math.isnan(again[0].score)  # type: ignore[attr-defined]
