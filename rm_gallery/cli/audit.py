@@ -15,7 +15,6 @@ from rm_gallery.cli import options as opt
 from rm_gallery.gallery.benchmarks.figures import one_line
 from rm_gallery.report.audit.card import Audit
 from rm_gallery.report.audit.run import PROBES, prepare
-from rm_gallery.report.findings import as_json
 from rm_gallery.report.tables import print_findings
 
 
@@ -98,7 +97,7 @@ def audit(
     with resumable(out):
         card = ready.run(options)
     if json:
-        typer.echo(as_json(card.to_dict()).decode().rstrip())
+        opt.print_json(card.to_dict())
     else:
         kept = [f"card: {out / 'card.html'}"] if out is not None else []
         print_findings(card.findings, [*card.about(), *kept])

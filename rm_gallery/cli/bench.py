@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from rm_gallery.cli import options as opt
@@ -124,7 +123,7 @@ def bench(
         return show_estimate(reward, source, benchmark, task, json)
     report = judged_report(reward, source, benchmark, task, export, repeats, gates)
     if json:
-        typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
+        opt.print_json(report.to_dict())
     else:
         print_report(report)
     sys.exit(gates.conclude(conclude(report, max_failures, out)))
@@ -156,7 +155,7 @@ def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None,
 def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: Gates) -> None:
     """Print recorded judgements by group, and leave with 1 when nothing could be scored."""
     if as_json:
-        typer.echo(orjson.dumps(recorded_json(benchmark, found), option=orjson.OPT_INDENT_2).decode())
+        opt.print_json(recorded_json(benchmark, found))
     elif len(found) == 1:
         print_report(found[0][1])
     else:
@@ -178,7 +177,7 @@ def _list(as_json: bool) -> None:
             {"name": n, "measures": b.measures, "hub": b.hub, "kinds": sorted(b.kinds), "modes": dict(b.modes)}
             for n, b in known.items()
         ]
-        return typer.echo(orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode())
+        return opt.print_json(shown)
     width = max(map(len, known))
     for n, found in known.items():
         modes = f" · modes: {', '.join(found.modes)}" if found.modes else ""

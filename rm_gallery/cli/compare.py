@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
-from rm_gallery.cli.options import Json
+from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.compare import compare as compare_runs
 from rm_gallery.report.tables import print_difference
@@ -23,7 +22,7 @@ def compare(
     fail_if_worse: Annotated[
         bool, typer.Option("--fail-if-worse", help="Exit with 1 when a run is shown to be worse than the first.")
     ] = False,
-    json: Json = False,
+    json: opt.Json = False,
 ) -> None:
     """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and p-values."""
     try:
@@ -31,7 +30,7 @@ def compare(
     except DataError as error:  # a folder that is no run is wrong use
         raise ConfigError(str(error)) from None
     if json:
-        typer.echo(orjson.dumps([one.to_dict() for one in found], option=orjson.OPT_INDENT_2).decode())
+        opt.print_json([one.to_dict() for one in found])
     else:
         for one in found:
             print_difference(one)

@@ -12,7 +12,6 @@ from rm_gallery.cli.audit import resumable
 from rm_gallery.gallery.benchmarks.figures import one_line
 from rm_gallery.report.conflicts import Conflicts
 from rm_gallery.report.conflicts import conflicts as find_conflicts
-from rm_gallery.report.findings import as_json
 from rm_gallery.report.tables import print_findings
 
 
@@ -73,7 +72,7 @@ def conflicts(
             options=options,
         )
     if json:
-        typer.echo(as_json(found.to_dict()).decode().rstrip())
+        opt.print_json(found.to_dict())
     else:
         print_findings(list(found.figures.values()), found.about())
     sys.exit(_conclude(found, max_failures))

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
 from rm_gallery.cli import options as opt
@@ -65,7 +64,7 @@ def drift(
         seed=seed,
     )
     if json:
-        typer.echo(orjson.dumps(drift_dict(found), option=orjson.OPT_INDENT_2).decode())
+        opt.print_json(drift_dict(found))
     else:
         for line in drift_lines(found, str(old), str(new)):
             typer.echo(line)

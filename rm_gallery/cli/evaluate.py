@@ -83,7 +83,7 @@ def evaluate(
     gates = Gates.of(fail_under, fail_if_worse_than)
     report = judged_report(reward, data, benchmark, task, export, gates=gates)
     if json:
-        typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
+        opt.print_json(report.to_dict())
     else:
         print_report(report)
     sys.exit(gates.conclude(conclude(report, max_failures, out)))

@@ -15,6 +15,7 @@ from rm_gallery.core.engine.calls.prices import PriceTable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import as_json
 
 
 def reward_names(incomplete: str) -> list[str]:
@@ -84,6 +85,11 @@ Separator = Annotated[str | None, typer.Option(help="Separator of a csv file, su
 SheetName = Annotated[str | None, typer.Option("--sheet", help="Sheet of a workbook that has several.")]
 HeaderRow = Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")]
+
+
+def print_json(value: Any) -> None:
+    """Print JSON types on stdout."""
+    typer.echo(as_json(value).decode(), nl=False)
 
 
 def run_options(

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from rm_gallery.cli import options as opt
@@ -97,7 +96,7 @@ def plan(
         what = f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
     if json:
         plain = {name: value for name, value in asdict(found).items() if value is not None}
-        typer.echo(orjson.dumps({**plain, "pilot": known.to_dict()}, option=orjson.OPT_INDENT_2).decode())
+        opt.print_json({**plain, "pilot": known.to_dict()})
         return
     typer.echo(f"{found.n:,} {what}{_rest(found)}")
     for line in known.lines():

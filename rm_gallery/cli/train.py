@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
+from rm_gallery.cli import options as opt
 from rm_gallery.gallery.benchmarks.figures import interval, percent
 
 train_app = typer.Typer(help="Train a reward model.", no_args_is_help=True)
@@ -34,7 +34,7 @@ def train_bt(
     samples = open_data(str(data), format).rows()
     report = train_bradley_terry(samples, out, seed=seed, test_share=test_share).to_dict()
     if json:
-        typer.echo(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
+        opt.print_json(report)
         return
     for name, figure in report["held_out"].items():
         typer.echo(f"{name:12} {percent(figure['accuracy']):>6} %   [{interval(figure['ci95'])}]   n={figure['n']}")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from rm_gallery.cli import options as opt
@@ -145,7 +144,7 @@ def judge_table(
     with exported(export, str(out) if out is not None else None) as run_dir:
         report: Report = _judged(task, reward, options(run_dir), seed, kept=out is not None)
     if as_json:
-        typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
+        opt.print_json(report.to_dict())
     else:
         print_report(report)
     sys.exit(conclude(report, max_failures, out))

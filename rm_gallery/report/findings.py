@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-import orjson
 
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
@@ -186,12 +183,3 @@ def net_interval(values: Sequence[float], mean: ClusteredMean) -> Interval:
 
     net = won - gone
     return Interval(max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2)))
-
-
-def as_json(shown: Any) -> bytes:
-    """Plain types as indented JSON; what is no valid Unicode in a text becomes a question mark."""
-    try:
-        return orjson.dumps(shown, option=orjson.OPT_INDENT_2) + b"\n"
-    except TypeError:  # lone surrogates, which orjson refuses
-        text = json.dumps(shown, ensure_ascii=False, indent=2)
-        return text.encode("utf-8", "replace") + b"\n"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-import orjson
-
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import as_json
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.report.opened import OpenRun
 from rm_gallery.report.page import all_plots, render_page
@@ -149,16 +148,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
         "spent": run.summary.get("spent"),
         "samples": seen,
     }
-    return orjson.dumps(_clean(plain(whole)), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
-
-
-def _clean(value: Any) -> Any:
-    """Texts that are no valid Unicode have no form in JSON."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value
+    return as_json(plain(whole)).decode()
 
 
 # -- JUnit -----------------------------------------------------------------------------------------------------------------

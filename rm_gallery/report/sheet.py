@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.data.load.base import LoadReport, create_loader
+from rm_gallery.core.data.load.base import LoadReport, create_loader, row_bytes
 from rm_gallery.core.data.load.fields import nearest, shown
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.folder.files import to_line
@@ -89,8 +89,8 @@ class Sheet:
     def digest(self) -> str:
         """Hash of all cells, which tells a table from another one of the same name."""
         digest = hashlib.sha256()
-        for row in self.rows:
-            digest.update(orjson.dumps(row, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str))
+        for row, place in zip(self.rows, self.places, strict=True):
+            digest.update(row_bytes(row, place))
         return digest.hexdigest()
 
 

@@ -301,3 +301,13 @@ def test_arguments_that_are_no_reward_or_no_data_are_said(reward: Any, data: Any
 def test_d3_what_evaluate_does_not_take_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate("length_baseline", [make_sample("a", "bb")], **wrong)
+
+
+def test_a_report_is_saved_whatever_the_names_of_subsets_hold(tmp_path: Path) -> None:
+    samples = [
+        make_sample("longer", "no", chosen=0, unique_id=str(k), metadata={"subset": "half \ud800", "big": 2**80})
+        for k in range(3)
+    ]
+    report = evaluate("length_baseline", samples, run_dir=str(tmp_path / "run"), progress=False)
+    saved = json.loads((tmp_path / "run" / "report.json").read_bytes())
+    assert (saved["score"], list(report.by_subset), list(saved["by_subset"])) == (1.0, ["half \ud800"], ["half ?"])

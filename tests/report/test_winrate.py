@@ -378,3 +378,8 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: di
         scored = score_table(Length(), data, "q", columns, **{k: v for k, v in more.items() if k == "by"})
         assert scored.ci95 is None or scored.ci95.low < scored.ci95.high
         assert str(scored) and json.dumps(scored.to_dict())
+
+
+def test_numbers_beyond_64_bits_in_other_columns_do_no_harm() -> None:
+    table = [{"q": f"question {k}", "x": "long", "y": "a", "account": 2**80 + k} for k in range(3)]
+    assert winrate(Length(), table, "q", ["x", "y"], progress=False).score == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import secrets
@@ -10,6 +11,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
+
+import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -105,6 +108,14 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)
+
+
+def as_json(value: Any) -> bytes:
+    """JSON types as indented JSON with a line end; what is no valid Unicode in a text becomes a question mark."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # lone surrogates and integers beyond 64 bits, which orjson refuses
+        return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"
 
 
 def write_whole(path: str | Path, data: bytes) -> None:

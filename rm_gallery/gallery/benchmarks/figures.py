@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import orjson
-
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.utils.file import write_whole
+from rm_gallery.core.utils.file import as_json, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +156,7 @@ class Report(Figure):
         """Write the report as JSON, whole or not at all; gives the path."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
+        write_whole(target, as_json(self.to_dict()))
         return target
 
     unit: ClassVar[str] = "score %"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.file import write_whole
+from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import one_line, plain
-from rm_gallery.report.findings import VERDICTS, Finding, Verdict, as_json, number
+from rm_gallery.report.findings import VERDICTS, Finding, Verdict, number
 
 if TYPE_CHECKING:
     from jinja2 import Template

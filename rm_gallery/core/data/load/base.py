@@ -177,7 +177,7 @@ class DataLoader(ABC):
         if self.options.columns:
             row = self.options.renamed(row, where)
         samples = _converted(self.converter, row, where)
-        content = _row_bytes(row, where)
+        content = row_bytes(row, where)
         for part, sample in enumerate(samples):
             if sample.source is None:
                 sample.source = self.name
@@ -364,7 +364,7 @@ def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSa
     return samples
 
 
-def _row_bytes(row: dict[str, Any], where: RowRef) -> bytes:
+def row_bytes(row: dict[str, Any], where: object) -> bytes:
     """Canonical bytes of a row: equal for rows with equal columns. DataError for text that is no Unicode."""
     try:
         return orjson.dumps(row, option=_JSON_OPTIONS, default=repr)

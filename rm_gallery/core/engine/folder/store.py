@@ -16,7 +16,7 @@ import orjson
 from rm_gallery.core.engine.folder.files import FileLock, from_line, mend_tail, read_lines, to_line
 from rm_gallery.core.engine.folder.manifest import describe, differences, plain
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import write_whole
+from rm_gallery.core.utils.file import as_json, write_whole
 
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
@@ -171,7 +171,7 @@ class RunStore:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json as a whole."""
         try:
-            write_whole(self.folder / SUMMARY, _pretty(plain(summary)))
+            write_whole(self.folder / SUMMARY, as_json(plain(summary)))
         except OSError as error:
             raise _unwritable(self.folder, error, self.appended) from error
 
@@ -240,7 +240,7 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any], not_compared: Collect
                 f"{folder} holds {RESULTS} but no {MANIFEST}, so nobody knows what made them; use another folder or "
                 "--force-new, which moves this one aside"
             ) from None
-        write_whole(path, _pretty(wanted))
+        write_whole(path, as_json(wanted))
         return
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"{path} is not valid JSON ({error}); use another folder or --force-new") from None
@@ -259,10 +259,6 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
             f"found id {record.get('id')!r}, status {record.get('status')!r}"
         )
     return record if isinstance(record, dict) else dict(record)
-
-
-def _pretty(content: dict[str, Any]) -> bytes:
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _unwritable(folder: Path, error: OSError, appended: int) -> ConfigError:

@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import written_whole
+from rm_gallery.core.utils.file import as_json, written_whole
 from rm_gallery.gallery.rm.trained.features import FEATURES_VERSION, Features, dense_names
 from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
 
@@ -72,7 +72,7 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
     with written_whole(Path(folder) / WEIGHTS_FILE) as file:
         file.write(weights)
     with written_whole(Path(folder) / METADATA_FILE) as file:
-        file.write(orjson.dumps(about, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        file.write(as_json(about))
 
 
 def load_model(folder: str | Path) -> BradleyTerryModel:
