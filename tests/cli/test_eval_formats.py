@@ -61,7 +61,7 @@ REFUSED = [
         ["--format", "rewardbench3"],
         "There is no benchmark 'rewardbench3'. Did you mean rewardbench",
     ),
-    (ONE_ROW["rewardbench2"], ["--format", "hh_rlhf"], "row 1, column 'chosen': expected text, found a list of 1"),
+    (ONE_ROW["rewardbench2"], ["--format", "hh_rlhf"], "has the columns of rewardbench2, and hh_rlhf has another rule"),
 ]
 
 
