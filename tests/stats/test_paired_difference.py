@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
+from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.stats.paired import benjamini_hochberg, holm, mcnemar, paired_difference, pairs_needed
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -52,6 +53,17 @@ def test_clusters_count_and_none_is_certain() -> None:
     )
     same = paired_difference([1.0] * 50, [1.0] * 50)
     assert same.interval is not None and same.p_value == 1.0 and same.interval.low < -0.005 < 0.005 < same.interval.high
+
+
+@pytest.mark.parametrize("n", [10, 100, 1000])
+def test_judges_that_never_differ_are_near_each_other(n: int) -> None:
+    # a share of samples above this one would have shown itself; separate intervals would be 5 to 50 times as wide
+    unseen = wilson_interval(0, n).high
+    for outcomes in ([1.0, 0.0] * (n // 2), [1.0] * n):
+        found = paired_difference(outcomes, outcomes)
+        assert found.interval == pytest.approx((-unseen, unseen), rel=0.05)
+    several = paired_difference(outcomes, outcomes, strata=[k % 5 for k in range(n)])
+    assert several.interval == pytest.approx((-unseen, unseen), rel=0.05)
 
 
 def test_samples_without_both_outcomes_are_counted_not_compared() -> None:

@@ -200,8 +200,9 @@ def _mean(
     share = (estimate - bounds[0]) / width
     widest = max(share * (1.0 - share), 0.0) * width**2
     if np.ptp(values) <= _EQUAL * width:
-        # outcomes that are all alike would be taken for certain
-        return ClusteredMean(estimate, widest / effective, len(values), n_clusters, effective, bounds)
+        return ClusteredMean(
+            estimate, _variance_unseen(share, effective) * width**2, len(values), n_clusters, effective, bounds
+        )
     n_cells = np.bincount(of_stratum, minlength=n_strata).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         # delete-one-cluster jackknife: what the mean moves by when the cluster is left out
@@ -226,6 +227,17 @@ def _mean(
     # a fraction of one more cluster, as extreme as can be, for the same reason
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
     return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds, shift)
+
+
+def _variance_unseen(share: float, effective: float) -> float:
+    """Variance of a mean whose outcomes are all alike, at `share` of the way between the bounds; not certain for all that.
+
+    As many others as Wilson's interval allows for none seen may still come, as far away as the bounds let them be. At a bound
+    the interval says so without a variance.
+    """
+    if not _EQUAL < share < 1.0 - _EQUAL:
+        return 0.0
+    return (wilson_interval(0.0, effective).high * max(share, 1.0 - share) / NormalDist().inv_cdf(0.975)) ** 2
 
 
 def _near_the_ends(
@@ -279,16 +291,17 @@ def from_variance(
 ) -> ClusteredMean:
     """Give a figure that is no mean, with the variance that was found for it in another way.
 
-    A variance of 0 says nothing: the figure then is as uncertain as a share of as many clusters can be. A figure below the
-    lower bound moves that bound.
+    A variance of 0 is that of clusters that are all alike. A figure below the lower bound moves that bound.
     """
     bounds = min(bounds[0], estimate), bounds[1]
     width = bounds[1] - bounds[0]
     share = min(max((estimate - bounds[0]) / width, 0.0), 1.0)
-    widest = share * (1.0 - share) * width**2 / n_clusters
     if variance > (_EQUAL * width) ** 2:
-        widest = (n_clusters * variance + _EXTREME * widest) / (n_clusters + _EXTREME)
-    return ClusteredMean(estimate, widest, n_clusters, n_clusters, float(n_clusters), bounds)
+        widest = share * (1.0 - share) * width**2 / n_clusters
+        variance = (n_clusters * variance + _EXTREME * widest) / (n_clusters + _EXTREME)
+    else:
+        variance = _variance_unseen(share, n_clusters) * width**2
+    return ClusteredMean(estimate, variance, n_clusters, n_clusters, float(n_clusters), bounds)
 
 
 def from_draws(
