@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError
+from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.runner.aggregator import (
     BaseAggregator,
@@ -46,6 +47,11 @@ WEIGHTS = {"harmfulness": 0.4, "relevance": 0.3, "correctness": 0.3}
         (WeightedSumAggregator("r", {"a": 1}), {"a": five(5), "b": FAILED}, 5.0),
         (WeightedSumAggregator("r"), {"a": five(5), "b": share(0.5)}, 0.75),
         (WeightedSumAggregator("r"), {"a": five(5), "b": five(5, higher_is_better=False)}, 0.5),
+        (
+            WeightedSumAggregator("r"),
+            {"a": five(5, higher_is_better=False), "b": five(3, higher_is_better=False)},
+            0.25,
+        ),
         (WeightedSumAggregator("r", normalize=True), {"a": five(3)}, 0.5),
         (WeightedSumAggregator("r", on_error="skip"), {"a": five(2), "b": FAILED}, 2.0),
         (WeightedSumAggregator("r", on_error=1.0), {"a": five(3), "b": FAILED}, 2.0),
@@ -130,3 +136,24 @@ def test_one_several_or_a_function(aggregators: Any) -> None:
     assert getattr(found[column][0], "score", None) == 0.5
     if column == "r":
         assert isinstance(found[column][1], GraderError)
+
+
+@pytest.mark.parametrize(("on_error", "expected"), [("skip", [0.5, 0.75]), (0.0, [0.5, 0.375])])
+def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(on_error: Any, expected: list[float]) -> None:
+    def short(response: str) -> float:
+        return 0.25 if len(response) < 5 else 1 / 0
+
+    stars = FunctionGrader(lambda response: 4, name="stars", score_range=(1, 5))
+    graders = GradingRunner(
+        {"stars": stars, "short": short}, aggregators=WeightedSumAggregator("r", on_error=on_error), show_progress=False
+    )
+    found = graders.run([{"response": "x"}, {"response": "long answer"}])["r"]
+    assert [getattr(result, "range", None) for result in found] == [(0.0, 1.0)] * 2
+    assert [getattr(result, "score", None) for result in found] == pytest.approx(expected)
+
+
+def test_a_sum_of_raw_scores_keeps_their_direction() -> None:
+    lower = {name: five(4, higher_is_better=False) for name in "ab"}
+    found = WeightedSumAggregator("r", normalize=False)(lower)
+    assert isinstance(found, GraderScore)
+    assert (found.score, found.higher_is_better) == (4, False)

@@ -119,11 +119,14 @@ class GraderError(GraderResult):
         error: what went wrong and the next step.
         error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit, transient, fatal, …
         status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where something broke.
+        range: of the scores its grader gives; `higher_is_better` their direction. Both as of `GraderScore`.
     """
 
     error: str
     error_type: str = "error"
     status: str = "failed"
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
 
     @property
     def ok(self) -> bool:

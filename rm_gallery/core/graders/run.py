@@ -249,6 +249,8 @@ def _found(job: Job, outcome: Outcome[Any]) -> GraderResult:
 def _settled(plan: Plan, found: GraderResult, row: Row) -> GraderResult:
     """The result as it is handed on: for an error, what `on_error` says."""
     grader, on_error = plan.grader, plan.on_error
+    if isinstance(found, GraderError):
+        found = found.model_copy(update={"range": grader.score_range, "higher_is_better": grader.higher_is_better})
     if found.ok or on_error == "propagate":
         return found
     if on_error == "raise":

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
-from rm_gallery.core.graders.result import Bounds, GraderError, GraderResult, GraderScore
+from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
@@ -20,9 +20,9 @@ class BaseAggregator:
     Args:
         name: the column it makes.
         on_error: for a grader without a score: `propagate` (the default) gives an error that names it; `skip` goes on with
-            the others, reweighted, and says so in the reason; a number stands in for its score.
-        normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or directions differ; True
-            always, False never (ranges that differ are then an error).
+            the others, reweighted, and says so in the reason; a number stands in for its score, on the common scale.
+        normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or directions differ or lower
+            is better, so that a failed grader changes no scale; True always, False never (ranges that differ are then an error).
 
     The result's metadata hold every component: score, normalised score where there is one, weight, and what was skipped.
     """
@@ -64,7 +64,7 @@ class BaseAggregator:
         if not scores and not isinstance(self.on_error, (int, float)):
             return self._error("no grader gave a score", missing, metadata)
         try:
-            values, bounds = self._comparable(scores)
+            values, about = self._comparable(scores, components.values())
         except ConfigError as error:
             return self._error(str(error), missing, metadata)
         for name, found in scores.items():
@@ -75,20 +75,28 @@ class BaseAggregator:
         if not math.isfinite(value):
             return self._error(f"the combined score is {value}", missing, metadata)
         return GraderScore(
-            name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, range=bounds
+            name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, **about
         )
 
-    def _comparable(self, scores: Mapping[str, GraderScore]) -> tuple[dict[str, float], Bounds]:
-        """The scores on one scale: as they are where the graders share range and direction, else normalised."""
-        kinds = {(found.range, found.higher_is_better) for found in scores.values()}
-        alike = len(kinds) <= 1
-        if self.normalize or (self.normalize is None and not alike):
-            return {name: found.normalized for name, found in scores.items()}, (0.0, 1.0)
+    def _comparable(
+        self, scores: Mapping[str, GraderScore], components: Collection[GraderResult]
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        """The scores on one scale, and its range and direction: as they are where all graders share them, else normalised."""
+        # an error knows its grader's scale: which one of them failed must not decide the scale of a row
+        scales = {
+            (found.range, found.higher_is_better)
+            for found in components
+            if isinstance(found, GraderScore) or (isinstance(found, GraderError) and found.range != (None, None))
+        }
+        alike = len(scales) <= 1
+        bounds, higher = next(iter(scales)) if scales else ((None, None), True)
+        if self.normalize or (self.normalize is None and not (alike and higher)):
+            return {name: found.normalized for name, found in scores.items()}, {"range": (0.0, 1.0)}
         if not alike:
             ranges = ", ".join(f"{name} {found.range}" for name, found in scores.items())
             raise ConfigError(f"the graders' ranges or directions differ ({ranges}); leave out normalize=False")
-        bounds = next(iter(kinds))[0] if kinds else (None, None)
-        return {name: found.score for name, found in scores.items()}, bounds
+        about = {"range": bounds, "higher_is_better": higher}
+        return {name: found.score for name, found in scores.items()}, about
 
     def _reason(self, values: Mapping[str, float], missing: Mapping[str, GraderResult]) -> str:
         parts = ", ".join(f"{name} {value:g}" for name, value in values.items())
