@@ -87,6 +87,14 @@ def test_both_orders_are_two_games(tmp_path: Path) -> None:
     assert scored("judgebench", steady[:2], data[:1], tmp_path).rule == "single_game"
 
 
+def test_equal_scores_earn_half_of_llmbar_s_mean_of_orders(tmp_path: Path) -> None:
+    data = [{"input": f"do {n}", "output_1": "x", "output_2": "y", "label": 1} for n in range(2)]
+    rows = [{"id": n, "candidate": place, "score": float(n)} for n in (0, 1) for place in (0, 1)]
+    rows[0]["score"] = 1.0
+    report = scored("llmbar", rows, data, tmp_path)
+    assert (report.score, report.extra["mean_of_orders"]) == (0.5, 0.75)
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), float("inf"), "row"])
 def test_a_missing_score_is_unscored_and_counted_never_zero(missing: Any, tmp_path: Path) -> None:
     rows = lengths(list(open_data(EXCERPTS["preferences"], "preferences").rows()))

@@ -95,6 +95,12 @@ def test_every_measure_finds_equal_texts_equal_and_an_empty_one_unlike(algorithm
     assert graded("similarity", "", "", algorithm=algorithm) == 1.0
 
 
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("bleu", "chrf")])
+@pytest.mark.parametrize(("text", "other"), [("+", "-"), ("\U0001f44d", "\U0001f44e"), ("!!", "??")])
+def test_different_texts_without_a_word_are_not_equal(algorithm: str, text: str, other: str) -> None:
+    assert graded("similarity", text, other, algorithm=algorithm) == 0.0
+
+
 def test_case_counts_where_it_is_asked_for_and_negations_are_words() -> None:
     for algorithm in ("fuzzy_match", "edit_distance", "f1_score", "rouge1"):
         assert graded("similarity", "HELLO", "hello", algorithm=algorithm, case_sensitive=True) == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -227,7 +228,7 @@ class _Texts:
 
 def _published_mean(judged: Judged) -> float | None:
     first, second, label = games(judged)
-    return ((first == label) + (second == label)) / 2
+    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in (first, second)) / 2.0
 
 
 class BothOrders:

@@ -20,7 +20,7 @@ Reader = Callable[[str], Verdict]
 
 _ARENA_LABEL = re.compile(r"\[\[([AB<>=]+)\]\]")
 _PROMETHEUS = re.compile(
-    r"(?:\[RESULT:?\s*\]|\[RESULT:\s*|\[Response\s+|\[Result\]\s+Response|(?:^|\n)Result:?\s*)\s*(A|B)(?:\]|\s|$)",
+    r"(?:\[RESULT\](?:\s+Response)?|\[RESULT:\s*|\[Response\s+|(?:^|\n)Result:?\s*)\s*(A|B)(?:\]|\s|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _COMPARED: Mapping[str, Verdict] = {"A>B": 1, "B>A": -1, "A=B": 0}

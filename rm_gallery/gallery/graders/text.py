@@ -27,7 +27,8 @@ def _counted(tokens: Tokens, n: int) -> Counter[tuple[str, ...]]:
 
 
 def _f(common: float, given: int, wanted: int) -> float:
-    return 2 * common / (given + wanted) if given + wanted else 1.0
+    # texts without a word are not alike for that: equal ones never come here, and "+" is not "-"
+    return 2 * common / (given + wanted) if given + wanted else 0.0
 
 
 def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
@@ -95,7 +96,7 @@ def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
 
 def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
     own, other = set(hypothesis), set(reference)
-    return len(own & other) / len(own | other) if own or other else 1.0
+    return len(own & other) / len(own | other) if own or other else 0.0
 
 
 def _token_f1(hypothesis: Tokens, reference: Tokens) -> float:
@@ -107,7 +108,7 @@ def cosine(hypothesis: Tokens, reference: Tokens) -> float:
     """Cosine of the TF-IDF vectors of 1- and 2-grams, with scikit-learn's smoothed IDF over just the two texts."""
     own, other = (_counted(t, 1) + _counted(t, 2) for t in (hypothesis, reference))
     if not own or not other:
-        return float(not own and not other)
+        return 0.0
 
     def weight(term: Any) -> float:
         return math.log(3 / (1 + (term in own) + (term in other))) + 1
@@ -147,7 +148,8 @@ class SimilarityGrader(BaseGrader):
 
     Fields: `response`, `reference_response` (a text, or several of which the best counts). Range [0, 1], 1 is equal. Case
     counts only with `case_sensitive`; words are runs of letters and digits, each character of an unspaced script by itself.
-    Two empty texts are equal; one empty text is not like any other. Algorithms: bleu and chrf (sacrebleu, sentence level),
+    Two empty texts are equal; one empty text is not like any other, nor are two different ones without a word ("+", "-") in the
+    algorithms over words. Algorithms: bleu and chrf (sacrebleu, sentence level),
     sentence_bleu and gleu (NLTK's), meteor (exact and stem matches), rouge1 to rouge5, rougeL, rouge (mean of 1, 2 and L),
     rouge_ngram (`n`), f1_score = token_f1, fuzzy_match (Levenshtein ratio, or `partial`, `token_sort`), edit_distance, cosine,
     jaccard.
