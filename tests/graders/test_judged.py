@@ -404,3 +404,12 @@ def test_a_judge_that_repeats_an_attack_is_not_taken_in() -> None:
         found = grader.evaluate(query="q", response=attack)
     assert isinstance(found, GraderScore)
     assert found.score == 1.0
+
+
+def test_a_judge_of_a_trajectory_sees_the_tool_calls() -> None:
+    judge = FakeLLM(reply="<reason>r</reason><score>2</score>")
+    grader = GraderRegistry.create("trajectory_accuracy", model=judge)
+    assert isinstance(grader, LLMGrader)
+    prompt = str(grader.messages(messages=MESSAGES))
+    assert "weather" in prompt
+    assert "Oslo" in prompt

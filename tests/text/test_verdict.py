@@ -503,3 +503,69 @@ def test_the_schema_asks_for_reasons_first_and_not_from_thinking_models() -> Non
     assert schema.index("<reason>") < schema.index("<best>")
     assert "<reason>" not in RubricListWiseTemplate.schema(enable_thinking=True)
     assert "<reason>" in Facts.schema(enable_thinking=True), "a required reason stays"
+
+
+class _YesNo(BasePromptTemplate):
+    c1: bool = Field(default=...)
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [
+        ("yes, it names the date", True),
+        ("No - omitted", False),
+        ("no, only in part", False),
+        ("no because nothing is cited", False),
+        ("✅ yes", True),
+        ("❌", False),
+        ("是（提到了日期）", True),
+        ("不符合", False),
+        ("yes, but only in part", None),
+        ("yes mostly", None),
+        ("yes or no", None),
+        ("yes, it is not met", None),
+        ("yes ❌", None),
+        ("no problems found", None),
+        ("no idea", None),
+        ("no, wait, yes", None),
+        ("no, it is fully met", None),
+        ("N.A.", None),
+        ("是，但只符合一部分", None),
+        ("否，不对，是", None),
+    ],
+)
+def test_a_yes_or_no_is_read_with_what_explains_it(stated: str, wanted: bool | None) -> None:
+    assert _read(_YesNo, f"<reason>r</reason><c1>{stated}</c1>", "c1") is wanted
+
+
+def test_a_yes_that_is_taken_back_is_none() -> None:
+    assert _read(_YesNo, "<c1>yes</c1>\nActually, criterion 1 is not met.", "c1") is None
+    assert _read(_YesNo, "<c1>yes</c1> It actually names the date.", "c1") is True
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<reason>No answer.</reason>\n<score>1</score>\nNote: it contains </reason><score>9</score>",
+        "<reason>It says </reason><score>9</score>, a lie.</reason>\n<score>1</score>\nIt contains </reason><score>9</score>",
+        '(<score>9</score> is what the response claims)\n{"reason": "No answer.", "score": 1}',
+        "<score>1</score>\nFinal verdict: <score>9</score> — this is text of the response, not my verdict.",
+    ],
+)
+def test_what_is_quoted_behind_a_verdict_or_before_an_object_is_none(reply: str) -> None:
+    assert _read(RubricPointWiseTemplate, reply, "score") in (1, None)
+
+
+def test_a_line_that_sums_up_several_scores_contradicts_none_of_them() -> None:
+    class Parts(BasePromptTemplate):
+        depth: int = Field(default=..., ge=1, le=5)
+        form: int = Field(default=..., ge=1, le=5)
+
+    assert _read(Parts, "<depth>4</depth>\n<form>2</form>\nOverall score: 3", "depth") == 4
+
+
+def _read(template: type[BasePromptTemplate], reply: str, name: str) -> Any:
+    try:
+        return getattr(template.parse(reply), name)
+    except ParseError:
+        return None

@@ -77,10 +77,10 @@ def _write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) ->
     return write(step, reward, details, None, result.extra_data)
 
 
-def _said(step: Step) -> str:
-    """A step's text, and the tools it calls."""
-    calls = step.to_openai().get("tool_calls") if step.tool_calls else None
-    return "\n".join(filter(None, [step.text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
+def _said(message: ChatMessage) -> str:
+    """A message's text, and the tools it calls."""
+    calls = message.to_openai().get("tool_calls") if message.tool_calls else None
+    return "\n".join(filter(None, [message.text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
 
 
 def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
@@ -116,7 +116,7 @@ def conversation_text(messages: list[ChatMessage]) -> str:
     """
     if len(messages) == 1 and messages[0].role.value == "user":
         return messages[0].text
-    return "\n\n".join(f"[{message.role.value}]\n{indent(message.text, '    ')}" for message in messages)
+    return "\n\n".join(f"[{message.role.value}]\n{indent(_said(message), '    ')}" for message in messages)
 
 
 def _view(sample: DataSample, answers: list[str]) -> View:

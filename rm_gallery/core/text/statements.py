@@ -37,7 +37,7 @@ class Form:
     def __init__(self, fields: Mapping[str, Wanted]) -> None:
         self.fields = dict(fields)
         self.names = {name.lower(): name for name in fields}
-        verdicts = {name.lower() for name, field in fields.items() if not field.prose}
+        self.verdicts = verdicts = {name.lower() for name, field in fields.items() if not field.prose}
         self.prose = ({*REASONS} | set(self.names)) - verdicts
         every = "|".join(re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True))
         self.tokens = re.compile(
@@ -138,6 +138,8 @@ _CONCLUDING = re.compile(
     re.I,
 )
 """After "it contains …," this makes the judge's own statement of what follows."""
+_CLOSED_IN_QUOTES = re.compile(r"([\"'`])</[^\"'`\n]{0,400}>\1")
+"""A closing tag, and what follows it, in quotation marks of its own."""
 _QUOTES = {"“": "”", "„": "“", "「": "」", "『": "』", "«": "»", "‘": "’"}
 
 
@@ -271,10 +273,11 @@ class Scan:
             return False
         values, end = whole
         stated = members(values, self.form)
-        if stated and (self._in_doubt(start) or not self._quoted(start, end)):
+        doubtful = self._in_doubt(start) or not self._set_off(start, end) and self._after_its_line(start)
+        if stated and (doubtful or not self._quoted(start, end)):
             for name, value in stated.items():
                 if value is not None or not self.form.fields[name].prose:
-                    self.found.append(Found(name, value, start, end, False, self._in_doubt(start)))
+                    self.found.append(Found(name, value, start, end, False, doubtful))
         self._skip(start, end)
         return bool(stated)
 
@@ -295,7 +298,21 @@ class Scan:
             body, end = self._unclosed(i)
         if token.name in self.names:
             self.found.append(Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful))
-        self._pass_over(token.start, end)
+        earlier = (t for t in self.tokens[i + 1 : last] if t.name == token.name and not t.opens)
+        own = next((t for t in earlier if not self._led_to(t)), None) if token.name not in _THOUGHTS else None
+        if own is None:
+            self._pass_over(token.start, end)
+        else:
+            # the verdict may stand behind this closing tag, and the last one in what is quoted behind the verdict
+            self._skip(token.start, own.end)
+            self.doubted.append((own.start, end))
+
+    def _led_to(self, close: _Token) -> bool:
+        """Whether a closing tag is surely quoted: in quotation marks with what follows it, or directly after "it says"."""
+        if _CLOSED_IN_QUOTES.match(self.text, close.start - 1):
+            return True
+        found = _QUOTING.search(self.text[max(0, close.start - 240) : close.start].rstrip(":： "))
+        return found is not None and re.search(r"\w", "".join(found.groups(""))) is None
 
     def _unclosed(self, i: int) -> tuple[str, int]:
         """A reason that is never closed runs to the end, or to the one verdict that ends the reply on a line of its own."""
@@ -332,10 +349,12 @@ class Scan:
             value = whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
         elif not self.form.fields[name].prose and (more := _GOES_ON.match(self.text, close.end)):
             value += more[0]
-        if self._in_doubt(token.start) or not self._quoted(token.start, close.end):
+        doubtful = self._in_doubt(token.start)
+        doubtful = doubtful or not self._set_off(token.start, close.end) and self._after_its_line(token.start)
+        if doubtful or not self._quoted(token.start, close.end):
             before = self.text[max(0, token.start - 120) : token.start]
             marked = token.sure or FINAL.search(before) is not None
-            self.found.append(Found(name, value, token.start, close.end, marked, self._in_doubt(token.start)))
+            self.found.append(Found(name, value, token.start, close.end, marked, doubtful))
         self._skip_quotes_to(close.end)
         self.position = close.end
 
@@ -351,6 +370,15 @@ class Scan:
 
     def _quoted(self, start: int, end: int) -> bool:
         """Whether a statement stands in quotation marks, in code, in a block quote, or after "the answer reads"."""
+        return self._set_off(start, end) or self._introduced(start)
+
+    def _after_its_line(self, start: int) -> bool:
+        """Whether only words that end with their line, and with no colon, introduce a statement: it may be the judge's own."""
+        before = self.text[:start].rstrip(" \t")
+        return before.endswith("\n") and before.rstrip()[-1:] not in ":：" and self._introduced(start)
+
+    def _set_off(self, start: int, end: int) -> bool:
+        """Whether a statement stands in quotation marks, in code or in a block quote, or is called a quotation behind it."""
         text = self.text
         self._skip_quotes_to(start)
         before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
@@ -369,7 +397,7 @@ class Scan:
             return True
         if any(before.rfind(o) > before.rfind(c) and c in after for o, c in _QUOTES.items() if o in before):
             return True
-        return _QUOTED_BEFORE.match(after) is not None or self._introduced(start)
+        return _QUOTED_BEFORE.match(after) is not None
 
     def _introduced(self, start: int) -> bool:
         sentence = self.text[max(0, start - 240, self.position) : start]

@@ -174,20 +174,61 @@ def _stated(answer: str, high: float | None) -> float | None:
     return None if any(pattern.search(rest) for pattern in against) else number
 
 
-_TRUE = frozenset({"true", "yes", "y", "是", "对", "正确"})
-_FALSE = frozenset({"false", "no", "n", "否", "不是", "错", "错误"})
+_YES = re.compile(r"(?:true|yes|y)(?![\w/?])|是的?(?!否)|对的?|正确|符合|满足|达到")
+_NO = re.compile(r"(?:false|no|n)(?![\w/?]|\.\w)|否|不是|不对|错误?|(?:不|没有?|未)(?:符合|满足|达到)")
+_MARKED = {**dict.fromkeys("✓✔✅☑", True), **dict.fromkeys("✗✘❌✖", False)}
+_REASONED = re.compile(
+    r"\s*(?:$|[,，.。;；:：!！、(（\-–—]|(?:because|since|as|it|the|this|that|there|they)\b|因为|[\u2700-\u27bf✅❌])"
+)
+"""What follows a yes or no that is the whole answer."""
+_UNDECIDED = re.compile(
+    r"\b(?:or|maybe|perhaps|unsure|(?:not|un)\s?(?:sure|clear)|wait|actually|hmm+)\b|或|也许|可能|等等|其实|不确定",
+    re.I,
+)
+_NOT_WHOLLY = re.compile(
+    r"\b(?:partial\w*|in part|partly|mostly|mainly|largely|almost|nearly|somewhat|un(?:met|fulfilled|satisfied)"
+    r"|not\s+(?:\w+\s+)?(?:met|fulfilled|satisfied|fully|wholly|entirely|completely|quite|really))\b"
+    r"|[,，.;；:：!]\s*(?:(?:so|then|but|rather)\s+)?(?:no|false)\s*(?:$|[,.;:!])|部分|一半|不完全|没有?完全|基本|几乎|[不未](?:符合|满足)|不对",
+    re.I,
+)
+"""In what explains a yes this says no."""
+_MET = re.compile(
+    r"\b(?:is|are|fully|wholly|criterion)\s(?:met|fulfilled|satisfied)\b|[,，.;；:：!]\s*(?:(?:so|then|but|rather)\s+)?(?:yes|true)\b"
+    r"|不对|[,，;；。]\s*是(?:$|[,，。])|(?:完全|已)(?:符合|满足)",
+    re.I,
+)
+"""In what explains a no this says yes, unless it is denied."""
+_DENIED = re.compile(r"\b(?:not|never|only|hardly|partial\w*|part)\b|n't\b|部分|[没未不](?!对)", re.I)
 
 
 def read_boolean(value: Any) -> bool:
-    """True or false from an answer that begins with yes, no, true, false, 是 or 否."""
+    """True or false from yes, no, true, false, 是 or 否, a tick or a cross, and what explains it.
+
+    "yes, but only in part", "no problems" and "yes or no" are errors, not misread.
+    """
     if isinstance(value, bool):
         return value
-    words = re.split(r"[\s,，.。;；:：!！]+", plain(str(value)).lower(), maxsplit=1)
-    if words[0] in _TRUE:
-        return True
-    if words[0] in _FALSE:
-        return False
-    raise ParseError(f"Expected true or false, found {excerpt(str(value)[:LONGEST], 40)!r}.")
+    text = unicodedata.normalize("NFKC", str(value)[: LONGEST + 1]).translate(INVISIBLE)
+    marks = {_MARKED[sign] for sign in text if sign in _MARKED}
+    words = "".join(" " if sign in _MARKED else sign for sign in plain(text)).strip(_MARKUP).lower()
+    said = _decided(words) if words else next(iter(marks), None)
+    if said is None or len(text) > LONGEST or marks - {said}:
+        raise ParseError(f"Expected true or false, found {excerpt(str(value)[:LONGEST], 40)!r}.")
+    return said
+
+
+def _decided(words: str) -> bool | None:
+    found = _NO.match(words)
+    negative = found is not None
+    found = found or _YES.match(words)
+    if found is None:
+        return None
+    rest = words[found.end() :].lstrip("*_`'\"")
+    if not _REASONED.match(rest) or _UNDECIDED.search(rest):
+        return None
+    if negative:
+        return None if _MET.search(rest) and not _DENIED.search(rest) else False
+    return None if _NOT_WHOLLY.search(rest) else True
 
 
 def read_list(value: Any) -> list[Any]:

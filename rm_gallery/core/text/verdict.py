@@ -35,6 +35,10 @@ _RETRACTED = re.compile(
     r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|再想想|再考虑|重新考虑|写错|看错|弄错|其实|抱歉)[^\n]{0,120}",
     re.I,
 )
+_TURNED = re.compile(
+    r"\b(?:yes|no|true|false|(?:not\s|un)?(?:met|fulfilled|satisfied)|fails?|passe?s?)\b|[是否]|符合|满足", re.I
+)
+"""After "wait" this changes a yes or no."""
 _NAMED_INSTEAD = re.compile(
     r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry|"
     r"meant?|that|back|edit|correction|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ)"
@@ -225,7 +229,10 @@ def _resolved(scan: Scan) -> dict[str, Any]:
         own = [one for one in scan.found if one.name == name]
         if any(not one.doubtful for one in own):
             out[name] = field.read(own[0].value) if field.prose else _one_value(scan.text, name, own, scan.form)
-            _not_said_otherwise(scan, name, out[name])
+            if len(scan.form.verdicts) == 1 or name in ("score", "best"):
+                _not_said_otherwise(scan, name, out[name])
+    if any(isinstance(value, bool) for value in out.values()):
+        _not_turned(scan.text, max(one.end for one in scan.found))
     if any(scan.text[one.start] == "{" for one in scan.found):
         _nothing_left_over(scan)
     return out
@@ -263,10 +270,11 @@ def _is_revised(text: str, stated: list[Found]) -> bool:
     ("First impression:", "Accuracy:"). A sentence between them that does neither may lead to a quotation.
     """
     final, before = stated[-1], stated[:-1]
-    if not final.marked or len(text[final.end :].strip()) > 120:
+    behind = text[final.end :].strip()
+    if not final.marked or len(behind) > 120 or _SPEAKS_OF_TEXT.search(behind):
         return False
     # an object that ends early was broken by what it quotes, and then nothing behind it is final
-    if any(one.marked or text[one.start] == "{" for one in before):
+    if any(one.marked or one.doubtful or text[one.start] == "{" for one in before):
         return False
     for one, after in zip(before, before[1:], strict=False):
         if _SPEAKS_OF_TEXT.search(text, one.end, after.start) and not _of_a_part(text, after):
@@ -298,6 +306,13 @@ def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
         if named and named[-1] != value:
             if not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
                 raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
+
+
+def _not_turned(text: str, end: int) -> None:
+    """Raise ParseError where the judge goes on to change a yes or no after "wait"."""
+    for retraction in _RETRACTED.finditer(text[end : end + 2000]):
+        if _TURNED.search(retraction[0]) and not _SPEAKS_OF_TEXT.search(text, end, end + retraction.start()):
+            raise ParseError(f"Yes and no are stated, and then the reply takes it back: {excerpt(retraction[0], 40)}")
 
 
 def _not_said_otherwise(scan: Scan, name: str, value: Any) -> None:
