@@ -92,6 +92,15 @@ def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> Non
     noise = held_out_calibration(np.arange(60.0), np.random.default_rng(1).integers(0, 2, 60), method)
     assert noise is not None and noise.calibration.brier > 0.2, "what is fitted to noise is shown to be noise"
     assert held_out_calibration([1.0, 2.0], [0, 1], method, clusters=["a", "a"]) is None
+    uneven = held_out_calibration(x[:100], y[:100], method, clusters=[max(k - 60, 0) for k in range(100)])
+    assert uneven is not None and uneven.n_fitted != 50
+    assert uneven.n_fitted + uneven.calibration.n == 100, "what was fitted on is not judged"
+
+
+def test_platts_targets_keep_separated_outcomes_uncertain() -> None:
+    assert fit_map([0.0, 1.0] * 10, [0, 1] * 10, "platt")(np.array([0.0, 1.0])) == pytest.approx(
+        [1 / 12, 11 / 12], abs=1e-3
+    )
 
 
 def test_what_does_not_fit_is_said() -> None:

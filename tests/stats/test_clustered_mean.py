@@ -116,12 +116,43 @@ def test_what_does_not_fit_is_said(values: list[float], more: dict[str, Any], sa
 
 def test_other_figures_take_the_same_form() -> None:
     assert from_variance(0.5, 0.0025, 1000).interval() == pytest.approx((0.404, 0.596), abs=0.002)
+    assert from_variance(0.5, 0.0025, 10).variance == pytest.approx((10 * 0.0025 + 0.25 * 0.025) / 10.25)
     assert from_variance(1.0, 0.0, 30).interval() == pytest.approx(wilson_interval(30, 30))
     assert from_draws(0.3, np.array([0.2, math.nan, 0.4]), 50).standard_error == pytest.approx(0.1, rel=0.02)
     whole = combined([(from_variance(0.2, 0.01, 10), 1), (from_variance(0.8, 0.01, 10), 3)])
     assert whole is not None and whole.estimate == pytest.approx(0.65)
     assert whole.variance == pytest.approx((1 / 16 + 9 / 16) * 0.01, rel=0.05)
     assert combined([]) is None
+
+
+def test_what_few_clusters_cannot_show_is_not_taken_for_certain() -> None:
+    pairs = [k // 2 for k in range(40)]
+    assert mean([1.0] * 40, pairs).interval() == pytest.approx(wilson_interval(20, 20)), "twenty witnesses, not forty"
+    agreeing = mean([1.0, 0.0] * 20, [k // 10 for k in range(40)])
+    assert agreeing.variance >= 0.25 / 40, "clusters that agree say no more than independent outcomes would"
+    lone = mean([1.0, 0.0] * 205, [0] * 10 + list(range(1, 401)), strata=["a"] * 10 + ["b"] * 400)
+    assert lone.standard_error == pytest.approx(0.25, abs=0.001), "one cluster says nothing about its stratum"
+
+
+def test_one_common_correlation_counts_where_the_jackknife_sees_too_little() -> None:
+    sizes, outcomes = np.array([8, 1, 5, 1, 4, 1]), np.array([float(bit) for bit in "11101111111111111010"])
+    sums = np.add.reduceat(outcomes - 0.85, np.cumsum(sizes) - sizes)
+    between, all_squares = float(np.sum(sums**2 / sizes)), float(np.sum((outcomes - 0.85) ** 2))
+    within, typical = (all_squares - between) / 14, (20 - float(np.sum(sizes**2)) / 20) / 5
+    correlation = (between / 5 - within) / (between / 5 + (typical - 1) * within)
+    design = 1 + (float(np.sum(sizes**2)) / 20 - 1) * correlation
+    found = mean(outcomes, np.repeat(np.arange(6), sizes))
+    # and a quarter of a cluster as extreme as can be
+    expected = (6 * all_squares / 380 * design * 5 / 6 + 0.25 * 0.1275 * float(np.sum(sizes**2)) / 400) / 6.25
+    assert found.variance == pytest.approx(expected) and design > 1.5
+
+
+def test_strata_near_an_end_move_the_middle() -> None:
+    """Price and Bonett: two more outcomes to each of two equal strata, one of them a failure."""
+    found = mean([1.0] * 20 + [1.0] * 19 + [0.0], strata=["a"] * 20 + ["b"] * 20)
+    assert found.shift == pytest.approx((21 / 22 - 1 + (19 * 0.95 + 1) / 21 - 0.95) / 2)
+    twice = combined([(found, 1), (found, 3)])
+    assert twice is not None and twice.shift == pytest.approx(found.shift)
 
 
 def beta_binomial(rng: np.random.Generator, sizes: Any, p: float, icc: float) -> np.ndarray[Any, Any]:

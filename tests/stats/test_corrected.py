@@ -90,6 +90,15 @@ def test_by_verdict_is_the_published_sum_over_verdicts() -> None:
     assert found.ci95 is not None and found.ci95.low < 0.421382 and found.ci95.high > 0.880687
 
 
+def test_strata_that_were_counted_on_the_same_rows_add_to_the_error() -> None:
+    halves, labels = ["a"] * 50 + ["b"] * 50, [1.0] * 50 + [0.0] * 50
+    counted = corrected_mean([None] * 100, labels, strata=halves)
+    known = corrected_mean([None] * 100, labels, strata=halves, shares={"a": 1, "b": 1})
+    assert (counted.se, known.se) == pytest.approx((0.05, 0.0))
+    mixed = corrected_mean([None] * 20, [1.0, 0.0] * 10, strata=["a"] * 10 + ["b"] * 10)
+    assert mixed.df == pytest.approx(18), "the degrees of freedom of both strata"
+
+
 def test_variance_ratio_of_a_judge_with_known_correlation() -> None:
     rng = np.random.default_rng(0)
     labels = rng.standard_normal(400_000)

@@ -33,6 +33,17 @@ def test_worked_example() -> None:
     assert any("Run one version twice" in note for note in found.notes)
 
 
+def test_distance_beyond_noise_and_agreement_are_what_they_say() -> None:
+    alternating = drift([0.0] * 9, [0.0] * 9, old_again=[[1.0] * 9], new_again=[[1.0] * 9], n_draws=100)
+    # between the versions half of the pairs differ, within either version all of them
+    assert (alternating.excess, alternating.noise) == (-0.5, 1.0)
+    graded = drift([5, 5, 1], [3, 5, 1], labels=[5, 5, 1], bounds=(1, 5))
+    assert graded.agreement is not None
+    assert (graded.agreement.old, graded.agreement.new) == pytest.approx((1.0, 5 / 6)), (
+        "two of four steps off, once in three"
+    )
+
+
 def runs(
     rng: np.random.Generator, p_old: NDArray[np.float64], p_new: NDArray[np.float64], n_old: int, n_new: int
 ) -> dict[str, Any]:

@@ -92,13 +92,17 @@ def test_looks_may_be_few() -> None:
     assert one.interval.low <= many.interval.low and one.interval.high >= many.interval.high
 
 
-def test_more_values_than_are_kept_apart_lose_little() -> None:
+def test_more_values_than_are_kept_apart_lose_little(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).beta(4, 2, 1500)
     made = ConfidenceSequence()
     made.extend(values)
     half = (made.interval.high - made.interval.low) / 2
     assert made.interval.covers(2 / 3)
     assert half < 2.2 * 1.96 * float(np.std(values)) / math.sqrt(1500)
+    monkeypatch.setattr("rm_gallery.core.stats.sequence._MOST_VALUES", 10_000)
+    exact = ConfidenceSequence()
+    exact.extend(values)
+    assert made.interval.low < exact.interval.low and exact.interval.high < made.interval.high, "rounded away from it"
 
 
 def stops(p_win: float, p_tie: float, looks: int, streams: int, seed: int) -> list[int | None]:
