@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.paired import mcnemar
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.compare import compare, under, worse_than
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import open_run
-from tests.reward.rewards import scored
+from tests.reward.rewards import ranked, scored
 from tests.support.command import command
 
 
@@ -104,6 +104,41 @@ def test_samples_that_are_missing_or_unscored_are_said(tmp_path: Path) -> None:
     failed = sum(row.status == "failed" for row in open_run(part).samples())
     assert failed > 0
     assert (found.n_both, found.n_first_only, found.n_unscored) == (30 - failed, 10, failed)
+
+
+def test_equal_rows_are_each_compared(tmp_path: Path) -> None:
+    data = pairs(20)
+    (found,) = compare(run(tmp_path / "one", data * 2, 5), run(tmp_path / "two", data * 2, 8))
+    assert (found.n_both, found.only_second) == (40, 12)
+
+
+class Takes(BasePairWiseReward):
+    """The right answer wins, or the wrong one."""
+
+    name: str = "takes"
+    word: str = "right"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, *(float(self.word in output.answer.text) for output in sample.output))
+
+
+def test_rows_that_were_judged_in_parts_are_compared_as_wholes(tmp_path: Path) -> None:
+    styles = ("short", "plain", "# rich")
+    data = [
+        {
+            "id": str(k),
+            "prompt": f"q{k}",
+            "chosen": [f"right {style} {k}" for style in styles],
+            "rejected": [f"wrong {style} {k}" for style in styles],
+            "domain": "chat",
+        }
+        for k in range(6)
+    ]
+    folders = [tmp_path / word for word in ("wrong", "right")]
+    for folder in folders:
+        evaluate(Takes(word=folder.name), data, "rm_bench", run_dir=str(folder), progress=False)
+    (found,) = compare(*folders)
+    assert (found.whole.first, found.whole.second, found.n_both, found.n_unscored) == (0.0, 1.0, 6, 0)
 
 
 @pytest.mark.parametrize(

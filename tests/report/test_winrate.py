@@ -17,7 +17,9 @@ from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.comparing import Compared, Rows, flips_of
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.scores import score_table
 from rm_gallery.report.sheet import number_of, open_sheet
@@ -201,6 +203,23 @@ def test_labels_mend_a_biased_judge_however_they_were_drawn() -> None:
     assert low < actual < high
 
 
+def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> None:
+    draw = random.Random(2)
+    wins, known = [draw.random() < 0.6 for _ in range(80)], [draw.choice([1.0, 0.0, None, None]) for _ in range(80)]
+    chance, talk = [draw.choice([0.2, 0.4, 0.5, 0.6, 0.8]) for _ in range(80)], [k // 4 for k in range(80)]
+    kind = ["p" if k < 40 else "r" for k in range(75)] + ["few"] * 5
+    known[75:] = [1.0, 0.0, 1.0, 0.0, None]
+    data = rows(*[WON if won else LOST for won in wins], people=known, p=chance, talk=talk, kind=kind)
+    found = winrate(
+        Length(), data, "q", ["x", "y"], labels="people", label_probability="p", cluster="talk", by=["kind"]
+    )
+    for part, rows_of in ((found.extra, range(80)), (found.extra["subgroups"]["kind = p"], range(40))):
+        judge, labels, p, clusters = ([column[k] for k in rows_of] for column in (wins, known, chance, talk))
+        expected = corrected_mean([float(won) for won in judge], labels, clusters=clusters, probabilities=p)
+        assert (part["corrected"]["estimate"], part["corrected"]["ci95"]) == (expected.estimate, expected.ci95)
+    assert "corrected" not in found.extra["subgroups"]["kind = few"], "four labels correct nothing"
+
+
 def test_subgroups_are_held_to_a_common_level() -> None:
     data = rows(*[WON] * 30, *[LOST] * 10, *[WON] * 20, *[LOST] * 20, kind=["p"] * 40 + ["r"] * 40)
     found = winrate(Length(), data, "q", ["x", "y"], by=["kind"])
@@ -215,6 +234,7 @@ def test_more_columns_are_ranked() -> None:
     found = winrate(Length(), data, "q", ["x", "y", "z"])
     assert [part["answer"] for part in found.extra["ranking"]["systems"]] == ["z", "x", "y"]
     assert [part["n"] for part in found.extra["ranking"]["systems"]] == [16, 20, 20]
+    assert [part["win_rate"] for part in found.extra["ranking"]["systems"]] == [1.0, 8 / 20, 4 / 20]
     assert [(part["a"], part["b"], part["wins"], part["losses"]) for part in found.extra["pairs"]] == [
         ("x", "y", 8, 4),
         ("x", "z", 0, 8),
@@ -232,6 +252,7 @@ def test_length_is_taken_out() -> None:
     found = winrate(Length(), rows(*answers), "q", ["x", "y"], length_controlled=True)
     assert found.score is not None and found.score > 0.65
     assert found.extra["length_controlled"]["ci95"][0] < 0.5 < found.extra["length_controlled"]["ci95"][1]
+    assert found.extra["length_controlled"]["length_effect"] > 0, "the longer answer is the one that wins"
 
 
 def test_results_take_their_turn_however_they_come_in() -> None:
@@ -252,6 +273,21 @@ def test_results_take_their_turn_however_they_come_in() -> None:
         waiting.add(row, wins[row], "scored")
     waiting.add(0, None, "stopped")
     assert waiting.sequence.n == 0, "nothing behind a row that was not judged counts"
+
+
+def test_a_sorted_table_is_not_decided_by_its_first_rows() -> None:
+    found = winrate(Length(), rows(*[WON] * 40, *[LOST] * 40), "q", ["x", "y"], until_decided=True)
+    assert not found.extra["until_decided"]["decided"] and found.n_scored == 80
+
+
+@pytest.mark.parametrize(
+    ("played", "first", "second"), [((1, 1), 1, 0), ((-1, -1), 0, 1), ((1, -1), 0, 0), ((0, -1), 0, 0), ((1, 0), 0, 0)]
+)
+def test_a_flip_is_won_by_the_same_place_twice(played: tuple[int, int], first: int, second: int) -> None:
+    pair = (0, 1)
+    found = flips_of(Rows([Compared(orders={pair: played}), None, Compared()], ["a", "b", "c"]), pair)
+    assert (found["n"], found["flips"]) == (1, first + second)
+    assert (found["first_preferred"], found["second_preferred"]) == (first, second)
 
 
 def a_mostly(call: JudgeCall) -> Answer:
