@@ -125,6 +125,12 @@ def test_first_preference_is_tested_over_inconsistent_pairs(server: Server) -> N
     assert figure.extra["p_value"] == pytest.approx(2 * 0.5**40)
 
 
+@pytest.mark.parametrize(("given", "saturated"), [(9.0, 0.0), (10.0, 1.0)])
+def test_only_the_highest_score_there_is_counts_as_saturation(given: float, saturated: float, server: Server) -> None:
+    found = card(judges.by(lambda text: given), "pointwise", server, "range", limit=12)
+    assert found["range.saturation"].value == saturated
+
+
 def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: Server) -> None:
     attacks = ("length", "markdown", "verbosity", "self_praise", "authority", "injection")
     found = card(judges.noisy, "pairwise", server, "position", "repeats", *attacks)

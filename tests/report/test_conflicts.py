@@ -120,6 +120,13 @@ def test_a_rule_may_care_about_places_too() -> None:
     assert found.examples[0] == {"id": "s0", "contradictory": [[1, 2], [1, 3], [2, 3]], "cycles": []}
 
 
+def test_two_answers_cannot_form_a_cycle_and_do_not_thin_the_rate() -> None:
+    mixed = [*samples(6, answers=2), *samples(12)[6:]]
+    reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=CIRCLE))
+    figures = conflicts(reward, mixed, progress=False).figures
+    assert (figures["cycle"].n, figures["cycle"].value, figures["conflict"].n) == (6, 1.0, 12)
+
+
 def brute_force(n: int, verdicts: dict[tuple[int, int], int]) -> bool:
     """Whether some assignment of places, equal ones allowed, gives these verdicts."""
     for places in product(range(n), repeat=n):

@@ -205,7 +205,8 @@ def test_labels_mend_a_biased_judge_however_they_were_drawn() -> None:
 
 def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> None:
     draw = random.Random(2)
-    wins, known = [draw.random() < 0.6 for _ in range(80)], [draw.choice([1.0, 0.0, None, None]) for _ in range(80)]
+    wins = [float(draw.random() < 0.6) for _ in range(80)]
+    known: list[float | None] = [draw.choice([1.0, 0.0, None, None]) for _ in range(80)]
     chance, talk = [draw.choice([0.2, 0.4, 0.5, 0.6, 0.8]) for _ in range(80)], [k // 4 for k in range(80)]
     kind = ["p" if k < 40 else "r" for k in range(75)] + ["few"] * 5
     known[75:] = [1.0, 0.0, 1.0, 0.0, None]
@@ -214,8 +215,8 @@ def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> N
         Length(), data, "q", ["x", "y"], labels="people", label_probability="p", cluster="talk", by=["kind"]
     )
     for part, rows_of in ((found.extra, range(80)), (found.extra["subgroups"]["kind = p"], range(40))):
-        judge, labels, p, clusters = ([column[k] for k in rows_of] for column in (wins, known, chance, talk))
-        expected = corrected_mean([float(won) for won in judge], labels, clusters=clusters, probabilities=p)
+        of = slice(rows_of.stop)
+        expected = corrected_mean(wins[of], known[of], clusters=talk[of], probabilities=chance[of])
         assert (part["corrected"]["estimate"], part["corrected"]["ci95"]) == (expected.estimate, expected.ci95)
     assert "corrected" not in found.extra["subgroups"]["kind = few"], "four labels correct nothing"
 
