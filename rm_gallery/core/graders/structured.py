@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.template import BasePromptTemplate, described
-from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.core.utils.errors import ParseError, ProviderError, Unscored
 
 T = TypeVar("T")
 REFUSED = frozenset({400, 404, 415, 422, 501})
@@ -19,6 +19,8 @@ JSON_FORM = {
     "en": "Reply with one JSON object with exactly these keys, and nothing else:",
     "zh": "请只回复一个 JSON 对象，恰好包含以下键，不要写其他内容：",
 }
+PATIENCE_SECONDS = 5.0
+"""How long others wait for the first call, which may hang."""
 _TYPES: dict[Any, dict[str, Any]] = {
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -50,34 +52,43 @@ def response_format(template: type[BasePromptTemplate], thinking: bool) -> dict[
 async def with_capability(llm: BaseLLM, ask: Callable[[bool], Awaitable[T]]) -> T:
     """`ask(True)` where the model's endpoint takes a schema, else `ask(False)`.
 
-    The first call for an endpoint and a model finds out, while others wait for it: a schema that is refused is asked without
-    at once. What was found holds for the process; a call that fails for another reason finds nothing out.
+    The first call for an endpoint and a model finds out, while others wait for it, though not for long: a schema that is
+    refused is asked without at once. What was found holds for the process; a call without any reply finds nothing out, and
+    then each finds out for itself.
     """
     key = (llm.endpoint_key(), llm.model)
-    while key not in _known:
-        waiting = _probing.get(key)
-        if waiting is not None:
-            await waiting
-            continue
+    if key in _known:
+        return await ask(_known[key])
+    first = _probing.get(key)
+    if first is None:
         _probing[key] = done = asyncio.get_running_loop().create_future()
         try:
             return await _probe(key, ask)
         finally:
-            _probing.pop(key, None)
             done.set_result(None)
-    return await ask(_known[key])
+    if not first.done() and first.get_loop() is asyncio.get_running_loop():
+        # awaited without `wait` it would be cancelled with the first of those who wait
+        await asyncio.wait([first], timeout=PATIENCE_SECONDS)
+    return await (ask(_known[key]) if key in _known else _probe(key, ask))
 
 
 async def _probe(key: tuple[str, str], ask: Callable[[bool], Awaitable[T]]) -> T:
     try:
-        found = await ask(True)
+        return await _noted(key, ask, True)
     except ProviderError as error:
         if error.status not in REFUSED or error.filtered:
             raise
-        found = await ask(False)
-        _known[key] = False
-        return found
-    _known.setdefault(key, True)
+    return await _noted(key, ask, False)
+
+
+async def _noted(key: tuple[str, str], ask: Callable[[bool], Awaitable[T]], structured: bool) -> T:
+    """`ask(structured)`; a reply shows that the endpoint takes it, even one that cannot be read."""
+    try:
+        found = await ask(structured)
+    except (ParseError, Unscored):
+        _known.setdefault(key, structured)
+        raise
+    _known.setdefault(key, structured)
     return found
 
 
