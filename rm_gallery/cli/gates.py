@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.report.compare import check_same, reference_run, under, worse_than
+from rm_gallery.report.compare import check_fits, held_against, reference_run, under
 from rm_gallery.report.opened import OpenRun, open_run
 from rm_gallery.report.task import Data
 
@@ -47,8 +47,7 @@ class Gates:
     def fits(self, data: Data) -> None:
         """Raise ConfigError, before anything is paid, where the data or the rule are not those of the run compared with."""
         if self.reference is not None:
-            rule = {"benchmark": data.benchmark.name, "rule": data.benchmark.protocol}
-            check_same(self.reference, OpenRun(Path("this run"), {**rule, **data.identity()}, {}, {}))
+            check_fits(self.reference, data)
 
     def check(self, report: Report, run_dir: str | None) -> None:
         """Note what the run misses."""
@@ -56,8 +55,11 @@ class Gates:
             self.missed.append(why)
         if self.reference is None or run_dir is None or not report.n_scored:
             return
-        if (why := worse_than(open_run(run_dir), self.reference)) is not None:
-            self.missed.append(why)
+        worse, said = held_against(open_run(run_dir), self.reference)
+        if worse:
+            self.missed.append(said)
+        else:
+            sys.stderr.write(f"{said}\n")
 
     def conclude(self, code: int) -> int:
         """Say on stderr what was missed; the exit code, which is 1 then."""

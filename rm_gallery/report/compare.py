@@ -16,6 +16,7 @@ from rm_gallery.gallery.benchmarks.figures import UNNAMED, one_line, plain
 from rm_gallery.gallery.benchmarks.judgements import worst
 from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
 from rm_gallery.report.opened import OpenRun, SampleRow, open_run
+from rm_gallery.report.task import Data
 
 EXAMPLES = 5
 LONGEST = 400
@@ -407,26 +408,39 @@ def _adjusted(found: Sequence[Comparison]) -> list[Comparison]:
     ]
 
 
-def worse_than(run: OpenRun, reference: OpenRun, seed: int = 0) -> str | None:
-    """Why a run is worse than the reference, or None where it is not shown to be.
+def check_fits(reference: OpenRun, data: Data) -> None:
+    """Raise ConfigError, before anything is paid, where the data or the rule are not those of the run compared with."""
+    rule = {"benchmark": data.benchmark.name, "rule": data.benchmark.protocol}
+    check_same(reference, OpenRun(Path("this run"), {**rule, **data.identity()}, {}, {}))
 
-    The gate closes when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does
-    not close it, and a large drop on few samples may not either. The reason says by how much.
+
+def worse_than(run: OpenRun, reference: OpenRun, seed: int = 0) -> str | None:
+    """Why a run is worse than the reference, or None where it is not shown to be; see `held_against`."""
+    worse, why = held_against(run, reference, seed)
+    return why if worse else None
+
+
+def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool, str]:
+    """Whether a run is worse than the reference, and by how much it differs.
+
+    It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does not
+    count, and a large drop on few samples may not either.
 
     Raises:
         ConfigError: runs that cannot be compared, or without a sample scored in both.
     """
     found = compare(reference, run, examples=0, seed=seed)[0]
-    interval = found.whole.paired.interval
+    interval, n, name = found.whole.paired.interval, found.whole.paired.n, reference.folder.name
     if interval is None:
-        raise ConfigError(f"{run.folder.name} and {reference.folder.name} have no sample scored in both.")
-    if interval.high >= 0.0:
-        return None
-    difference = found.whole.paired.difference or 0.0
-    return (
-        f"worse than {reference.folder.name} by {-100 * difference:.1f} points "
-        f"(95 % interval {-100 * interval.high:.1f} to {-100 * interval.low:.1f}, n={found.whole.paired.n})"
-    )
+        raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")
+    difference = 100 * (found.whole.paired.difference or 0.0)
+    low, high = (100 * end for end in interval)
+    if high < 0.0:
+        return True, f"worse than {name} by {-difference:.1f} points (95 % interval {-high:.1f} to {-low:.1f}, n={n})"
+    lost = found.n_first_only + found.n_unscored
+    left_out = f", {lost} samples of {name} not compared" if lost else ""
+    said = f"{difference:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, n={n}{left_out})"
+    return False, f"not shown to be worse than {name}: {said}"
 
 
 def under(score: float | None, ci95: Sequence[float] | None, least: float) -> str | None:
@@ -450,12 +464,12 @@ def under(score: float | None, ci95: Sequence[float] | None, least: float) -> st
     return f"the score {100 * score:.1f} is below {100 * least:.1f}; {word}"
 
 
-def reference_run(path: str | Path) -> OpenRun:
+def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:
     """The run that another is to be held against; ConfigError, before anything is paid, where there is none."""
     try:
         found = open_run(path)
     except DataError as error:
-        raise ConfigError(f"--fail-if-worse-than: {error}") from None
+        raise ConfigError(f"{option}: {error}") from None
     if next(found.samples(), None) is None:
-        raise ConfigError(f"--fail-if-worse-than: {path} holds no samples; make it with eval or bench and --out RUN.")
+        raise ConfigError(f"{option}: {path} holds no samples; make it with eval or bench and --out RUN.")
     return found

@@ -21,6 +21,7 @@ _MARKER = (
     f"`{NAME}` holds the reward to unless it is called with something else"
 )
 _BESIDE = ("longest", "shortest", "chance")
+_HELD = ("at_least", "beats", "not_worse_than")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -95,11 +96,9 @@ class Gate:
             max_failures: samples that may be failed or unscored; 0 unless given.
             **arguments: further arguments of `rm_gallery.evaluate` (llm, params, seed, limit, run_dir, budget, …).
 
-        Raises:
-            ConfigError: nothing to hold the reward to, or what `rm_gallery.evaluate` raises.
+        A gate that cannot be asked (an unknown name or argument, a file or run that is not there) fails with one line.
         """
-        from rm_gallery.core.utils.errors import ConfigError
-        from rm_gallery.report.evaluate import evaluate
+        from rm_gallery.core.utils.errors import RMGalleryError
 
         called = {
             "reward": reward, "data": data, "benchmark": benchmark, "at_least": at_least, "surely": surely, "beats": beats,
@@ -110,21 +109,36 @@ class Gate:
         wanted = {
             name: asked.pop(name, None) for name in ("at_least", "surely", "beats", "not_worse_than", "max_failures")
         }
+        try:
+            return self._ask(asked, wanted)
+        except RMGalleryError as error:
+            return pytest.fail(f"{NAME}: {error}", pytrace=False)
+
+    def _ask(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
+        from contextlib import nullcontext
+        from tempfile import TemporaryDirectory
+
+        from rm_gallery.core.utils.errors import ConfigError
+        from rm_gallery.report.evaluate import evaluate
+
         _check(asked, wanted)
+        asked["data"] = self._path(asked["data"])
         if wanted["not_worse_than"] is not None:
             wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
-            if not asked.get("run_dir"):
-                # removed by pytest, as its own temporary folders are
-                asked["run_dir"] = str(self._request.getfixturevalue("tmp_path_factory").mktemp("reward-gate") / "run")
-        asked["data"] = self._path(asked["data"])
-        report = evaluate(
-            asked.pop("reward"), asked.pop("data"), asked.pop("benchmark", None), **{"progress": False, **asked}
-        )
-        problems = _problems(report, wanted, asked.get("run_dir"))
+            _check_reference(asked, wanted["not_worse_than"])
+        spare = wanted["not_worse_than"] is not None and not asked.get("run_dir")
+        with TemporaryDirectory(prefix="reward-gate-") if spare else nullcontext() as folder:
+            if folder is not None:
+                asked["run_dir"] = str(Path(folder) / "run")
+            report = evaluate(
+                asked.pop("reward"), asked.pop("data"), asked.pop("benchmark", None), **{"progress": False, **asked}
+            )
+            problems = _problems(report, wanted, asked.get("run_dir"))
         line = f"{self._node.nodeid}: {report.reward} {_figure(report)}{_threshold(wanted)}"
         self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
-        for name in ("score", "ci95", "n", "n_scored"):
-            self._node.user_properties.append((f"{NAME}.{name}", getattr(report, name)))
+        figures = {"score": report.score, "ci95": report.ci95 and list(report.ci95), "n": report.n}
+        for name, value in {**figures, "n_scored": report.n_scored}.items():
+            self._node.user_properties.append((f"{NAME}.{name}", value))
         if problems:
             pytest.fail("\n".join([f"{report.reward} {_figure(report)}", *problems, "", str(report)]), pytrace=False)
         if report.score is None:
@@ -140,19 +154,23 @@ class Gate:
 
 
 def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
+    from inspect import signature
+
+    from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.core.utils.models import unknown_name
+    from rm_gallery.core.utils.models import nearest, unknown_name
+    from rm_gallery.report.evaluate import evaluate
 
     for name in ("reward", "data"):
         if asked.get(name) is None:
-            raise ConfigError(
-                f"{NAME}: there is no {name}; give it to the marker or the call: {NAME}(reward, data, …)."
-            )
-    if all(wanted[name] is None for name in ("at_least", "beats", "not_worse_than")):
-        raise ConfigError(f"{NAME}: nothing to hold the reward to; give at_least=, beats= or not_worse_than=.")
+            raise ConfigError(f"there is no {name}; give it to the marker or the call: {NAME}(reward, data, …).")
+    if all(wanted[name] is None for name in _HELD):
+        known = {*signature(evaluate).parameters, *RunOptions.__dataclass_fields__}
+        near = "".join(f", found {name!r}" for name in sorted({*asked} - known) if nearest(name, _HELD))
+        raise ConfigError(f"nothing to hold the reward to{near}; give at_least=, beats= or not_worse_than=.")
     lowest = wanted["at_least"]
     if lowest is not None and not (isinstance(lowest, int | float) and 0 <= lowest <= 1):
-        raise ConfigError(f"{NAME}: at_least is {lowest!r}; it is a share such as 0.8.")
+        raise ConfigError(f"at_least is {lowest!r}; it is a share such as 0.8.")
     beats = wanted["beats"]
     wanted["beats"] = [beats] if isinstance(beats, str) else list(beats or ())
     for name in wanted["beats"]:
@@ -181,28 +199,27 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
         elif report.score <= level:
             found.append(f"its score {report.score:.4f} does not beat the baseline '{name}' with {level:.4f}.")
     if wanted["not_worse_than"] is not None:
-        found += _worse(run_dir, wanted["not_worse_than"])
+        from rm_gallery.report.compare import worse_than
+        from rm_gallery.report.opened import open_run
+
+        why = worse_than(open_run(run_dir), open_run(wanted["not_worse_than"]))
+        found += [] if why is None else [f"it is {why}."]
     return found
 
 
-def _worse(run_dir: Any, before: Any) -> list[str]:
-    """What is worse than in an earlier run, sample by sample."""
-    from rm_gallery.core.stats.paired import paired_difference
-    from rm_gallery.report.opened import open_run
+def _check_reference(asked: dict[str, Any], reference: Any) -> None:
+    """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other data or another rule."""
+    from rm_gallery.core.utils.errors import ConfigError
+    from rm_gallery.report.compare import check_fits, reference_run
+    from rm_gallery.report.task import open_data
 
-    rows = {row.key: row for row in open_run(run_dir).samples()}
-    earlier = {row.key: row.credit for row in open_run(before).samples()}
-    both = [key for key in rows if key in earlier]
-    if not both:
-        return [f"no sample of the run {before} is among these data, so nothing can be compared."]
-    clusters = [rows[key].cluster or key for key in both]
-    found = paired_difference([rows[key].credit for key in both], [earlier[key] for key in both], clusters=clusters)
-    if found.difference is None or found.interval is None or found.interval[1] >= 0:
-        return []
-    low, high = found.interval
-    return [
-        f"it is worse than the run {before}: {found.difference:+.4f} [{low:+.4f}, {high:+.4f}] on {found.n} samples."
-    ]
+    found = reference_run(reference, "not_worse_than")
+    if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == found.folder.resolve():
+        raise ConfigError("run_dir is the run of not_worse_than; a run cannot be held against itself.")
+    if isinstance(asked["data"], Iterator):
+        asked["data"] = list(asked["data"])
+    how = {name: asked[name] for name in ("limit", "seed", "on_bad_row", "columns") if name in asked}
+    check_fits(found, open_data(asked["data"], asked.get("benchmark"), **how))
 
 
 def _figure(report: Report) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Load what gates use: an inner run forgets the modules that it loads itself, and C extensions cannot be loaded twice."""
     data = best_of_4(tmp_path_factory.mktemp("data") / "data.jsonl", 2)
     rm_gallery.evaluate("base_helpfulness_pointwise", str(data), llm=FakeLLM(reply="<score>5</score>"))
+    import_module("scipy.stats")
 
 
 @pytest.fixture(autouse=True)
@@ -72,18 +74,29 @@ def test_a_gate_passes_or_says_what_is_missing(
 
 
 @pytest.mark.parametrize(
-    ("marked", "says"),
+    ("marked", "called", "says"),
     [
-        ("", "nothing to hold the reward to; give at_least="),
-        ("at_least=80", "at_least is 80; it is a share"),
-        ("beats='longst'", "There is no baseline 'longst'. Did you mean longest"),
-        ("at_least=0.5, limt=3", "limt"),
+        ("", "", "nothing to hold the reward to; give at_least="),
+        ("at_least=80", "", "at_least is 80; it is a share"),
+        ("beats='longst'", "", "There is no baseline 'longst'. Did you mean longest"),
+        ("at_least=0.5, limt=3", "", "limt"),
+        ("atleast=0.5", "", "found 'atleast'; give at_least="),
+        ("not_worse_than='runs/none'", "", "runs/none is no folder"),
+        ("not_worse_than='other'", "'base_helpfulness_pointwise', llm='nobody asks it'", "another benchmark"),
+        ("at_least=0.5", "'length_baselin'", "Did you mean length_baseline"),
+        ("at_least=0.5", "data='anchor.jsonl'", "anchor.jsonl: no such file"),
     ],
 )
-def test_a_misspelt_gate_is_an_error(marked: str, says: str, pytester: pytest.Pytester) -> None:
-    counts, shown = outcome(pytester, GATED.format(marked=marked, called=""))
+def test_a_gate_that_cannot_be_asked_fails_with_one_line(
+    marked: str, called: str, says: str, pytester: pytest.Pytester
+) -> None:
+    if "other" in marked:
+        pairs = [{"prompt": "q", "chosen": "a", "rejected": "b"}]
+        rm_gallery.evaluate("length_baseline", pairs, run_dir=str(pytester.path / "other"), progress=False)
+    counts, shown = outcome(pytester, GATED.format(marked=marked, called=called))
     assert counts == {"failed": 1}
     assert says in shown.replace("\n", " ")
+    assert "rm_gallery/" not in shown and "reward_gate: " in shown
 
 
 JUDGE = """
@@ -115,7 +128,7 @@ def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> No
         JUDGE.format(reply="f'<score>{1 if \"right\" in prompt else 9}</score>'", more=", not_worse_than='before'"),
     )
     assert counts == {"failed": 1}
-    assert "it is worse than the run" in shown and "on 12 samples" in shown
+    assert "it is worse than before by 100.0 points (95 % interval" in shown and "n=12)" in shown
 
 
 def test_a_gate_that_is_never_asked_is_noticed(pytester: pytest.Pytester) -> None:
@@ -137,6 +150,7 @@ def test_figures_are_in_the_junit_file(pytester: pytest.Pytester) -> None:
     outcome(pytester, GATED.format(marked="at_least=0.5", called=""), "--junitxml=junit.xml")
     text = (pytester.path / "junit.xml").read_text(encoding="utf-8")
     assert 'name="reward_gate.score" value="0.5"' in text
+    assert 'name="reward_gate.ci95" value="[0.' in text
 
 
 def test_it_is_registered() -> None:

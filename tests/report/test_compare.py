@@ -229,7 +229,8 @@ def test_the_command_compares_and_gates(rows: Path, tmp_path: Path) -> None:
     assert missing.code == 2 and len(missing.err.splitlines()) == 1
     worse = command(*short, "--fail-if-worse-than", str(longest))
     assert worse.code == 1 and "worse than longest by" in worse.err
-    assert command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(shortest)).code == 0
+    passed = command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(shortest))
+    assert passed.code == 0 and "not shown to be worse than shortest: +" in passed.err
     itself = command(*short, "--out", str(shortest), "--fail-if-worse-than", str(shortest))
     assert itself.code == 2 and "held against itself" in itself.err
 
