@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from typing import Any
 
 import pytest
@@ -264,3 +265,31 @@ def test_rules_among_the_rewards_are_graders_by_their_names(
     assert isinstance(found, GraderScore), found.reason
     assert found.score == pytest.approx(expected)
     assert math.isfinite(found.score)
+
+
+def test_what_takes_for_ever_is_killed_at_the_deadline() -> None:
+    """A pattern may stand in the data, and neither it nor a long comparison lets go of the interpreter by itself."""
+    long = " ".join(f"w{i}" for i in range(6000))
+    rows: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({"algorithm": "regex_match"}, {"response": "a" * 40 + "!", "reference_response": "(a+)+$"}),
+        ({"algorithm": "fuzzy_match", "method": "partial"}, {"response": long, "reference_response": long[1:] + "!"}),
+    ]
+    for settings, row in rows:
+        name = "string_match" if settings["algorithm"] == "regex_match" else "similarity"
+        found = GraderRegistry.create(name, deadline=1.0, **settings).evaluate(row)
+        assert isinstance(found, GraderError) and found.error_type == "deadline"
+
+
+def test_long_hostile_texts_are_graded_in_passing() -> None:
+    """None of these takes time that grows with the square of the text."""
+    began = time.monotonic()
+    assert graded("markup_validator", "[" * 900_000, None, markup="yaml") == 0.0
+    assert meteor([f"a{i}" for i in range(20_000)], [f"b{i}" for i in range(20_000)]) == 0.0
+    steps = [f"abcd{i}" * 100_000 for i in range(6)]
+    call = {"function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        m for text in steps for m in ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": text})
+    ]
+    found = GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=messages)
+    assert found.ok and found.metadata["redundant"] == 5
+    assert time.monotonic() - began < 8

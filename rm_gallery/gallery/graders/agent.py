@@ -61,7 +61,7 @@ def calls_of(given: Any, name: str) -> list[ToolCall]:
     if isinstance(given, str):
         try:
             given = json.loads(given)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unscored(f"{name}: the tool calls are no JSON: {error}", reason="no_tool_calls") from error
     if not isinstance(given, (list, tuple)):
         raise Unscored(f"{name} needs a list of tool calls, found a {type(given).__name__}.", reason="no_tool_calls")
@@ -73,17 +73,20 @@ def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
     """Every tool call in order with its observation: the tool message of its id, else the next one without an owner."""
     waiting: list[tuple[str | None, ToolCall]] = []
     answers: dict[int, str] = {}
+    free: dict[int, str | None] = {}
     for message in messages:
         if message["role"] in ("tool", "function"):
             owner = message.get("tool_call_id")
-            free = [i for i in range(len(waiting)) if i not in answers]
-            own = [i for i in free if owner is not None and waiting[i][0] == owner]
-            if own or free:
-                answers[(own or free)[0]] = _text(message.get("content"))
+            own = (i for i, number in free.items() if owner is not None and number == owner)
+            place = next(own, next(iter(free), None))
+            if place is not None:
+                del free[place]
+                answers[place] = _text(message.get("content"))
             continue
         for raw in message.get("tool_calls") or ():
             call = as_call(raw)
             number = raw.get("id") if isinstance(raw, Mapping) else None
+            free[len(waiting)] = number
             waiting.append((number, call if isinstance(call, ToolCall) else ToolCall("", {"unreadable": call})))
     return [Action(call, answers.get(i)) for i, (_, call) in enumerate(waiting)]
 
@@ -187,8 +190,12 @@ class ToolCallSequenceMatchGrader(BaseGrader):
         return GraderScore(score=score, reason=reason, metadata={"matched": matched}, **self.about())
 
 
+COMPARED = 20_000
+"""Characters of a text that are compared, at most: the time grows with the square of it."""
+
+
 def _alike(one: str, other: str) -> float:
-    return 1.0 if one == other else fuzz.ratio(one, other) / 100
+    return 1.0 if one == other else fuzz.ratio(one[:COMPARED], other[:COMPARED]) / 100
 
 
 class ActionLoopDetectionGrader(BaseGrader):
@@ -289,7 +296,13 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
         actions = actions_of(messages_of(messages, self.name))
         if not actions:
             raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
-        redundant = sum(self._again(action, actions[:number]) for number, action in enumerate(actions))
+        before: dict[str, list[str]] = {}
+        redundant = 0
+        for action in actions:
+            same, own = before.setdefault(action.signature, []), action.observation or ""
+            redundant += self._again(own, same)
+            if own not in same:
+                same.append(own)
         productive = 1 - redundant / len(actions)
         metadata = {"steps": len(actions), "redundant": redundant}
         score = productive
@@ -304,10 +317,8 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
             score=score, reason=f"{redundant} of {len(actions)} steps led nowhere.", metadata=metadata, **self.about()
         )
 
-    def _again(self, action: Action, before: Sequence[Action]) -> bool:
-        own = action.observation or ""
-        return any(
-            earlier.signature == action.signature
-            and (not own or _alike(own, earlier.observation or "") >= self.redundancy_threshold)
-            for earlier in before
-        )
+    def _again(self, own: str, before: Sequence[str]) -> bool:
+        """Whether the same call brought this before, or brings nothing now."""
+        if own in before or (before and not own):
+            return True
+        return any(_alike(own, earlier) >= self.redundancy_threshold for earlier in before)

@@ -13,6 +13,8 @@ from rm_gallery.core.utils.errors import Unscored
 
 MOST = 1_000_000
 """Characters of a response that are read, at most."""
+DEEPEST = 200
+"""Levels of YAML that are read, at most."""
 
 
 def body_of(response: str, allow_fence: bool) -> str:
@@ -159,11 +161,14 @@ def _xml_problem(text: str) -> str:
 def _yaml_problem(text: str) -> str:
     import yaml
 
+    kinds, depth = [], 0
     try:
         # events alone: aliases are not expanded and tags make nothing
-        kinds = [
-            type(event).__name__ for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        ]
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            kinds.append(type(event).__name__)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:  # the parser's time grows with the square of the depth
+                return f"No YAML that is read: nested more than {DEEPEST} deep."
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         return f"No YAML: {str(error).splitlines()[0]}"
     begins = next((kind for kind in kinds if kind not in ("StreamStartEvent", "DocumentStartEvent")), "")

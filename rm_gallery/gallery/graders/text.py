@@ -62,14 +62,16 @@ def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = l
     which would have to be downloaded. Equal to NLTK's with an empty WordNet.
     """
     pairs: list[tuple[int, int]] = []
-    left = list(enumerate(hypothesis))
-    right = list(enumerate(reference))
+    left, right = set(range(len(hypothesis))), set(range(len(reference)))
     for form in (lambda word: word, stem):
-        for i in range(len(left) - 1, -1, -1):
-            for j in range(len(right) - 1, -1, -1):
-                if form(left[i][1]) == form(right[j][1]):
-                    pairs.append((left.pop(i)[0], right.pop(j)[0]))
-                    break
+        free: dict[str, list[int]] = {}
+        for j in sorted(right):
+            free.setdefault(form(reference[j]), []).append(j)
+        for i in sorted(left, reverse=True):  # from the end, each with the last that is free
+            if places := free.get(form(hypothesis[i])):
+                pairs.append((i, places.pop()))
+        left -= {i for i, _ in pairs}
+        right -= {j for _, j in pairs}
     if not pairs:
         return 0.0
     pairs.sort()
@@ -116,6 +118,17 @@ def cosine(hypothesis: Tokens, reference: Tokens) -> float:
     dot = math.fsum(own[term] * other[term] * weight(term) ** 2 for term in own.keys() & other.keys())
     lengths = [math.sqrt(math.fsum((n * weight(term)) ** 2 for term, n in side.items())) for side in (own, other)]
     return min(1.0, dot / (lengths[0] * lengths[1]))
+
+
+LONG = 1e7
+"""Steps beyond which texts are compared in a process that can be killed: no thread can be stopped in the midst of it."""
+
+
+async def killable(grader: BaseGrader, function: Callable[..., Any], *given: Any) -> Any:
+    """What a function makes of something in a worker process, which is killed at the grader's deadline."""
+    from rm_gallery.core.engine.workers.pool import get_pool
+
+    return await get_pool().asubmit(function, *given, deadline=grader.deadline)
 
 
 ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
@@ -177,12 +190,24 @@ class SimilarityGrader(BaseGrader):
         if self.stem or self.algorithm == "meteor":
             _stemmer()
 
-    def _grade(self, response: str, reference_response: Any) -> GraderScore:
-        references = [reference_response] if isinstance(reference_response, str) else reference_response
-        if not isinstance(references, (list, tuple)) or not references:
+    def _grade(self, response: str, reference_response: Any) -> Any:
+        given = [reference_response] if isinstance(reference_response, str) else reference_response
+        if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        score = max(self._alike(str(response), str(reference)) for reference in references)
+        own, references = str(response), list(map(str, given))
+        if sum(self._steps(len(own), len(other)) for other in references) > LONG:
+            return killable(self, SimilarityGrader._best, self, own, references)
+        return self._best(own, references)
+
+    def _best(self, response: str, references: Sequence[str]) -> GraderScore:
+        score = max(self._alike(response, reference) for reference in references)
         return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm}, **self.about())
+
+    def _steps(self, own: int, other: int) -> float:
+        """About how many steps the algorithm takes for texts of these lengths."""
+        if self.algorithm == "fuzzy_match" and self.method == "partial":
+            return min(own, other) ** 2 * max(own, other) / 64
+        return own * other / 64
 
     def _alike(self, response: str, reference: str) -> float:
         own, other = (text if self.case_sensitive else text.casefold() for text in (response, reference))
@@ -230,6 +255,17 @@ def _chrf() -> Any:
     return sacrebleu_metrics("chrf").CHRF()
 
 
+_NO_PATTERN = (re.error, OverflowError, RecursionError)
+
+
+def _found(pattern: str, text: str, case_sensitive: bool) -> bool | str:
+    """Whether the pattern is in the text, or why it is no pattern."""
+    try:
+        return re.search(pattern, text, re.RegexFlag(0) if case_sensitive else re.IGNORECASE) is not None
+    except _NO_PATTERN as error:
+        return str(error)
+
+
 Match = Literal[
     "exact_match",
     "prefix_match",
@@ -267,7 +303,7 @@ class StringMatchGrader(BaseGrader):
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
-            except re.error as error:
+            except _NO_PATTERN as error:
                 raise ValueError(f"pattern is no regular expression: {error}") from error
         return self
 
@@ -281,22 +317,23 @@ class StringMatchGrader(BaseGrader):
         text = text if self.case_sensitive else text.casefold()
         return "".join(text.split()) if self.ignore_whitespace else text
 
-    def _grade(self, response: str, reference_response: Any = None) -> GraderScore:
-        own = self._plain(str(response))
-        other = "" if reference_response is None else self._plain(str(reference_response))
-        score = self._score(own, other, str(response), "" if reference_response is None else str(reference_response))
+    def _grade(self, response: str, reference_response: Any = None) -> Any:
+        reference = "" if reference_response is None else str(reference_response)
+        if self.algorithm == "regex_match":
+            return self._searched(self.pattern if self.pattern is not None else reference, str(response))
+        return self._scored(self._score(self._plain(str(response)), self._plain(reference)))
+
+    def _scored(self, score: float) -> GraderScore:
         return GraderScore(score=score, metadata={"algorithm": self.algorithm}, **self.about())
 
-    def _score(self, own: str, other: str, response: str, reference: str) -> float:
-        if self.algorithm == "regex_match":
-            flags = re.RegexFlag(0) if self.case_sensitive else re.IGNORECASE
-            pattern = self.pattern if self.pattern is not None else reference
-            try:
-                return float(re.search(pattern, response, flags) is not None)
-            except re.error as error:
-                raise Unscored(
-                    f"{self.name}: the reference is no regular expression: {error}", reason="invalid_pattern"
-                ) from error
+    async def _searched(self, pattern: str, response: str) -> GraderScore:
+        """A pattern may stand in the data, and one can take for ever without letting go of the interpreter."""
+        found = await killable(self, _found, pattern, response, self.case_sensitive)
+        if isinstance(found, str):
+            raise Unscored(f"{self.name}: the reference is no regular expression: {found}", reason="invalid_pattern")
+        return self._scored(float(found))
+
+    def _score(self, own: str, other: str) -> float:
         if self.algorithm in ("contains_all", "contains_any"):
             found = [self._plain(text) in own for text in self.substrings if text]
             return sum(found) / len(found) if self.algorithm == "contains_all" else float(any(found))
