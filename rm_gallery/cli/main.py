@@ -20,6 +20,7 @@ from rm_gallery.cli.demo import demo
 from rm_gallery.cli.doctor import doctor
 from rm_gallery.cli.drift import drift
 from rm_gallery.cli.evaluate import evaluate
+from rm_gallery.cli.grade import grade
 from rm_gallery.cli.plan import plan
 from rm_gallery.cli.report import report
 from rm_gallery.cli.score import score
@@ -43,6 +44,7 @@ app.command("drift")(drift)
 app.command("plan")(plan)
 app.command("winrate")(winrate)
 app.command("score")(score)
+app.command("grade")(grade)
 app.command("compare")(compare)
 app.command("demo")(demo)
 app.command("doctor")(doctor)

@@ -14,7 +14,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.opened import SAMPLES, open_run
 from rm_gallery.report.sheet import Sheet, labels_of, number_of, open_sheet
 
-_WORDS = {
+WORDS = {
     **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
     **dict.fromkeys(("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0),
     "tie": 0.5,
@@ -212,7 +212,7 @@ def _name(cell: Any) -> str:
 
 def _value(cell: Any) -> float | None:
     number = number_of(cell)
-    return _WORDS.get(str(cell).strip().lower()) if number is None else number
+    return WORDS.get(str(cell).strip().lower()) if number is None else number
 
 
 def values_of(sheet: Sheet, column: str, role: str) -> list[float | None]:

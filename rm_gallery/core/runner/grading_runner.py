@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.data.load.readers import file_sources
-from rm_gallery.core.engine.options import OPTIONS
+from rm_gallery.core.engine.options import OPTIONS, RunOptions
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
 from rm_gallery.core.graders.result import RunnerResult
 from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows, stream_rows
@@ -122,18 +123,18 @@ class GradingRunner:
 
     def run(self, dataset: Dataset, **options: Any) -> RunnerResult:
         """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
-        return self._columns(grade_rows(self._plans, rows_of(dataset), {**self._options, **options}, self._finish))
+        return self._columns(grade_rows(self._plans, rows_of(dataset), {**self._options, **options}, self._finisher))
 
     async def arun(self, dataset: Dataset, **options: Any) -> RunnerResult:
         """Grade all rows, from any event loop."""
         chosen = {**self._options, **options}
-        found = {index: row async for index, row in agrade_rows(self._plans, rows_of(dataset), chosen, self._finish)}
+        found = {index: row async for index, row in agrade_rows(self._plans, rows_of(dataset), chosen, self._finisher)}
         return self._columns([found[index] for index in range(len(found))])
 
     async def astream(self, dataset: Iterable[Mapping[str, Any]], **options: Any) -> AsyncIterator[Results]:
         """One {name: result} per row as it comes, in order and in flat memory; for endless or huge data."""
         chosen = {**self._options, **options}
-        async for _, results in agrade_rows(self._plans, rows_of(dataset), chosen, self._finish, streaming=True):
+        async for _, results in agrade_rows(self._plans, rows_of(dataset), chosen, self._finisher, streaming=True):
             yield results
 
     def run_multiple_datasets(self, datasets: Sequence[Dataset], **options: Any) -> list[RunnerResult]:
@@ -146,11 +147,21 @@ class GradingRunner:
         rows, sizes = _joined(datasets)
         return self._apart(await self.arun(rows, **options), sizes)
 
-    def stream(self, dataset: Dataset, **options: Any) -> Iterator[Results]:
-        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop."""
-        chosen = {**self._options, **options}
-        for _, results in stream_rows(self._plans, rows_of(dataset), chosen, self._finish):
-            yield results
+    def stream(
+        self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
+    ) -> Generator[Results, None, None]:
+        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop.
+
+        `options` stands in for all that the runner was made with; keywords are single ones.
+        """
+        chosen = replace(options, **keywords) if options is not None else {**self._options, **keywords}
+        with closing(stream_rows(self._plans, rows_of(dataset), chosen, self._finisher)) as going:
+            for _, results in going:
+                yield results
+
+    @property
+    def _finisher(self) -> Callable[[Results, Row], Results] | None:
+        return self._finish if self.aggregators else None
 
     def _finish(self, results: Results, row: Row) -> Results:
         graded = dict(results)

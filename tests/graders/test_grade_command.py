@@ -1,0 +1,146 @@
+"""`rm-gallery grade`: graders out of a file over a table, with labels, repeats, a run folder and its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.result import GraderRank
+from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.report.formats import render
+from rm_gallery.report.grading import grade
+from rm_gallery.report.opened import open_run
+from tests.support.command import command
+from tests.support.judge_server import JudgeServer
+
+CONFIG = """
+judge: fake-judge
+graders:
+  relevance: {{repeat: 2}}
+  right: {{grader: string_match, mapper: {{reference_response: gold}}}}
+  mine: {{grader: llm, params: {{prompt: "Is {{response}} kind?", score_range: [1, 5]}}}}
+  accuracy: {{mapper: {{reference_response: gold}}}}
+aggregators:
+  - {{kind: weighted_sum, name: reward, weights: {{relevance: 0.5, right: 0.5}}}}
+labels: {{right: ok, relevance: human}}
+{more}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer("fixed:<reason>fine</reason><score>4</score>") as running:
+        yield running
+
+
+def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:
+    rows = [
+        {
+            "id": f"r{n}",
+            "query": f"q{n // 2}",
+            "response": str(n) if n % 3 else "no",
+            "gold": str(n),
+            "ok": "pass" if n % 3 else "fail",
+            "human": 1 + n % 5,
+        }
+        for n in range(12)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "graders.yaml").write_text(config.format(more=more), encoding="utf-8")
+    return ["grade", str(folder / "graders.yaml"), str(folder / "rows.jsonl")]
+
+
+def test_a_run_with_its_figures_and_its_page(server: JudgeServer, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    arguments = [*write(tmp_path), "--base-url", server.base_url, "--out", str(run), "--trace", "--no-cache"]
+    done = command(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["score"], found["n_scored"], found["judge"]) == (
+        pytest.approx(0.5 * 0.75 + 0.5 * 8 / 12),
+        12,
+        "fake-judge",
+    )
+    assert found["by_subset"]["right"]["score"] == pytest.approx(8 / 12)
+    assert set(found["by_subset"]) == {"relevance", "right", "mine", "accuracy", "reward"}
+    right = found["extra"]["validation"]["right"]
+    assert (right["accuracy"], right["f1"], right["kappa"], right["n"]) == (1.0, 1.0, 1.0, 12)
+    assert right["accuracy_ci95"][0] < 0.9 and found["extra"]["validation"]["relevance"]["n"] == 12
+    assert found["extra"]["agreement"]["right and accuracy"]["spearman"] == pytest.approx(1.0)
+    assert found["extra"]["consistency"]["relevance"] == {
+        "repeats": 2, "n": 12, "unstable": 0.0, "sd": 0.0
+    } | {key: found["extra"]["consistency"]["relevance"][key] for key in found["extra"]["consistency"]["relevance"] if key == "judge_share"}  # fmt: skip
+    opened = open_run(run)
+    rows = list(opened.samples())
+    assert [row.id for row in rows] == [f"r{n}" for n in range(12)]
+    assert rows[1].metadata is not None and rows[1].metadata["scores"]["right"] == 1.0
+    assert {row.cluster for row in rows} == {f"q{n}" for n in range(6)}
+    page = render(opened)
+    assert "relevance" in page and "mean score" in page and "consistency" in page
+    assert "| right |" in render(opened, "md")
+    asked = server.stats()["requests"]
+    assert command(*arguments).code == 0
+    assert server.stats()["requests"] == asked, "a finished run is not judged again"
+    assert len(list(open_run(run).samples())) == 12
+
+
+def test_failures_are_said_and_never_scored(tmp_path: Path) -> None:
+    with JudgeServer("garbage") as broken:
+        done = command(*write(tmp_path), "--base-url", broken.base_url, "--json", "--no-cache")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert found["by_subset"]["relevance"]["score"] is None and found["score"] is None
+    assert found["by_subset"]["right"]["n_scored"] == 12
+    assert "relevance" in done.err
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("graders: {{relevence: {{}}}}", "no grader 'relevence'"),
+        ("graders: {{relevance: {{}}}}", "graders.relevance is judged by a model and none is named"),
+        ("graders: {{right: {{grader: string_match, maper: {{}}}}}}", "graders.right: .*mapper"),
+        ("graders: {{string_match: {{}}}}\nlabels: {{other: ok}}", "labels: .*other"),
+        ("graders: {{string_match: {{}}}}\nlabels: nothing", "column 'nothing'"),
+        ("graders: {{string_match: {{}}}}\nlabels: query", "row 0, column 'query' is 'q0'"),
+        ("graders: {{string_match: {{}}}}\naggregators: [{{kind: sum}}]", "aggregators.0.: .*sum"),
+        ("graders: {{string_match: {{}}}}\naggregators: [{{kind: weighted_sum, weights: {{x: 1}}}}]", "grader 'x'"),
+        ("grader: {{}}", "holds no 'graders'"),
+        ("graders: {{string_match: {{}}}}\nlabel: ok", "labels"),
+        ("[1", "not YAML"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_exit_code_2(config: str, said: str, tmp_path: Path) -> None:
+    done = command(*write(tmp_path, config=config))
+    assert done.code == 2
+    *shown, line = done.err.strip().splitlines()
+    assert re.search(said, line), done.err
+    assert not [line for line in shown if not line.startswith("graders: 0 done")], "nothing is judged before"
+
+
+def first(responses: list[str]) -> GraderRank:
+    return GraderRank(rank=[1, *[2] * (len(responses) - 1)])
+
+
+def lower(response: str) -> float:
+    return len(response) / 10
+
+
+def test_ranks_and_lower_is_better(tmp_path: Path) -> None:
+    rows = [{"query": f"q{n}", "responses": ["a", "bb"], "response": "x" * n, "bad": n < 3} for n in range(8)]
+    graders: dict[str, Any] = {
+        "lower": FunctionGrader(lower, higher_is_better=False, threshold=0.2),
+        "first": FunctionGrader(first, mode="listwise"),
+    }
+    report = grade(GradingRunner(graders, show_progress=False), rows, labels={"lower": "bad"}, run_dir=str(tmp_path))
+    validation = report.extra["validation"]["lower"]
+    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2)
+    assert validation["spearman"] > 0.8
+    assert (report.by_subset["first"].n_scored, report.by_subset["first"].score) == (8, None)
+    assert report.score == pytest.approx(0.35)
