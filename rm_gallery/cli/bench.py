@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate
+from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate, show_report, task_of
 from rm_gallery.cli.gates import Gates
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
@@ -26,6 +26,7 @@ def bench_names(incomplete: str) -> list[str]:
     return [name for name in benchmarks() if name.startswith(incomplete)]
 
 
+@opt.judging
 def bench(
     name: Annotated[
         str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=bench_names)
@@ -51,40 +52,24 @@ def bench(
         str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
-    llm: opt.Llm = None,
-    base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    *,
+    run: opt.Running,
     limit: opt.Limit = None,
-    seed: opt.Seed = 0,
-    param: opt.Param = None,
-    json: opt.Json = False,
-    out: opt.Out = None,
-    force_new: opt.ForceNew = False,
-    trace: opt.Trace = False,
-    deadline: opt.Deadline = None,
-    cache: opt.CacheFlag = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    max_cost: opt.MaxCost = None,
-    prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
     fail_under: opt.FailUnder = None,
     fail_if_worse_than: opt.FailIfWorse = None,
-    on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
     export: opt.Export = None,
-    log_level: opt.LogLevel = "warning",
 ) -> None:
     """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or --replay made elsewhere."""
-    opt.set_log_level(log_level)
     if list_all:
-        return _list(json)
+        return _list(run.json)
     if name is None:
         raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
     benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
     gates = Gates.of(fail_under, fail_if_worse_than)
     if scores is not None or replay is not None:
-        _only_recorded(reward, scores, replay, llm)
+        _only_recorded(reward, scores, replay, run.llm)
         if repeats > 1:
             raise ConfigError("--repeats asks a judge again; recorded judgements are what they are, so leave it out.")
         if limit is not None:
@@ -92,41 +77,28 @@ def bench(
                 "--limit draws rows to judge; recorded judgements are scored as they are, so leave it out."
             )
         given = _source(benchmark, data, hub, split) if data or hub or split else None
-        rows = given and open_data(given, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row)
-        with gates.keeping(None if out is None else str(out)) as folder, exported(export, folder) as kept:
-            found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=seed, run_dir=kept)
+        rows = given and open_data(given, benchmark, limit=limit, seed=run.seed, on_bad_row=run.on_bad_row)
+        with gates.keeping(None if run.out is None else str(run.out)) as folder, exported(export, folder) as kept:
+            found = score_recorded(
+                benchmark, scores=scores, replay=replay, data=rows or None, seed=run.seed, run_dir=kept
+            )
             for option, wanted in (("--export", export), ("gates", gates.least), ("gates", gates.reference)):
                 if wanted is not None and len(found) > 1:
                     raise ConfigError(
                         f"{option} take one judge's candidates and the file holds {len(found)}; keep one."
                     )
             gates.check(found[0][1], kept)
-        return _show_recorded(benchmark, found, json, gates)
+        return _show_recorded(benchmark, found, run.json, gates, max_failures)
     if reward is None:
         raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
-    options = opt.run_options(
-        max_workers=max_workers,
-        deadline=deadline,
-        cache=cache,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        max_cost=max_cost,
-        prices=prices,
-        out=out,
-        force_new=force_new,
-        trace=trace,
-    )
-    task: dict[str, Any] = {"params": opt.parse_params(param or []), "llm": llm, "base_url": base_url, "limit": limit}
-    task |= {"seed": seed, "on_bad_row": on_bad_row, "options": options}
+    task = task_of(run, limit)
     source = _source(benchmark, data, hub, split)
     if estimate:
-        return show_estimate(reward, source, benchmark, task, json)
-    report = judged_report(reward, source, benchmark, task, export, repeats, gates)
-    if json:
-        opt.print_json(report.to_dict())
-    else:
-        print_report(report)
-    sys.exit(gates.conclude(conclude(report, max_failures, out)))
+        return show_estimate(reward, source, benchmark, task, run.json, repeats)
+    with run.resumable():
+        report = judged_report(reward, source, benchmark, task, export, repeats, gates)
+    show_report(report, run.json)
+    sys.exit(gates.conclude(conclude(report, max_failures, run.out)))
 
 
 def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
@@ -152,7 +124,7 @@ def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None,
         raise ConfigError(f"{' and '.join(found)} exclude each other; recorded judgements need no reward and no judge.")
 
 
-def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: Gates) -> None:
+def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: Gates, max_failures: int) -> None:
     """Print recorded judgements by group, and leave with 1 when nothing could be scored."""
     if as_json:
         opt.print_json(recorded_json(benchmark, found))
@@ -161,7 +133,7 @@ def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: 
     else:
         for group, report in found:
             typer.echo(_line(group, report))
-    sys.exit(gates.conclude(max(conclude(report, 0) for _, report in found)))
+    sys.exit(gates.conclude(max(conclude(report, max_failures) for _, report in found)))
 
 
 def _line(group: Mapping[str, Any], report: Report) -> str:

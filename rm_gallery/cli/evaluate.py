@@ -16,7 +16,7 @@ from rm_gallery.cli import options as opt
 from rm_gallery.cli.gates import Gates
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report, one_line
+from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate as evaluate_reward
 from rm_gallery.report.export import exported
@@ -25,6 +25,7 @@ from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import open_data
 
 
+@opt.judging
 def evaluate(
     reward: Annotated[
         str,
@@ -38,55 +39,35 @@ def evaluate(
         str | None,
         typer.Option("--benchmark", "--format", help="Name of the benchmark; found from its own columns by default."),
     ] = None,
-    llm: opt.Llm = None,
-    base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    *,
+    run: opt.Running,
     limit: opt.Limit = None,
-    seed: opt.Seed = 0,
-    param: opt.Param = None,
-    json: opt.Json = False,
-    out: opt.Out = None,
-    force_new: opt.ForceNew = False,
-    trace: opt.Trace = False,
-    deadline: opt.Deadline = None,
-    cache: opt.CacheFlag = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    max_cost: opt.MaxCost = None,
-    prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
     fail_under: opt.FailUnder = None,
     fail_if_worse_than: opt.FailIfWorse = None,
-    on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
     export: opt.Export = None,
-    log_level: opt.LogLevel = "warning",
 ) -> None:
     """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 % intervals."""
-    opt.set_log_level(log_level)
-    options = opt.run_options(
-        max_workers=max_workers,
-        deadline=deadline,
-        cache=cache,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        max_cost=max_cost,
-        prices=prices,
-        out=out,
-        force_new=force_new,
-        trace=trace,
-    )
-    task: dict[str, Any] = {"params": opt.parse_params(param or []), "llm": llm, "base_url": base_url, "limit": limit}
-    task |= {"seed": seed, "on_bad_row": on_bad_row, "options": options}
+    task = task_of(run, limit)
     if estimate:
-        return show_estimate(reward, data, benchmark, task, json)
+        return show_estimate(reward, data, benchmark, task, run.json)
     gates = Gates.of(fail_under, fail_if_worse_than)
-    report = judged_report(reward, data, benchmark, task, export, gates=gates)
-    if json:
-        opt.print_json(report.to_dict())
-    else:
-        print_report(report)
-    sys.exit(gates.conclude(conclude(report, max_failures, out)))
+    with run.resumable():
+        report = judged_report(reward, data, benchmark, task, export, gates=gates)
+    show_report(report, run.json)
+    sys.exit(gates.conclude(conclude(report, max_failures, run.out)))
+
+
+def task_of(run: opt.Running, limit: int | None) -> dict[str, Any]:
+    """Which part of the data is judged, by what and how: keywords of `evaluate`."""
+    judge = {"params": run.params, "llm": run.llm, "base_url": run.base_url}
+    return {**judge, "limit": limit, "seed": run.seed, "on_bad_row": run.on_bad_row, "options": run.options()}
+
+
+def show_report(report: Report, as_json: bool) -> None:
+    """Print a report, as JSON or as a table."""
+    opt.print_json(report.to_dict()) if as_json else print_report(report)
 
 
 def judged_report(
@@ -98,28 +79,19 @@ def judged_report(
     repeats: int = 1,
     gates: Gates | None = None,
 ) -> Report:
-    """The report of a run, or the mean of several, held against `gates`; the candidates of the first go to `export`.
-
-    Ctrl-C ends the command with exit code 130 and says how to go on.
-    """
-    try:
-        gates = gates or Gates()
-        if gates.reference is not None:
-            gates.fits(open_data(_one_or_all(data), benchmark, **{key: task[key] for key in ("limit", "seed")}))
-        with gates.keeping(task["options"].run_dir) as folder, exported(export, folder) as run_dir:
-            options = replace(task["options"], run_dir=run_dir, trace=task["options"].trace or export is not None)
-            arguments = {**task, "options": options}
-            if repeats > 1:
-                report = evaluate_repeatedly(reward, _one_or_all(data), benchmark, repeats=repeats, **arguments)
-            else:
-                report = evaluate_reward(reward, _one_or_all(data), benchmark, **arguments)
-            gates.check(report, run_dir)
-            return report
-    except KeyboardInterrupt:
-        kept = task["options"].run_dir is not None
-        again = "the same command continues it" if kept else "with --out RUN it could be continued"
-        sys.stderr.write(f"rm-gallery: interrupted; {again}.\n")
-        raise typer.Exit(130) from None
+    """The report of a run, or the mean of several, held against `gates`; the candidates of the first go to `export`."""
+    gates = gates or Gates()
+    if gates.reference is not None:
+        gates.fits(open_data(_one_or_all(data), benchmark, **{key: task[key] for key in ("limit", "seed")}))
+    with gates.keeping(task["options"].run_dir) as folder, exported(export, folder) as run_dir:
+        options = replace(task["options"], run_dir=run_dir, trace=task["options"].trace or export is not None)
+        arguments = {**task, "options": options}
+        if repeats > 1:
+            report = evaluate_repeatedly(reward, _one_or_all(data), benchmark, repeats=repeats, **arguments)
+        else:
+            report = evaluate_reward(reward, _one_or_all(data), benchmark, **arguments)
+        gates.check(report, run_dir)
+        return report
 
 
 def _one_or_all(data: str | list[str]) -> str | list[str]:
@@ -130,12 +102,7 @@ def conclude(report: Report, max_failures: int, out: Path | None = None) -> int:
     """Say on stderr why samples have no score, each reason once, and how to open the run kept in `out`; the exit code."""
     if out is not None:
         sys.stderr.write(f"rm-gallery report {shlex.quote(str(out))} writes a page about this run.\n")
-    stopped = report.stopped or ""
-    for key, found in report.reasons.items():
-        if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
-            sys.stderr.write(f"{found['n']} samples {key}: {one_line(found['example'])}\n")
-    if stopped:
-        sys.stderr.write(f"rm-gallery: {one_line(stopped)}\n")
+    opt.say_lost(report.reasons, report.stopped, "samples")
     if report.n and not report.n_scored:
         sys.stderr.write("rm-gallery: no sample could be scored, so there is no score.\n")
         return 1
@@ -146,10 +113,15 @@ FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 
 
 def show_estimate(
-    reward: str, data: str | list[str], benchmark: str | Benchmark | None, task: Mapping[str, Any], as_json: bool
+    reward: str,
+    data: str | list[str],
+    benchmark: str | Benchmark | None,
+    task: Mapping[str, Any],
+    as_json: bool,
+    repeats: int = 1,
 ) -> None:
-    """Print what a run would need."""
-    print_estimate(estimate_run(reward, _one_or_all(data), benchmark, **task), as_json)
+    """Print what a run, or several, would need."""
+    print_estimate(estimate_run(reward, _one_or_all(data), benchmark, repeats=repeats, **task), as_json)
 
 
 def print_estimate(found: Estimate, as_json: bool) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import orjson
 import typer
@@ -16,6 +21,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
+from rm_gallery.gallery.benchmarks.figures import one_line
 
 
 def reward_names(incomplete: str) -> list[str]:
@@ -92,32 +98,89 @@ def print_json(value: Any) -> None:
     typer.echo(as_json(value).decode(), nl=False)
 
 
-def run_options(
-    *,
-    max_workers: int = 32,
-    deadline: float | None = None,
-    cache: bool | None = None,
-    max_calls: int | None = None,
-    max_tokens: int | None = None,
-    max_cost: float | None = None,
-    prices: Path | None = None,
-    out: Path | None = None,
-    force_new: bool = False,
-    trace: bool = False,
-) -> RunOptions:
-    """How the run goes that these options describe; ConfigError where they do not fit together."""
-    if trace and out is None:
-        raise ConfigError("--trace keeps judgements in the run folder; name one with --out RUN.")
-    return RunOptions(
-        max_workers=max_workers,
-        deadline=deadline,
-        progress=True,
-        cache=cache,
-        budget=make_budget(max_calls, max_tokens, max_cost, prices),
-        run_dir=str(out) if out is not None else None,
-        force_new=force_new,
-        trace=trace,
-    )
+@dataclass(frozen=True)
+class Running:
+    """What every command that judges takes: which judge, how the run goes, and what is printed. See `judging`."""
+
+    llm: Llm = None
+    base_url: BaseUrl = None
+    max_workers: MaxWorkers = 32
+    seed: Seed = 0
+    param: Param = None
+    json: Json = False
+    out: Out = None
+    force_new: ForceNew = False
+    trace: Trace = False
+    deadline: Deadline = None
+    cache: CacheFlag = None
+    max_calls: MaxCalls = None
+    max_tokens: MaxTokens = None
+    max_cost: MaxCost = None
+    prices: Prices = None
+    on_bad_row: OnBadRow = "raise"
+    log_level: LogLevel = "warning"
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The fields of the reward that `--param` sets."""
+        return parse_params(self.param or [])
+
+    def options(self) -> RunOptions:
+        """How the run goes; ConfigError where these options do not fit together."""
+        if self.trace and self.out is None:
+            raise ConfigError("--trace keeps judgements in the run folder; name one with --out RUN.")
+        return RunOptions(
+            max_workers=self.max_workers,
+            deadline=self.deadline,
+            progress=True,
+            cache=self.cache,
+            budget=make_budget(self.max_calls, self.max_tokens, self.max_cost, self.prices),
+            run_dir=str(self.out) if self.out is not None else None,
+            force_new=self.force_new,
+            trace=self.trace,
+        )
+
+    @contextmanager
+    def resumable(self) -> Iterator[None]:
+        """Ctrl-C ends the command with exit code 130 and says how to go on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            again = "the same command continues it" if self.out is not None else "with --out RUN it could be continued"
+            sys.stderr.write(f"rm-gallery: interrupted; {again}.\n")
+            raise typer.Exit(130) from None
+
+
+def judging(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose keyword `run: Running` is an option of its own for each field, in that place."""
+    own, shared = (get_type_hints(of, include_extras=True) for of in (command, Running))
+    places = {field.name: field for field in fields(Running)}
+    found: dict[str, Parameter] = {}
+    for name, parameter in signature(command).parameters.items():
+        if name == "run":
+            for each, field in places.items():
+                found[each] = Parameter(each, Parameter.KEYWORD_ONLY, default=field.default, annotation=shared[each])
+        else:
+            found[name] = parameter.replace(annotation=own[name])
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        run = Running(**{name: given.pop(name) for name in places})
+        set_log_level(run.log_level)
+        command(run=run, **given)
+
+    with_options.__annotations__ = {name: parameter.annotation for name, parameter in found.items()}
+    with_options.__signature__ = Signature([*found.values()])  # type: ignore[attr-defined]  # what the command line reads
+    return with_options
+
+
+def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what: str) -> None:
+    """Say on stderr why samples or questions have no score, each reason once, and why the run ended early."""
+    for key, found in reasons.items():
+        if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
+            sys.stderr.write(f"{found['n']} {what} {key}: {one_line(found['example'])}\n")
+    if stopped:
+        sys.stderr.write(f"rm-gallery: {one_line(stopped)}\n")
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:

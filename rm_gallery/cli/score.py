@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.winrate import judge_table
-from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.report.scores import Scoring
 from rm_gallery.report.task import build_reward
 
 
+@opt.judging
 def score(
     data: opt.Table,
     prompt: opt.Prompt,
@@ -33,30 +32,14 @@ def score(
     header_row: opt.HeaderRow = None,
     export: opt.Export = None,
     dry_run: opt.DryRun = False,
-    llm: opt.Llm = None,
-    base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    *,
+    run: opt.Running,
     limit: opt.Limit = None,
-    seed: opt.Seed = 0,
-    param: opt.Param = None,
-    json: opt.Json = False,
-    out: opt.Out = None,
-    force_new: opt.ForceNew = False,
-    trace: opt.Trace = False,
-    deadline: opt.Deadline = None,
-    cache: opt.CacheFlag = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    max_cost: opt.MaxCost = None,
-    prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
-    on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
-    log_level: opt.LogLevel = "warning",
 ) -> None:
     """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
-    opt.set_log_level(log_level)
-    built = build_reward(reward, opt.parse_params(param or []), llm, base_url, seed)
+    built = build_reward(reward, run.params, run.llm, run.base_url, run.seed)
     task = Scoring.read(
         data,
         prompt,
@@ -70,26 +53,12 @@ def score(
         by=by or (),
         numbers=numbers,
         limit=limit,
-        seed=seed,
-        on_bad_row=on_bad_row,
+        seed=run.seed,
+        on_bad_row=run.on_bad_row,
         encoding=encoding,
         separator=separator,
         sheet=sheet,
         header_row=header_row,
     )
 
-    def options(run_dir: str | None) -> RunOptions:
-        return opt.run_options(
-            max_workers=max_workers,
-            deadline=deadline,
-            cache=cache,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            max_cost=max_cost,
-            prices=prices,
-            out=Path(run_dir) if run_dir is not None else None,
-            force_new=force_new,
-            trace=trace or (export is not None and run_dir is not None),
-        )
-
-    judge_table(task, built, options, seed, out, export, dry_run, estimate, json, max_failures)
+    judge_table(task, built, run, export, dry_run, estimate, max_failures)

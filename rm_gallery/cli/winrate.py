@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.evaluate import conclude, print_estimate
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.cli.evaluate import conclude, print_estimate, show_report
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.export import exported
 from rm_gallery.report.scores import Scoring
-from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import build_reward
 from rm_gallery.report.winrate import Comparison
 
 
+@opt.judging
 def winrate(
     data: opt.Table,
     prompt: opt.Prompt,
@@ -56,30 +55,14 @@ def winrate(
     header_row: opt.HeaderRow = None,
     export: opt.Export = None,
     dry_run: opt.DryRun = False,
-    llm: opt.Llm = None,
-    base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    *,
+    run: opt.Running,
     limit: opt.Limit = None,
-    seed: opt.Seed = 0,
-    param: opt.Param = None,
-    json: opt.Json = False,
-    out: opt.Out = None,
-    force_new: opt.ForceNew = False,
-    trace: opt.Trace = False,
-    deadline: opt.Deadline = None,
-    cache: opt.CacheFlag = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    max_cost: opt.MaxCost = None,
-    prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
-    on_bad_row: opt.OnBadRow = "raise",
     estimate: opt.EstimateFlag = False,
-    log_level: opt.LogLevel = "warning",
 ) -> None:
     """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
-    opt.set_log_level(log_level)
-    built = build_reward(reward, opt.parse_params(param or []), llm, base_url, seed)
+    built = build_reward(reward, run.params, run.llm, run.base_url, run.seed)
     comparison = Comparison.read(
         data,
         prompt,
@@ -96,64 +79,36 @@ def winrate(
         until_decided=until_decided,
         numbers=numbers,
         limit=limit,
-        seed=seed,
-        on_bad_row=on_bad_row,
+        seed=run.seed,
+        on_bad_row=run.on_bad_row,
         encoding=encoding,
         separator=separator,
         sheet=sheet,
         header_row=header_row,
     )
 
-    def options(run_dir: str | None) -> RunOptions:
-        return opt.run_options(
-            max_workers=max_workers,
-            deadline=deadline,
-            cache=cache,
-            max_calls=max_calls,
-            max_tokens=max_tokens,
-            max_cost=max_cost,
-            prices=prices,
-            out=Path(run_dir) if run_dir is not None else None,
-            force_new=force_new,
-            trace=trace or (export is not None and run_dir is not None),
-        )
-
-    judge_table(comparison, built, options, seed, out, export, dry_run, estimate, json, max_failures)
+    judge_table(comparison, built, run, export, dry_run, estimate, max_failures)
 
 
 def judge_table(
     task: Comparison | Scoring,
     reward: BaseReward,
-    options: Callable[[str | None], RunOptions],
-    seed: int,
-    out: Path | None,
+    run: opt.Running,
     export: Path | None,
     dry_run: bool,
     estimate: bool,
-    as_json: bool,
     max_failures: int,
 ) -> None:
     """Say what was understood, judge, print the report, write the export; the exit code is that of `eval`."""
+    options = run.options()
     for line in task.understood(reward):
         sys.stderr.write(f"{one_line(line)}\n")
     if dry_run:
-        return
+        return None
     if estimate:
-        print_estimate(task.estimate(reward, seed=seed, options=options(None)), as_json)
-        return
-    with exported(export, str(out) if out is not None else None) as run_dir:
-        report: Report = _judged(task, reward, options(run_dir), seed, kept=out is not None)
-    if as_json:
-        opt.print_json(report.to_dict())
-    else:
-        print_report(report)
-    sys.exit(conclude(report, max_failures, out))
-
-
-def _judged(task: Comparison | Scoring, reward: BaseReward, options: RunOptions, seed: int, kept: bool) -> Any:
-    try:
-        return task.judge(reward, seed=seed, options=options)
-    except KeyboardInterrupt:
-        again = "the same command continues it" if kept else "with --out RUN it could be continued"
-        sys.stderr.write(f"rm-gallery: interrupted; {again}.\n")
-        raise typer.Exit(130) from None
+        return print_estimate(task.estimate(reward, seed=run.seed, options=options), run.json)
+    with run.resumable(), exported(export, options.run_dir) as run_dir:
+        options = replace(options, run_dir=run_dir, trace=options.trace or export is not None)
+        report: Report = task.judge(reward, seed=run.seed, options=options)
+    show_report(report, run.json)
+    sys.exit(conclude(report, max_failures, run.out))

@@ -119,9 +119,10 @@ def estimate(
     benchmark: str | Benchmark | None = None,
     *,
     options: RunOptions | None = None,
+    repeats: int = 1,
     **arguments: Any,
 ) -> Estimate:
-    """Judge a seeded sample of ten and extrapolate to the rest; arguments as in `evaluate`.
+    """Judge a seeded sample of ten and extrapolate to the rest of all `repeats`; arguments as in `evaluate`.
 
     The probe's replies stay in the cache for the run.
     """
@@ -145,7 +146,7 @@ def estimate(
         run_list(task.reward, asked, quiet, values)
         seconds.append(time.perf_counter() - began)
         usages.append(control.usage)
-    return Estimate.from_probe(usages, seconds, n, concurrency=chosen.max_workers)
+    return Estimate.from_probe(usages, seconds, repeats * n, concurrency=chosen.max_workers)
 
 
 def report_on(

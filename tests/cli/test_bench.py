@@ -108,3 +108,9 @@ def test_without_a_network_it_says_what_to_do(asked: list[Any]) -> None:
     assert (done.code, done.out) == (2, "")
     assert "'ScalerLab/JudgeBench' cannot be loaded: ConnectionError: no route to host. Without a network" in done.err
     assert "Traceback" not in done.err
+
+
+def test_an_estimate_counts_every_repeat(data: Path) -> None:
+    asked = ("bench", "judgebench", "-r", "length_baseline", "--data", str(data), "--estimate", "--json")
+    once, thrice = (json.loads(command(*asked, "--repeats", k).out)["samples"] for k in ("1", "3"))
+    assert thrice - once == 2 * len(EXCERPTS["judgebench"])
