@@ -211,7 +211,8 @@ def _subgroup(
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
         probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
-        scale = bounds if null is not None else label_scale(labels)  # scores and labels may have scales of their own
+        # scores and labels may have scales of their own, which all labels together show
+        scale = bounds if null is not None else label_scale(list(rows.labels or ()), bounds)
         corrected = corrected_mean(own, labels, clusters=clusters, probabilities=probabilities, bounds=scale)
         part["corrected"] = as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
     return part

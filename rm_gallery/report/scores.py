@@ -131,7 +131,7 @@ class _Counting:
                 of.labels,
                 clusters=of.questions.clusters,
                 probabilities=of.probabilities,
-                bounds=label_scale(of.labels),
+                bounds=label_scale(of.labels, of.bounds),
             )
             extra["corrected"] = {**comparing.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)

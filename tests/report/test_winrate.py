@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import openpyxl
 import pandas as pd
@@ -343,6 +343,19 @@ def test_a_judge_that_likes_the_first_place_is_seen() -> None:
     assert (found.score, found.extra["ties"]) == (0.5, 12)
     assert (flips["n"], flips["flips"], flips["first_preferred"], flips["second_preferred"]) == (12, 12, 12, 0)
     assert flips["position_p_value"] == pytest.approx(2 / 2**12)
+
+
+def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
+    class Stars(Length):
+        """One to five characters."""
+
+        name: str = "stars"
+        score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
+
+    data = rows(*[("x" * (5 if n % 9 else 4),) for n in range(60)], people=[5] * 11 + [1] + [None] * 48)
+    found = score_table(Stars(), data, "q", "x", labels="people").extra["corrected"]
+    low, high = found["ci95"]
+    assert 1.0 <= low < found["estimate"] < high <= 5.0
 
 
 def test_scores_have_the_unit_of_their_reward() -> None:

@@ -338,6 +338,21 @@ def test_a_scale_that_nobody_named(labels: Column, finite: bool) -> None:
     assert label_scale(labels) == ((0.0, 1.0) if finite else (-math.inf, math.inf))
 
 
+@pytest.mark.parametrize(
+    ("labels", "scale", "bounds"),
+    [
+        ([3.0, 5.0], (1.0, 5.0), (1.0, 5.0)),
+        ([1.0, 1.0], (1.0, 5.0), (1.0, 5.0)),
+        ([0.0, 1.0], (1.0, 5.0), (0.0, 1.0)),
+        ([0.0, 1.0], (0.0, 10.0), (0.0, 1.0)),
+        ([0.0, 6.0], (1.0, 5.0), (-math.inf, math.inf)),
+        ([3.0, 5.0], (1.0, math.inf), (-math.inf, math.inf)),
+    ],
+)
+def test_labels_on_the_judge_s_scale_end_where_it_ends(labels: Column, scale: Any, bounds: Any) -> None:
+    assert label_scale(labels, scale) == bounds
+
+
 def test_refused_differences_and_nulls() -> None:
     with pytest.raises(ConfigError, match="judge_a 1, judge_b 2"):
         corrected_difference([1.0], [1.0, 0.0], [1.0], [1.0])

@@ -251,14 +251,19 @@ def corrected_difference(
     )  # fmt: skip
 
 
-def label_scale(labels: Numbers) -> tuple[float, float]:
-    """Give the bounds of labels whose scale nobody named: 0 and 1 where all lie within, else none.
+def label_scale(labels: Numbers, scale: tuple[float, float] = (-math.inf, math.inf)) -> tuple[float, float]:
+    """Give the bounds of labels: `scale`, that of the judge, where they all lie on it, 0 and 1 where all lie within, else none.
 
-    With few labels near an end of the scale, knowing that it ends there is what keeps the interval honest.
+    Labels within 0..1 are on a larger scale only if that begins above 0: five 1s are the worst of 1..5, and no shares. With few
+    labels near an end of the scale, knowing that it ends there is what keeps the interval honest.
     """
     known = numbers(labels, "labels")
     known = known[known == known]
-    return (0.0, 1.0) if len(known) and known.min() >= 0.0 and known.max() <= 1.0 else (-math.inf, math.inf)
+    low, high = scale
+    on_scale = bool(len(known)) and math.isfinite(high - low) and low <= known.min() and known.max() <= high
+    if len(known) and known.min() >= 0.0 and known.max() <= 1.0 and not (on_scale and low > 0.0):
+        return 0.0, 1.0
+    return (low, high) if on_scale else (-math.inf, math.inf)
 
 
 def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
