@@ -164,3 +164,35 @@ def test_a_caller_that_gives_up_is_left_out() -> None:
     assert library_loop.submit(give_up()).result(10) == [5.0]
     assert library_loop.submit(batches.score("third")).result(10) == [5.0]
     assert model.batches == [["first"], ["third"]]
+
+
+@dataclass
+class Broken(Lengths):
+    """Does to long texts what a model of somebody's own code might do."""
+
+    how: str = ""
+
+    def encode(self, requests: list[str]) -> list[str | Exception]:
+        if self.how == "encode":
+            raise RuntimeError("no vocabulary")
+        return super().encode(requests)
+
+    def forward(self, batch: list[str]) -> list[list[float]]:
+        found = super().forward(batch)
+        if not any(len(text) > 5 for text in batch):
+            return found
+        if self.how == "exit":
+            raise SystemExit(3)
+        if self.how == "stop":
+            next(iter(()))
+        return found[:-1]
+
+
+@pytest.mark.parametrize("how", ["short", "exit", "stop", "encode"])
+def test_a_model_that_breaks_the_rules_leaves_nobody_waiting(how: str) -> None:
+    samples = [make_sample("x" * n) for n in range(1, 9)]
+    found = measured(Broken(how=how)).evaluate_batch(samples, deadline=20.0)
+    reasons = [reason for sample in found for _, reason, *_ in issues(sample)]
+    assert reasons == ["error"] * (8 if how == "encode" else 3)
+    if how != "encode":
+        assert [scores(sample) for sample in found[:5]] == [[float(n)] for n in range(1, 6)]

@@ -144,16 +144,16 @@ class Batches(Generic[Q, E]):
             return new
 
     def _encoded(self, new: list[_Item[Q, E]]) -> list[_Item[Q, E]]:
-        if self._model is None:
-            try:
-                self._model = self._open()
-            except BaseException as error:  # noqa: BLE001 - each of them is told
-                self._tell([(item, error) for item in new])
-                return []
         kept: list[_Item[Q, E]] = []
         refused: list[_Result[Q, E]] = []
-        encoded = self._model.encode([item.request for item in new])
-        for item, found in zip(new, encoded, strict=True):
+        try:
+            if self._model is None:
+                self._model = self._open()
+            encoded = list(zip(new, self._model.encode([item.request for item in new]), strict=True))
+        except BaseException as error:  # noqa: BLE001 - each of them is told
+            self._tell([(item, error) for item in new])
+            return []
+        for item, found in encoded:
             if isinstance(found, Exception):
                 refused.append((item, found))
                 continue
@@ -186,14 +186,15 @@ class Batches(Generic[Q, E]):
         assert self._model is not None
         self._post(batch[0].loop, partial(_resume, batch))
         try:
-            found = self._model.forward([item.encoded for item in batch])
-        except Exception as error:  # noqa: BLE001 - one input that breaks the model must not cost the others, nor a full memory
+            numbers = self._model.forward([item.encoded for item in batch])
+            found = [(item, _checked(own)) for item, own in zip(batch, numbers, strict=True)]
+        except BaseException as error:  # noqa: BLE001 - one input that breaks the model must not cost the others, nor a full memory
             if len(batch) == 1:
                 return self._tell([(batch[0], error)])
             half = len(batch) // 2
             self._run(batch[:half])
             return self._run(batch[half:])
-        return self._tell([(item, numbers) for item, numbers in zip(batch, found, strict=True)])
+        return self._tell(found)
 
     def _tell(self, results: list[_Result[Q, E]]) -> None:
         """Hand results to whoever waits for them: one wake-up of the loop for all."""
@@ -218,14 +219,18 @@ def _resume(items: list[_Item[Any, Any]]) -> None:
         item.resume()
 
 
+def _checked(numbers: list[float]) -> list[float] | BaseException:
+    odd = next((number for number in numbers if not math.isfinite(number)), None)
+    return numbers if odd is None else ScoreError(f"The model gave {odd}, which is no score.")
+
+
 def _settle(results: list[_Result[Any, Any]]) -> None:
     for item, result in results:
         if item.future.done():
             continue
-        if isinstance(result, BaseException):
-            item.future.set_exception(result)
-        elif all(map(math.isfinite, result)):
+        if not isinstance(result, BaseException):
             item.future.set_result(result)
-        else:
-            odd = next(number for number in result if not math.isfinite(number))
-            item.future.set_exception(ScoreError(f"The model gave {odd}, which is no score."))
+        elif isinstance(result, Exception) and not isinstance(result, StopIteration):
+            item.future.set_exception(result)
+        else:  # no future takes the one, and others would end the loop
+            item.future.set_exception(RuntimeError(f"{type(result).__name__} in the model: {result}"))
