@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, RewardRegistry
+from rm_gallery import ConfigError, RewardRegistry, evaluate
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.graders.bridge import as_grader, as_reward, sample_of
@@ -50,6 +52,21 @@ def test_votes(votes: tuple[Any, ...], settings: dict[str, Any], expected: float
     if expected is None:
         assert isinstance(found, GraderError)
         assert found.status == "unscored"
+
+
+def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path) -> None:
+    rows = [{"id": f"q{n}", "prompt": f"q{n}?", "chosen": ["a"], "rejected": ["b"]} for n in range(6)]
+    states = []
+    with JudgeServer("fixed:<score>3</score>", in_process=True) as server:
+        llm = OpenaiLLM("judge", base_url=server.base_url, max_attempts=1, cache=False)
+        reward = as_reward(VotingGrader(RelevanceGrader(model=llm, structured=False), n=3))
+        for calls, fault in ((7, {}), (100, {"always": 500, "sticky": True}), (200, {})):
+            server.set(faults=fault)
+            budget = Budget(max_calls=calls)
+            report = evaluate(reward, rows, "preferences", run_dir=str(tmp_path), max_workers=2, budget=budget)
+            states.append((report.n_unscored, report.n_scored))
+    assert states[0][0] == states[1][0] == 0, "a sample without all its votes is not unscored: a resumed run judges it"
+    assert states[2] == (0, 6)
 
 
 def test_early_stopping_asks_no_more_once_the_leader_cannot_be_caught() -> None:

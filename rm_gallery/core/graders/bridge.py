@@ -11,24 +11,16 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
-from rm_gallery.core.graders.run import agraded
+from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 
 SEVERAL = ("listwise", "pairwise")
-
-
-class NotGraded(RMGalleryError):
-    """A grader inside a reward gave no result; `reason` is the grader's."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 # -- a reward as a grader ----------------------------------------------------------------------------------------------------

@@ -44,6 +44,14 @@ class MissingField(RMGalleryError):
     reason = "missing_field"
 
 
+class NotGraded(RMGalleryError):
+    """A grader inside a reward or another grader gave no result; `reason` is the grader's."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Plan:
     """A grader and how the rows reach it."""

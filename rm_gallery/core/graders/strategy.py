@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SerializeAsAny
 
-from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
+from rm_gallery.core.engine.loop import RunStopped
+from rm_gallery.core.engine.outcome import NOT_BEGUN, Outcome, outcome_of_error
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore
-from rm_gallery.core.graders.run import agraded
+from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.reward.judge import repeat_index
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
@@ -60,17 +61,24 @@ class _Wrapper(BaseGrader):
     async def _ask(self, fields: Mapping[str, Any], number: int) -> GraderResult:
         repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
         try:
-            return await agraded(self.grader, dict(fields))
-        except Exception as error:
-            if is_run_level(error):
-                raise
+            found = await agraded(self.grader, dict(fields))
+        except Exception as error:  # noqa: BLE001 - an error of the run is raised again
             outcome: Outcome[Any] = outcome_of_error(error)
             why = outcome.message
             kind, status = outcome.reason, outcome.status
-            return GraderError(name=self.grader.name, reason=why, error=why, error_type=kind, status=status)
+            found = GraderError(name=self.grader.name, reason=why, error=why, error_type=kind, status=status)
+        if isinstance(found, GraderError) and found.error_type in NOT_BEGUN:
+            raise RunStopped(found.error)  # what was never asked is no missing vote: the whole is owed again
+        return found
 
     async def _ask_all(self, many: Sequence[tuple[Mapping[str, Any], int]]) -> list[GraderResult]:
-        return await asyncio.gather(*(self._ask(fields, number) for fields, number in many))
+        # all end before one raises: what is in flight is paid for, and belongs into the cache
+        asked = (self._ask(fields, number) for fields, number in many)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+        return [one for one in found if not isinstance(one, BaseException)]
 
 
 def _usage(results: Sequence[GraderResult]) -> dict[str, float]:
@@ -93,9 +101,18 @@ def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[floa
     """The scores among the results; Unscored when fewer than `least` came of them."""
     found = [result.score for result in results if isinstance(result, GraderScore)]
     if len(found) < least:
-        why = next((result.reason for result in results if not isinstance(result, GraderScore)), "")
-        raise Unscored(f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}", reason="votes")
+        missing = [result for result in results if not isinstance(result, GraderScore)]
+        why = missing[0].reason if missing else ""
+        raise _missed(
+            f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}", missing, "votes"
+        )
     return found
+
+
+def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Exception:
+    """Why there is no result: failed where a part failed, which another run asks again, else unscored."""
+    broke = next((one for one in missing if isinstance(one, GraderError) and one.status == "failed"), None)
+    return Unscored(message, reason=reason) if broke is None else NotGraded(message, broke.error_type)
 
 
 class AverageGrader(_Wrapper):
@@ -249,5 +266,5 @@ def _ranks(results: Sequence[GraderResult]) -> list[list[int]]:
     for result in results:
         if not isinstance(result, GraderRank):
             what = result.reason if isinstance(result, GraderError) else f"it gave a {type(result).__name__}"
-            raise Unscored(f"a comparison gave no rank: {what}", reason="no_rank")
+            raise _missed(f"a comparison gave no rank: {what}", results, "no_rank")
     return [result.rank for result in results if isinstance(result, GraderRank)]
