@@ -19,7 +19,7 @@ def probe_names(incomplete: str) -> list[str]:
     return [name for name in PROBES if name.startswith(incomplete)]
 
 
-@opt.judging
+@opt.judging()
 def audit(
     reward: Annotated[
         str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=opt.reward_names)

@@ -26,7 +26,7 @@ def bench_names(incomplete: str) -> list[str]:
     return [name for name in benchmarks() if name.startswith(incomplete)]
 
 
-@opt.judging
+@opt.judging()
 def bench(
     name: Annotated[
         str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=bench_names)

@@ -13,7 +13,7 @@ from rm_gallery.report.conflicts import conflicts as find_conflicts
 from rm_gallery.report.tables import print_findings
 
 
-@opt.judging
+@opt.judging()
 def conflicts(
     reward: Annotated[
         str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)

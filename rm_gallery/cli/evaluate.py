@@ -25,7 +25,7 @@ from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import open_data
 
 
-@opt.judging
+@opt.judging()
 def evaluate(
     reward: Annotated[
         str,

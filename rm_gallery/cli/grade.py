@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.evaluate import conclude
+from rm_gallery.cli.evaluate import conclude, show_report
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.report.grading import grade as grade_rows
-from rm_gallery.report.tables import print_report
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
 GRADER = ("name", "grader", "params", "mapper", "repeat", "on_error")
@@ -29,64 +27,33 @@ KINDS = {
 }
 
 
+@opt.judging("param", "on_bad_row")
 def grade(
     config: Annotated[Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")],
     data: Annotated[str, typer.Argument(help="Parquet, jsonl, json or csv file with a row per item.")],
-    llm: opt.Llm = None,
-    base_url: opt.BaseUrl = None,
-    max_workers: opt.MaxWorkers = 32,
+    *,
+    run: opt.Running,
     limit: Annotated[int | None, typer.Option(min=1, help="Grade the first so many rows.")] = None,
-    seed: opt.Seed = 0,
-    json: opt.Json = False,
-    out: opt.Out = None,
-    force_new: opt.ForceNew = False,
-    trace: opt.Trace = False,
-    deadline: opt.Deadline = None,
-    cache: opt.CacheFlag = None,
-    max_calls: opt.MaxCalls = None,
-    max_tokens: opt.MaxTokens = None,
-    max_cost: opt.MaxCost = None,
-    prices: opt.Prices = None,
     max_failures: opt.MaxFailures = 0,
-    log_level: opt.LogLevel = "warning",
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
-    opt.set_log_level(log_level)
-    options = opt.run_options(
-        max_workers=max_workers,
-        deadline=deadline,
-        cache=cache,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        max_cost=max_cost,
-        prices=prices,
-        out=out,
-        force_new=force_new,
-        trace=trace,
-    )
+    options = run.options()
     known = read_config(config)
-    runner = runner_of(known, judge_of(known, llm, base_url))
+    runner = runner_of(known, judge_of(known, run.llm, run.base_url))
     if not Path(data).expanduser().exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json or csv file.")
     beside: dict[str, Any] = {
         "labels": known.get("labels"),
         "cluster": known.get("cluster"),
         "limit": limit,
-        "seed": seed,
+        "seed": run.seed,
     }
-    try:
+    with run.resumable():
         report = grade_rows(runner, Path(data).expanduser(), options=options, **beside)
-    except KeyboardInterrupt:
-        again = "the same command continues it" if out is not None else "with --out RUN it could be continued"
-        sys.stderr.write(f"rm-gallery: interrupted; {again}.\n")
-        raise typer.Exit(130) from None
-    if json:
-        typer.echo(orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2).decode())
-    else:
-        print_report(report)
+    show_report(report, run.json)
     failed = max(part.n_failed for part in report.by_subset.values())
     stopped = max(part.n_stopped for part in report.by_subset.values())
-    sys.exit(conclude(replace(report, n_failed=failed, n_stopped=stopped), max_failures, out))
+    sys.exit(conclude(replace(report, n_failed=failed, n_stopped=stopped), max_failures, run.out))
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -151,21 +151,27 @@ class Running:
             raise typer.Exit(130) from None
 
 
-def judging(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose keyword `run: Running` is an option of its own for each field, in that place."""
+def judging(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes the keyword `run: Running` of a command an option for each field, in that place; `without` names those it lacks."""
+    return lambda command: _with_options(command, [field for field in fields(Running) if field.name not in without])
+
+
+def _with_options(command: Callable[..., None], places: list[Field[Any]]) -> Callable[..., None]:
     own, shared = (get_type_hints(of, include_extras=True) for of in (command, Running))
-    places = {field.name: field for field in fields(Running)}
     found: dict[str, Parameter] = {}
     for name, parameter in signature(command).parameters.items():
         if name == "run":
-            for each, field in places.items():
-                found[each] = Parameter(each, Parameter.KEYWORD_ONLY, default=field.default, annotation=shared[each])
+            for field in places:
+                hint = shared[field.name]
+                found[field.name] = Parameter(
+                    field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint
+                )
         else:
             found[name] = parameter.replace(annotation=own[name])
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        run = Running(**{name: given.pop(name) for name in places})
+        run = Running(**{field.name: given.pop(field.name) for field in places})
         set_log_level(run.log_level)
         command(run=run, **given)
 

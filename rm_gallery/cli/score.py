@@ -12,7 +12,7 @@ from rm_gallery.report.scores import Scoring
 from rm_gallery.report.task import build_reward
 
 
-@opt.judging
+@opt.judging()
 def score(
     data: opt.Table,
     prompt: opt.Prompt,

@@ -19,7 +19,7 @@ from rm_gallery.report.task import build_reward
 from rm_gallery.report.winrate import Comparison
 
 
-@opt.judging
+@opt.judging()
 def winrate(
     data: opt.Table,
     prompt: opt.Prompt,
