@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import openpyxl
 import pytest
 
+from rm_gallery.core.data.load import readers
 from rm_gallery.core.data.load.readers import Reading, RowSource, file_sources
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -30,6 +34,57 @@ def rows(path: Path, **reading: Any) -> list[dict[str, Any]]:
             raise row
         found.append(row)
     return found
+
+
+def test_hostile_tables_end_in_one_short_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them hangs, fills the memory, or answers with a list of a hundred thousand names."""
+    wide = tmp_path / "wide.csv"
+    wide.write_text(",".join(f"c{n}" for n in range(100_000)) + "\n1,2\n")
+    ((_, fault),) = only(wide).rows()
+    assert isinstance(fault, DataError) and len(str(fault)) < 500
+
+    def workbook(name: str, old: bytes, new: bytes) -> Path:
+        book = openpyxl.Workbook()
+        for line in (["q", "a"], ["one", 2]):
+            book.active.append(line)
+        book.save(tmp_path / "good.xlsx")
+        path = tmp_path / name
+        with zipfile.ZipFile(tmp_path / "good.xlsx") as good, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+            for part in good.namelist():
+                content = good.read(part)
+                if part == "xl/worksheets/sheet1.xml":
+                    assert old in content
+                    content = content.replace(old, new)
+                made.writestr(part, content)
+        return path
+
+    monkeypatch.setattr(readers, "ROOM", 1 << 20)
+    hostile = [
+        (b'<row r="2"', b'<row r="999999999999"'), (b"</sheetData>", b""), (b"<v>2</v>", b'<v>x</v>'),
+        (b"</worksheet>", b"</worksheet>" + b" " * (3 << 20)), (b'<c r="B2"', b'<c r="B2" t="s"'),
+    ]  # fmt: skip
+    for number, (old, new) in enumerate(hostile):
+        path = workbook(f"{number}.xlsx", old, new)
+        with pytest.raises(DataError) as caught:
+            rows(path)
+        assert path.name in str(caught.value) and len(str(caught.value)) < 700
+
+    packed = tmp_path / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(b'{"a": "' + b" " * (3 << 20) + b'"}'))
+    with pytest.raises(DataError, match="unpack to more than"):
+        rows(packed)
+
+
+@pytest.mark.parametrize("document", [
+    {"eval": {}, "samples": [{"id": 1, "scores": 5}]},
+    {"results": [{"vars": {}, "provider": "p", "success": True, "response": "text"}]},
+    {"testCases": [{"input": "q", "metricsData": 5}]},
+])  # fmt: skip
+def test_what_only_looks_like_a_result_file_is_named(tmp_path: Path, document: Any) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(DataError, match="results.json"):
+        rows(path)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])

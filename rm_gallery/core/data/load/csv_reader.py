@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 from rm_gallery.core.data.load.encodings import WIDE, check_encoding, detect_encoding
-from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.load.fields import MAX_NAMES, RowRef, listed
 from rm_gallery.core.data.load.readers import Row, RowItem
 from rm_gallery.core.data.load.text_readers import numbered_lines, opened
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -149,15 +150,15 @@ def _is_hint(values: list[str], line: int) -> bool:
 def checked_header(values: Sequence[str], where: RowRef) -> list[str]:
     """The names of the columns, blank where a column has none; DataError for a name that stands twice."""
     names = [value.strip() for value in values]
-    doubled = sorted({name for name in names if name and names.count(name) > 1})
+    doubled = sorted(name for name, times in Counter(names).items() if name and times > 1)
     if doubled:
-        raise DataError(f"{where}: the header names a column twice: {', '.join(doubled)}")
+        raise DataError(f"{where}: the header names a column twice: {listed(doubled)}")
     return names
 
 
 def _csv_row(header: list[str], values: list[str], where: RowRef) -> Row | DataError:
     if len(values) < len(header) or any(values[len(header) :]):
-        known = ", ".join(name for name in header if name)
+        known = listed([name for name in header[: 2 * MAX_NAMES] if name])
         return DataError(f"{where}: found {len(values)} fields, the header has {len(header)}: {known}")
     for place, (name, value) in enumerate(zip(header, values, strict=False), 1):
         if value and not name:

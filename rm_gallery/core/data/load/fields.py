@@ -17,7 +17,7 @@ RowUnit = Literal["row", "line", "item"]
 _ROLES = frozenset(role.value for role in MessageRole)
 _ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 _EXCERPT = 40
-_MAX_NAMES = 12
+MAX_NAMES = 12
 
 
 class RowRef(NamedTuple):
@@ -39,8 +39,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = models.nearest(name, names)
     if close:
         return "did you mean " + " or ".join(f"'{item}'" for item in close) + "?"
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return "known: " + (", ".join(names[:_MAX_NAMES]) + more if names else "none")
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return "known: " + (", ".join(names[:MAX_NAMES]) + more if names else "none")
 
 
 def shown(value: object) -> str:
@@ -63,11 +63,17 @@ def wrong(where: RowRef, column: str, expected: str, found: object) -> DataError
 
 def missing(where: RowRef, wanted: str, row: Mapping[str, Any]) -> DataError:
     """The error for an absent column; `wanted` is its name, or several joined by ' or '."""
-    names = ", ".join(list(row)[:_MAX_NAMES]) or "no columns"
+    names = ", ".join(list(row)[:MAX_NAMES]) or "no columns"
     return DataError(
         f"{where}: column {wanted} is missing; the row has: {names}. "
         "Another name can be mapped with the config key columns={'wanted': 'actual'}"
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: the first of them where there are many."""
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def required(row: Mapping[str, Any], column: str, where: RowRef) -> Any:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from rm_gallery.core.data.load.fields import RowRef, shown
+from rm_gallery.core.data.load.fields import RowRef, listed, shown
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 Row = dict[str, Any]
@@ -141,6 +141,18 @@ def check_not_empty(path: Path) -> None:
         raise DataError(f"{path}: the file is empty")
 
 
+ROOM = 1 << 28
+"""Bytes that a packed file may always unpack to; beyond them it may be no more than a hundred times its size."""
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
+    """DataError for data that are packed as no text is, which would fill the memory."""
+    if unpacked > max(ROOM, 100 * packed):
+        raise DataError(
+            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table. Unpack it and look at it."
+        )
+
+
 def file_sources(path: Path, reading: Reading | None = None) -> list[RowSource]:
     """The sources a path stands for: a file, or every data file below a folder, sorted by path.
 
@@ -230,7 +242,7 @@ class FrameSource:
         self.frame = frame
         self.names = [str(name) for name in frame.columns]
         if len(set(self.names)) != len(self.names):
-            raise DataError(f"{SOURCE_NAME}: the frame names a column twice: {', '.join(self.names)}")
+            raise DataError(f"{SOURCE_NAME}: the frame names a column twice: {listed(self.names)}")
 
     def count(self) -> int:
         """Number of rows."""

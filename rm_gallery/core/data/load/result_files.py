@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from rm_gallery.core.data.load.fields import RowRef
-from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty
+from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked
 from rm_gallery.core.utils.errors import DataError
 
+T = TypeVar("T")
 HARNESS = "lm-evaluation-harness samples"
 
 
@@ -38,6 +40,14 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
 
 
 _DEEPEVAL = ("testCases", "test_cases", "testResults", "test_results")
+
+
+def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) -> T | DataError:
+    """What `convert` makes of something; a DataError where it only looks like what the tool writes."""
+    try:
+        return convert(given)
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        return DataError(f"{where}: not in the layout of {tool} ({type(error).__name__}: {str(error)[:200]})")
 
 
 def is_harness_row(row: Mapping[str, Any]) -> bool:
@@ -211,16 +221,18 @@ class InspectSource:
             for position in range(len(members)) if keep is None else keep:
                 where = RowRef(str(self.path), position + 1, "item")
                 try:
-                    sample = orjson.loads(archive.read(members[position]))
+                    part = archive.getinfo(members[position])
+                    check_unpacked(self.path, part.compress_size, part.file_size)
+                    sample = orjson.loads(archive.read(part))
                 except (NotImplementedError, RuntimeError) as error:
                     raise DataError(
                         f"{self.path}: packed in a way that cannot be read here ({error}); "
                         "run: inspect log convert --to json --output-dir OUT LOG"
                     ) from error
-                except (orjson.JSONDecodeError, zipfile.BadZipFile, OSError) as error:
+                except (orjson.JSONDecodeError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
                     yield where, DataError(f"{where}: {members[position]} cannot be read: {error}")
                     continue
-                yield where, inspect_row(sample)
+                yield where, converted("Inspect", inspect_row, sample, where)
 
     def understood(self) -> str:
         """The tool."""

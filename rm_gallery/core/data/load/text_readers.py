@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ from typing import IO, Any, cast
 import orjson
 
 from rm_gallery.core.data.load.fields import RowRef, nearest, shown
-from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty
-from rm_gallery.core.data.load.result_files import HARNESS, harness_row, is_harness_row, tool_rows
+from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked
+from rm_gallery.core.data.load.result_files import HARNESS, converted, harness_row, is_harness_row, tool_rows
 from rm_gallery.core.utils.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
@@ -37,7 +38,8 @@ class JsonLinesSource:
             if wanted is None or position in wanted:
                 where = RowRef(name, number, "line")
                 row = _parsed_line(line, where)
-                yield where, harness_row(row) if isinstance(row, dict) and is_harness_row(row) else row
+                harness = isinstance(row, dict) and is_harness_row(row)
+                yield where, converted(HARNESS, harness_row, row, where) if harness else row
 
     def understood(self) -> str:
         """The format, and the tool that wrote it where it is known."""
@@ -103,7 +105,9 @@ class JsonSource:
                 found = shown(records) if self.records_key in value else "nothing; " + nearest(self.records_key, value)
                 raise DataError(f"{self.path}: expected a list of records under '{self.records_key}', found {found}")
             return records
-        known = tool_rows(value)
+        known = converted("the tool that seems to have written it", tool_rows, value, self.path)
+        if isinstance(known, DataError):
+            raise known
         if known is not None:
             self._tool, records = known
             return list(records)
@@ -114,14 +118,31 @@ class JsonSource:
         return [value]
 
 
+class _Unpacked(io.RawIOBase):
+    """The bytes of a gzip file, as long as they are not out of all proportion to it."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._packed = path, gzip.GzipFile(fileobj=file)
+        self._sizes = path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._packed.readinto(buffer)
+        self._sizes = self._sizes[0], self._sizes[1] + found
+        check_unpacked(self._path, *self._sizes)
+        return found
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked where it ends in .gz; DataError when it is empty or cannot be read."""
     check_not_empty(path)
     compressed = path.name.lower().endswith(".gz")
     try:
-        with cast(IO[bytes], gzip.open(path, "rb") if compressed else path.open("rb")) as file:
-            yield file
+        with path.open("rb") as file:
+            yield cast(IO[bytes], io.BufferedReader(_Unpacked(path, file))) if compressed else file
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
 

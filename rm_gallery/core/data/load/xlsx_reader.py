@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 
 from rm_gallery.core.data.load.csv_reader import checked_header
 from rm_gallery.core.data.load.fields import RowRef, nearest
-from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, plain
-from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
+from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked, plain
+from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 
 
 class XlsxSource:
@@ -98,27 +98,31 @@ class XlsxSource:
             raise MissingExtra("openpyxl", "report", "Reading and writing Excel files") from error
         check_not_empty(self.path)
         try:
-            if formulas and not self._has_formulas():
-                yield None
-                return
-            with warnings.catch_warnings():  # about styles and extensions, which values do not need
-                warnings.simplefilter("ignore")
-                book = openpyxl.load_workbook(self.path, read_only=True, data_only=not formulas)
-        except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+            with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                check_unpacked(self.path, self.path.stat().st_size, sum(part.file_size for part in archive.infolist()))
+                if formulas and not _has_formulas(archive):
+                    yield None
+                    return
+                with warnings.catch_warnings():  # about styles and extensions, which values do not need
+                    warnings.simplefilter("ignore")
+                    book = openpyxl.load_workbook(file, read_only=True, data_only=not formulas)
+                with closing(book):
+                    yield book
+        except RMGalleryError:
+            raise
+        except Exception as error:  # of three packages, and a damaged part is met only when its row is read
             raise DataError(
-                f"{self.path}: not a readable Excel workbook: {error}; save it as .xlsx without a password, or as .csv."
+                f"{self.path}: not a readable Excel workbook: {str(error)[:300]}; save it as .xlsx without a password, or as "
+                ".csv."
             ) from error
-        try:
-            yield book
-        finally:
-            book.close()
-
-    def _has_formulas(self) -> bool:
-        with zipfile.ZipFile(self.path) as archive:
-            sheets = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
-            return any(b"<f>" in (part := archive.read(name)) or b"<f " in part for name in sheets)
 
 
+def _has_formulas(archive: zipfile.ZipFile) -> bool:
+    sheets = [name for name in archive.namelist() if name.startswith("xl/worksheets/")]
+    return any(b"<f>" in (part := archive.read(name)) or b"<f " in part for name in sheets)
+
+
+_MOST_ROWS = 1_048_576
 _Filled = tuple[int, tuple[Any, ...], tuple[Any, ...]]
 
 
@@ -130,6 +134,8 @@ def _filled(sheet: Any, written: Any = None) -> Iterator[_Filled]:
     lines = sheet.iter_rows(values_only=True)
     formulas = written.iter_rows(values_only=True) if written is not None else ()
     for number, (values, beneath) in enumerate(zip_longest(lines, formulas, fillvalue=()), 1):
+        if number > _MOST_ROWS:
+            raise ValueError(f"a row stands beyond {_MOST_ROWS:,}, where a sheet ends")
         cells = tuple(_value(value) for value in values)
         while cells and cells[-1] is None and not (len(beneath) >= len(cells) and _is_formula(beneath[len(cells) - 1])):
             cells = cells[:-1]
