@@ -306,10 +306,14 @@ def _extra(
 
 
 def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequence[str], seed: int) -> dict[str, Any]:
-    """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0 and 1."""
+    """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0 and 1.
+
+    Labels on another scale than the grader's say nothing of a verdict or a distance, only of the order.
+    """
     low, high = column.bounds
-    verdicts = {label for label in labels if label is not None} <= {0.0, 1.0}
-    threshold = column.known.threshold if column.known is not None else None
+    known_labels = {label for label in labels if label is not None}
+    verdicts, on_scale = known_labels <= {0.0, 1.0}, all(low <= label <= high for label in known_labels)
+    threshold = column.known.threshold if column.known is not None and (verdicts or on_scale) else None
     if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
         threshold = (low + high) / 2
     known = validate(
@@ -317,7 +321,7 @@ def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequen
         labels,
         threshold=threshold,
         higher_is_better=column.turn > 0,
-        same_scale=not verdicts or (low, high) == (0.0, 1.0),
+        same_scale=on_scale and (not verdicts or (low, high) == (0.0, 1.0)),
         clusters=clusters,
         seed=seed,
     )

@@ -144,3 +144,13 @@ def test_ranks_and_lower_is_better(tmp_path: Path) -> None:
     assert validation["spearman"] > 0.8
     assert (report.by_subset["first"].n_scored, report.by_subset["first"].score) == (8, None)
     assert report.score == pytest.approx(0.35)
+
+
+def test_labels_on_another_scale_say_only_how_scores_are_ordered() -> None:
+    short = FunctionGrader(lambda response: len(response) / 10, name="short", threshold=0.5)
+    stars = FunctionGrader(lambda response: 1 + len(response) // 2, name="stars", score_range=(1, 5))
+    rows = [{"response": "x" * n, "human": 1 + n // 2} for n in range(9)]
+    found = grade(GradingRunner({"short": short, "stars": stars}, show_progress=False), rows, labels="human")
+    validation = found.extra["validation"]
+    assert set(validation["short"]) == {"label", "n", "spearman", "spearman_ci95"}
+    assert (validation["stars"]["accuracy"], validation["stars"]["mae"]) == (1.0, 0.0)
