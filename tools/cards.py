@@ -17,13 +17,23 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rm_gallery.cli.catalogue import COMMON, Entry, Parameter, example_of, parameters_of  # noqa: E402
+from rm_gallery.cli.catalogue import (  # noqa: E402
+    COMMON,
+    Entry,
+    Parameter,
+    example_of,
+    fields_of_grader,
+    grader_names,
+    parameters_of,
+)
 from rm_gallery.core.reward.example import Example  # noqa: E402
 from rm_gallery.core.reward.registry import RewardRegistry  # noqa: E402
 from rm_gallery.core.utils.errors import ConfigError  # noqa: E402
 from rm_gallery.gallery.rm import discover  # noqa: E402
 
 MARK = "<!-- Made by `python tools/cards.py`; change the reward's docstring or its example instead. -->"
+GRADERS = """Take one by its name, `GraderRegistry.create("NAME", model=…)`, or as a reward, `RewardRegistry.create("grader:NAME")`.
+`rm-gallery show NAME --prompt` prints what a judge is sent; [docs/graders.md](../../docs/graders.md) tells how graders are run."""
 WIDTH, DIGITS = 110, 4
 INTRODUCTION = """# Rewards
 
@@ -84,7 +94,35 @@ def catalogue() -> dict[str, str]:
         (Entry(name, RewardRegistry.get(name)) for name in names), key=lambda e: (e.task, path_of(e), e.name)
     )
     pages = {path: page(list(members)) for path, members in groupby(known, key=path_of)}
-    return {"README.md": index(known), **pages}
+    return {"README.md": index(known), **pages, **grader_pages()}
+
+
+def grader_pages() -> dict[str, str]:
+    """A page per family of graders, with what each takes and says."""
+    entries = sorted((Entry(name, RewardRegistry.get(name)) for name in grader_names()), key=lambda e: (e.task, e.name))
+    return {f"{task}.md": grader_page(task, list(members)) for task, members in groupby(entries, key=lambda e: e.task)}
+
+
+def grader_page(task: str, entries: Sequence[Entry]) -> str:
+    """The page of one family."""
+    sections = [MARK, f"# Graders: {task.partition('/')[2].replace('_', ' ')}", GRADERS]
+    for entry in entries:
+        kind = entry.grader
+        assert kind is not None
+        fields = fields_of_grader(kind) or {}
+        shown = [f"`{n}`{'' if must else ' (may be absent)'}" for n, must in fields.items() if n != "*"]
+        shown += ["any other column"] if "*" in fields else []
+        facts = [["fields", ", ".join(shown) or "see below"], ["range", f"{entry.bounds}, {entry.direction}"]]
+        facts += [["needs", _needs(entry)], ["class", f"`{kind.__module__}.{kind.__qualname__}`"]]
+        body = as_markdown(inspect.cleandoc(kind.__doc__ or ""))
+        sections += [f"## `{entry.name.removeprefix('grader:')}`", body, table(["", ""], facts)]
+        texts = kind.texts() if getattr(kind, "rubric", "") else {}  # type: ignore[attr-defined]  # it judges by rubrics
+        for language in ("en", "zh") if texts else ():
+            own = texts[language]
+            levels = [f"- {level}: {as_markdown(str(what))}" for level, what in own["levels"].items()]
+            rubrics = [f"{number}. {as_markdown(str(text))}" for number, text in enumerate(own["rubrics"], 1)]
+            sections += [as_markdown(str(own["desc"])), "\n".join(rubrics), "\n".join(levels)]
+    return "\n\n".join(sections) + "\n"
 
 
 def shown_name(name: str) -> str:
@@ -131,6 +169,13 @@ def index(entries: Sequence[Entry]) -> str:
             columns += [[_needs(first)], [e.cost for e in kinds], [e.bounds for e in kinds], [as_cell(what)]]
             rows.append(["<br>".join(column) for column in columns])
         sections += [f"## {task}", table(["name", "kind", "needs", "cost", "range", "what it scores"], rows)]
+    families = sorted({Entry(name, RewardRegistry.get(name)).task for name in grader_names()})
+    sections += [
+        "## graders",
+        "Beside these there are graders, which take named fields: "
+        + ", ".join(f"[{family.partition('/')[2]}]({family}.md)" for family in families)
+        + ".",
+    ]
     return "\n\n".join(sections) + "\n"
 
 

@@ -75,3 +75,28 @@ def test_half_a_line_at_the_end_is_cut_off(server: JudgeServer, tmp_path: Path) 
     assert finished.returncode == 0, finished.stderr
     assert server.stats()["requests"] == 5
     assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(12))
+
+
+def test_a_grader_run_that_is_killed_continues(server: JudgeServer, tmp_path: Path) -> None:
+    server.set(latency=0.05)
+    folder, n = tmp_path / "run", 80
+    rows = [{"id": f"r{k}", "query": f"q{k}", "response": f"a{k}"} for k in range(n)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "graders.yaml").write_text(
+        "judge: fake-judge\n"
+        "graders:\n"
+        "  kind: {grader: llm, params: {prompt: 'Is {response} kind?', score_range: [0, 100], structured: false}}\n",
+        encoding="utf-8",
+    )
+    server.set(behaviour="fixed:<reason>so</reason><score>4</score>")
+    arguments = ["grade", "graders.yaml", "rows.jsonl", "--base-url", server.base_url, "--out", str(folder)]
+    arguments += ["--max-workers", str(WORKERS), "--no-cache", "--json"]
+    for after in (9, 31):
+        kill_once(arguments, server, tmp_path, after)
+    finished = run_command(*arguments, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    result = json.loads(finished.stdout)
+    assert (result["n"], result["n_scored"], result["score"]) == (n, n, 4.0)
+    assert Counter(record["id"] for record in records(folder)) == {f"r{k}": 1 for k in range(n)}
+    assert Counter(row.id for row in open_run(folder).samples()) == {f"r{k}": 1 for k in range(n)}
+    assert server.stats()["requests"] <= n + 2 * WORKERS, "no more is paid twice than what was in flight"
