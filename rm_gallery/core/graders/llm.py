@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, Field, SerializeAsAny, create_model, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import Bounds, GraderMode, GraderScore
@@ -20,7 +29,7 @@ from rm_gallery.core.reward.judge import ask, usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import prompts_hash
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, fence_for, fenced, render
+from rm_gallery.core.reward.template import BasePromptTemplate, Described, OnScale, fence_for, fenced, render
 from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError
 from rm_gallery.core.utils.identity import digest
@@ -52,7 +61,7 @@ def score_reply(low: float, high: float, whole: bool) -> type[BasePromptTemplate
     bounds: dict[str, Any] = {"ge": int(low), "le": int(high)} if whole else {"ge": low, "le": high}
     description = f"A {number} from {shown[0]} to {shown[1]}, nothing else"
     fields: dict[str, Any] = {
-        "score": (Annotated[wanted, Described(zh=zh)], Field(default=..., description=description, **bounds))
+        "score": (Annotated[wanted, Described(zh=zh), OnScale()], Field(default=..., description=description, **bounds))
     }
     made: type[BasePromptTemplate] = create_model(
         "ScoreReply", __base__=BasePromptTemplate, __module__=__name__, **fields
@@ -65,7 +74,8 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (list, tuple)) and value and all(isinstance(m, Mapping) and "role" in m for m in value):
-        return conversation_text([ChatMessage.model_validate(dict(m)) for m in value])
+        with suppress(ValidationError):  # roles of another protocol
+            return conversation_text([ChatMessage.model_validate(dict(m)) for m in value])
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -256,7 +266,8 @@ def _names(turns: Sequence[Mapping[str, str]]) -> list[str]:
 
 @cache
 def rubric_texts(path: Path) -> dict[str, Any]:
-    """A rubric file: `inputs` (name to whether it is required), `scale`, `threshold`, and `en` and `zh` with `desc`, `rubrics`
+    """A rubric file: `inputs` (name to whether it is required), `scale`, `threshold`, `one_of`
+    (names of which one is enough), and `en` and `zh` with `desc`, `rubrics`
     in order of weight, and `levels`. Raises DataError for a file that lacks one of these.
     """
     import yaml
@@ -337,6 +348,9 @@ class RubricGrader(LLMGrader):
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """Instructions first, the fenced fields last."""
         found, told = self.texts(), _told()
+        either = found.get("one_of")
+        if either and all(fields.get(name) is None for name in either):
+            raise DataError(f"{self.name} needs {' or '.join(either)}, and the row has none of them.")
         levels, comma = found[self.language]["levels"], ", " if self.language == "en" else "，"
         return render(
             "grader",

@@ -45,6 +45,11 @@ class Described:
     zh: str
 
 
+@dataclass(frozen=True)
+class OnScale:
+    """Marks a number as a level of a scale, and no choice among numbered answers, as `Annotated[int, OnScale()]`."""
+
+
 def described(name: str, info: FieldInfo, language: str) -> str:
     """What the judge is told about a field: in the language where the field has it, else its one description or name."""
     for note in info.metadata:
@@ -133,10 +138,11 @@ def _reader(info: FieldInfo) -> Callable[[Any], Any]:
         options = [a for a in get_args(annotation) if a is not type(None)]
         annotation = options[0] if len(options) == 1 else None
     high = next((float(note.le) for note in info.metadata if isinstance(note, Le) and isinstance(note.le, int)), None)
+    scale = any(isinstance(note, OnScale) for note in info.metadata)
     if annotation is int:
-        return lambda value: read_integer(value, high)
+        return lambda value: read_integer(value, high, scale)
     if annotation is float:
-        return lambda value: read_number(value, high)
+        return lambda value: read_number(value, high, scale)
     if annotation is list or get_origin(annotation) is list:
         return read_list
     return {bool: read_boolean, str: _read_text}.get(annotation, _as_is)  # type: ignore[arg-type]  # any annotation is a key

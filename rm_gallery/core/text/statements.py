@@ -299,7 +299,7 @@ class Scan:
         if token.name in self.names:
             self.found.append(Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful))
         earlier = (t for t in self.tokens[i + 1 : last] if t.name == token.name and not t.opens)
-        own = next((t for t in earlier if not self._led_to(t)), None) if token.name not in _THOUGHTS else None
+        own = next((t for t in earlier if not self._led_to(t, close)), None) if token.name not in _THOUGHTS else None
         if own is None:
             self._pass_over(token.start, end)
         else:
@@ -307,12 +307,18 @@ class Scan:
             self._skip(token.start, own.end)
             self.doubted.append((own.start, end))
 
-    def _led_to(self, close: _Token) -> bool:
-        """Whether a closing tag is surely quoted: in quotation marks with what follows it, or directly after "it says"."""
+    def _led_to(self, close: _Token, last: _Token) -> bool:
+        """Whether a closing tag is surely quoted: in quotation marks with what follows it, directly after "it says", or in a
+        quotation led to by a colon, behind which the judge says nothing more before its last closing tag.
+        """
         if _CLOSED_IN_QUOTES.match(self.text, close.start - 1):
             return True
-        found = _QUOTING.search(self.text[max(0, close.start - 240) : close.start].rstrip(":： "))
-        return found is not None and re.search(r"\w", "".join(found.groups(""))) is None
+        found = _QUOTING.search(self.text[max(0, close.start - 240) : close.start].rstrip(" "))
+        shown = "".join(found.groups("")) if found is not None else ""
+        if found is None or not shown.strip(" :：\"'“「"):
+            return found is not None
+        between = re.sub(r"<([\w-]{1,40})>[^<>]{0,200}</\1>|</?[\w-]{1,40}>", "", self.text[close.end : last.start])
+        return bool(re.search(r"[:：]", found[0])) and not re.search(r"\w", between)
 
     def _unclosed(self, i: int) -> tuple[str, int]:
         """A reason that is never closed runs to the end, or to the one verdict that ends the reply on a line of its own."""

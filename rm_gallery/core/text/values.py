@@ -28,7 +28,7 @@ _BOXED = re.compile(r"\\boxed\s*\{([^{}]{1,80})\}|\\text(?:bf)?\s*\{([^{}]{1,80}
 _NOUN = (
     "answer|response|option|candidate|assistant|output|choice|model|score|rating|verdict|winner|number|no\\.|nr\\.|n[º°]|"
     "completion|reply|no(?=\\d)|réponse|respuesta|opción|antwort|antwoord|odpowiedź|svar|risposta|resposta|ответ|вариант|답변|응답|応答|解答|"
-    "回答|回复|答案|选项|候选|助手|模型|评分|得分|总分|总评|分数|打分|编号|序号"
+    "level|grade|nota|note|bewertung|punteggio|puntuación|pontuação|оценка|점수|等级|级别|级|回答|回复|答案|选项|候选|助手|模型|评分|得分|总分|总评|分数|打分|编号|序号"
 )
 _IS = r"(?:\s*(?:is|are|ist|est|es|是|为))?"
 _PREFIX = re.compile(
@@ -37,7 +37,7 @@ _PREFIX = re.compile(
     rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s)|(?<=[a-z])-(?=\d))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
     re.I,
 )
-_UNIT = rf"(?:one|points?|pts?\.?|stars?|marks?|分|[个号点]?(?:{_NOUN})|[个号点])"
+_UNIT = rf"(?:one|points?|pts?\.?|stars?|marks?|punkten?|punt[oi]s?|pontos?|балл[а-я]{{0,3}}|점|分|[个号点]?(?:{_NOUN})|[个号点])"
 _COUNTED = re.compile(rf"^(?:st|nd|rd|th)?(?![a-z])(?:\s*{_UNIT}(?![a-z]))?", re.I)
 _WINS = (
     r"(?:\s*(?:is|was|是)\s*(?:the\s+|clearly\s+|slightly\s+|much\s+){0,2}(?:better|best|winner|stronger|strongest|superior|更好|最好|最佳|更优)"
@@ -50,6 +50,9 @@ _TAIL = re.compile(
 )
 _SPLIT = re.compile(rf"\b(?:or|no|wait|maybe|either|{'|'.join(_WORDS[2:])})\b|或", re.I)
 """After a number this makes it doubtful, even in what explains a score."""
+_LEVEL = re.compile(r"\s*(?:[:：(（]|[-–—]\s)")
+_DOUBT = re.compile(rf"\b(?:wait|maybe|perhaps|either|{'|'.join(_WORDS[2:])})\b|或[者许]?\s*[两{_CHINESE}]", re.I)
+"""In the meaning of a level, put behind its number, this makes the number doubtful."""
 _EVEN = re.compile(r"\b(?:not|tie|tied|equal|both|versus|vs)\b|[不非平]", re.I)
 """In what explains the number of a best answer this makes it doubtful, too."""
 _JOINED = re.compile(r"\b(?:and|to)\b|[和与至到]", re.I)
@@ -64,7 +67,7 @@ _VALUE = re.compile(
     rf"(?:第\s?)?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))", re.I
 )
 _OUT_OF = re.compile(
-    r"\s*[(,]?\s*(?:/|out of(?: a (?:maximum|possible|total)(?: of)?)?|of|满分|总分|max(?:imum)?)\s*(?:is|为|是|:)?\s*"
+    r"\s*[(,]?\s*(?:/|out of(?: a (?:maximum|possible|total)(?: of)?)?|of|von|van|av|sur|su|sobre|de|из|满分|总分|max(?:imum)?)\s*(?:is|为|是|:)?\s*"
     r"(\d{1,4}(?:\.0)?|ten|十)(?:\s*分)?(?:\s*\))?",
     re.I,
 )
@@ -99,10 +102,11 @@ def plain(text: str) -> str:
     return text.strip(_MARKUP)
 
 
-def read_integer(value: Any, high: float | None = None) -> int:
+def read_integer(value: Any, high: float | None = None, scale: bool = False) -> int:
     """The one whole number a short answer states, also as "Answer 3", "8 points", "third" or "八分".
 
     "8/10" counts where 10 is `high`, the end of the scale. "8.5", "7-8", "2 or 3" and "not 3" are errors, not misread.
+    Below 5 `high` may as well be the number of answers to choose from, unless it is called a `scale`.
     """
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
         return int(value)
@@ -112,13 +116,13 @@ def read_integer(value: Any, high: float | None = None) -> int:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    number = _stated(value, high) if isinstance(value, str) else None
+    number = _stated(value, high, scale) if isinstance(value, str) else None
     if number is None or not number.is_integer():
         raise ParseError(f"Expected a whole number, found {excerpt(str(value)[:LONGEST], 40)!r}.")
     return int(number)
 
 
-def read_number(value: Any, high: float | None = None) -> float:
+def read_number(value: Any, high: float | None = None, scale: bool = False) -> float:
     """The one number a short answer states; "95%" is 0.95, and "8/10" is 8 where 10 is the end of the scale."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -127,7 +131,7 @@ def read_number(value: Any, high: float | None = None) -> float:
     text = bare(value) if isinstance(value, str) else ""
     if text.endswith("%") and _NUMBER.fullmatch(text.rstrip("% ")):
         return float(text.rstrip("% ")) / 100
-    number = _stated(value, high) if isinstance(value, str) else None
+    number = _stated(value, high, scale) if isinstance(value, str) else None
     if number is None:
         raise ParseError(f"Expected a number, found {excerpt(str(value)[:LONGEST], 40)!r}.")
     return number
@@ -138,9 +142,10 @@ def number_named(text: str) -> float:
     return float(_NAMED[text.lower()]) if text.lower() in _NAMED else float(text)
 
 
-def _stated(answer: str, high: float | None) -> float | None:
+def _stated(answer: str, high: float | None, scale: bool) -> float | None:
     if len(answer) > LONGEST:
         return None
+    scale = scale or high is not None and high >= 5
     text = bare(answer)
     if _NUMBER.fullmatch(text):
         return float(text)
@@ -155,12 +160,12 @@ def _stated(answer: str, high: float | None) -> float | None:
         return None  # "两个" is both of them
     number = number_named(found["digits"] or found["name"])
     rest = _COUNTED.sub("", text[found.end() :].lstrip("*_`'\"]}")[:LONGEST])
-    scale = _OUT_OF.match(rest)
-    if scale:
+    out_of = _OUT_OF.match(rest)
+    if out_of:
         # of two answers "1/2" is no choice
-        if high is None or high < 5 or number_named(scale[1]) != high:
+        if not scale or number_named(out_of[1]) != high:
             return None
-        rest = _COUNTED.sub("", rest[scale.end() :])
+        rest = _COUNTED.sub("", rest[out_of.end() :])
     again = _SAME_AGAIN.fullmatch(f"{rest})" if "(" in rest and ")" not in rest else rest)
     if again:
         return number if number_named(again[1]) == number else None
@@ -170,7 +175,9 @@ def _stated(answer: str, high: float | None) -> float | None:
         return None
     against = [_SPLIT, _EVEN, _REJECTED, _JOINED]
     if _EXPLAINED.match(rest):
-        against = against[:1] if high is not None and high >= 5 else against[:3]
+        against = against[:1] if scale else against[:3]
+        # "4: Right; a minor point is missing or imprecise." is the level as the prompt has it
+        against = [_DOUBT] if scale and _LEVEL.match(rest) else against
     return None if any(pattern.search(rest) for pattern in against) else number
 
 

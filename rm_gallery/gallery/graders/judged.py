@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -80,7 +83,8 @@ class ChecklistGrader(LLMGrader):
             self.language,
             texts={name: shown(fields.get(name)) for name in names},
             always=["response"],
-            criteria=[one.criterion for one in fields["criteria"]],
+            # on one line each: a criterion of a row passes for no other part of the prompt
+            criteria=[" ".join(one.criterion.split()) for one in fields["criteria"]],
             output_form=form,
         )
 
@@ -211,10 +215,17 @@ class GEvalGrader(LLMGrader):
 
 
 def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[float, float] | None:
-    """The probabilities of the levels at the place of the score: the last token that is the number said. None without any."""
+    """The probabilities of the levels at the place of the score: the last tag or key of that name that the number said follows.
+
+    None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing about the score.
+    """
     content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    for entry in reversed(content or ()):
-        if not isinstance(entry, Mapping) or _level(entry.get("token"), low, high) != said:
+    entries = [entry for entry in content or () if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)]
+    starts = list(accumulate((len(entry["token"]) for entry in entries), initial=0))
+    places = [found.end() - 1 for found in _SCORE.finditer("".join(entry["token"] for entry in entries))]
+    for place in reversed(places):
+        entry = entries[bisect_right(starts, place) - 1]
+        if _level(entry["token"], low, high) != said:
             continue
         shares: dict[float, float] = {}
         for option in entry.get("top_logprobs") or (entry,):
@@ -226,8 +237,11 @@ def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[fl
     return None
 
 
+_SCORE = re.compile(r"(?:<score[^<>]{0,40}>|[\"']score[\"']\s*:)[\s\"'*_`]{0,20}\d", re.I)
+
+
 def _level(token: Any, low: float, high: float) -> float | None:
-    text = token.strip() if isinstance(token, str) else ""
+    text = token.strip(" \n\t<>\"'*_`:") if isinstance(token, str) else ""
     if not text.isascii() or not text.isdigit() or len(text) > 3:
         return None
     return float(text) if low <= float(text) <= high else None
