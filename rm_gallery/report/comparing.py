@@ -13,9 +13,10 @@ from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean, label_scale
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.length_control import length_controlled
 from rm_gallery.core.stats.paired import holm
+from rm_gallery.core.stats.position import sign_test
 from rm_gallery.gallery.benchmarks.judgements import Judged
 
 _FEWEST_LABELS = 5
@@ -111,22 +112,23 @@ def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference for a position best.
     """
-    from scipy.stats import binomtest
-
-    played = [row.orders[pair] for row in rows.compared if row is not None and pair in row.orders]
-    if not played:
+    both = zip(rows.compared, rows.clusters, strict=True)
+    known = [(row.orders[pair], name) for row, name in both if row is not None and pair in row.orders]
+    if not known:
         return {}
+    played = [shown for shown, _ in known]
     first = sum(shown == (1, 1) for shown in played)
     second = sum(shown == (-1, -1) for shown in played)
     flips = first + second
+    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown in played], [name for _, name in known])
     return {
         "n": len(played),
         "flips": flips,
-        "rate": flips / len(played),
-        "ci95": wilson_interval(flips, len(played)),
+        "rate": rate.estimate,
+        "ci95": rate.ci95,
         "first_preferred": first,
         "second_preferred": second,
-        "position_p_value": float(binomtest(first, flips).pvalue) if flips else 1.0,
+        "position_p_value": sign_test(first, second),
     }
 
 

@@ -12,13 +12,8 @@ from rm_gallery.core.data.load.fields import shown
 from rm_gallery.core.stats.drift import Drift, drift
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.opened import SAMPLES, open_run
-from rm_gallery.report.sheet import Sheet, labels_of, number_of, open_sheet
+from rm_gallery.report.sheet import Sheet, labels_of, open_sheet, value_of
 
-WORDS = {
-    **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
-    **dict.fromkeys(("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0),
-    "tie": 0.5,
-}
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
 
@@ -83,7 +78,7 @@ def read_anchors(
         cells = sheet.column(cluster, "--cluster")
         found.clusters = {name: name if cell is None else str(cell) for name, cell in zip(names, cells, strict=True)}
     if labels is not None and (labels in sheet.columns or not optional):
-        known = labels_of(sheet, labels, _value, "a number or a verdict", id_column=id, label_column=label_column)
+        known = labels_of(sheet, labels, value_of, "a number or a verdict", id_column=id, label_column=label_column)
         found.labels = dict(zip(names, known, strict=True))
     return found
 
@@ -210,16 +205,11 @@ def _name(cell: Any) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
 
 
-def _value(cell: Any) -> float | None:
-    number = number_of(cell)
-    return WORDS.get(str(cell).strip().lower()) if number is None else number
-
-
 def values_of(sheet: Sheet, column: str, role: str) -> list[float | None]:
     """A column of numbers or verdicts (pass, fail, yes, no, tie …) as numbers; None for a blank cell, ConfigError for others."""
     found: list[float | None] = []
     for place, cell in zip(sheet.places, sheet.column(column, role), strict=True):
-        value = None if cell is None else _value(cell)
+        value = None if cell is None else value_of(cell)
         if cell is not None and value is None:
             raise ConfigError(
                 f"{place}, column '{column}' ({role}): expected a number or a verdict such as pass or fail, found {shown(cell)}"

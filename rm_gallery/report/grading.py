@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections import Counter, deque
@@ -27,10 +26,10 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.report.comparing import mean_of
-from rm_gallery.report.drifting import WORDS
 from rm_gallery.report.opened import SampleFile
-from rm_gallery.report.scores import ScoreReport, _number, _range, _spread
-from rm_gallery.report.sheet import number_of
+from rm_gallery.report.scores import ScoreReport, number_text, range_text, spread_of
+from rm_gallery.report.sheet import blank_is_none, value_of
+from rm_gallery.report.task import file_sha256, judge_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
 ANSWERED = ("responses", "response", "answer", "output", "messages")
@@ -50,11 +49,11 @@ class GradeReport(ScoreReport):
         """How graders agree with each other, with labels and with themselves, and what the figures rest on."""
         lines = [f"{name} against {found['label']}: {_said(found)}" for name, found in self.extra["validation"].items()]
         for pair, found in self.extra["agreement"].items():
-            lines.append(f"{pair}: spearman {found['spearman']:.2f} ({_range(found['ci95'])}), n={found['n']}")
+            lines.append(f"{pair}: spearman {found['spearman']:.2f} ({range_text(found['ci95'])}), n={found['n']}")
         for name, found in self.extra["consistency"].items():
             lines.append(
                 f"{name} over {found['repeats']} repeats: {found['unstable']:.0%} of rows change, "
-                f"standard deviation {_number(found['sd'])} from asking again"
+                f"standard deviation {number_text(found['sd'])} from asking again"
             )
         return [*lines, *Report.about(replace(self, extra={}))]
 
@@ -63,7 +62,7 @@ _MEASURES = ("accuracy", "precision", "recall", "f1", "kappa", "spearman", "mae"
 
 
 def _said(found: Mapping[str, Any]) -> str:
-    parts = [f"{m} {found[m]:.3g} ({_range(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
+    parts = [f"{m} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
     return ", ".join([*parts, f"n={found['n']}"])
 
 
@@ -111,7 +110,7 @@ class _Column:
         return Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95)
 
     def distribution(self) -> dict[str, Any]:
-        found = _spread([score for score in self.scores if score is not None])
+        found = spread_of([score for score in self.scores if score is not None])
         if self.passed:
             found |= {"passed": sum(self.passed), "of": len(self.passed)}
         return {name: value for name, value in found.items() if value is not None}
@@ -227,8 +226,6 @@ def grade(
 
 
 def _judge(grader: Any) -> tuple[str, str] | None:
-    from rm_gallery.report.task import judge_of
-
     name, where = judge_of(getattr(grader, "grader", None) or getattr(grader, "reward", None) or grader)
     return None if name is None else (name, where or "")
 
@@ -237,7 +234,7 @@ def _identity(data: Any) -> Any:
     if not isinstance(data, (str, Path)):
         return None
     paths = [path] if (path := Path(data)).is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    return [file_sha256(path) for path in paths]
 
 
 def _fields(runner: GradingRunner, row: Row) -> Mapping[str, Any]:
@@ -255,15 +252,9 @@ def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
 def _label(fields: Mapping[str, Any], column: str, number: int) -> float | None:
     if column not in fields:
         raise ConfigError(f"labels: row {number}: " + unknown_name("column", column, [str(name) for name in fields]))
-    cell = fields[column]
-    if isinstance(cell, bool):
-        return float(cell)
-    if isinstance(cell, str) and cell.strip().lower() in WORDS:
-        return WORDS[cell.strip().lower()]
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)) or str(cell).strip() == "":
-        return None
-    value = number_of(cell)
-    if value is None:
+    cell = blank_is_none(fields[column])
+    value = value_of(cell)
+    if value is None and cell is not None:
         raise ConfigError(
             f"labels: row {number}, column '{column}' is {cell!r:.60}; a label is a number, true or false."
         )

@@ -40,24 +40,24 @@ class ScoreReport(Report):
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Name, score and interval in the reward's own unit, and the counts that are not 0; the whole last."""
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
-        return [(one_line(name), _number(f.score), _range(f.ci95), counted(f)) for name, f in parts]
+        return [(one_line(name), number_text(f.score), range_text(f.ci95), counted(f)) for name, f in parts]
 
     def about(self) -> list[str]:
         """The spread in words, what people say, and what the figures rest on."""
         extra, lines = self.extra, []
         if spread := extra.get("spread"):
             shown = [
-                f"{name.replace('_', ' ')} {_number(spread[name])}" for name in _SPREAD if spread[name] is not None
+                f"{name.replace('_', ' ')} {number_text(spread[name])}" for name in _SPREAD if spread[name] is not None
             ]
             lines.append("scores: " + ", ".join(shown))
         if found := extra.get("agreement"):
             known = [name for name in ("spearman", "kendall") if found.get(name) is not None]
-            shown = [f"{name} {found[name]:.2f} ({_range(found[f'{name}_ci95'])})" for name in known]
+            shown = [f"{name} {found[name]:.2f} ({range_text(found[f'{name}_ci95'])})" for name in known]
             lines.append(f"agreement with people: {', '.join([*shown, 'n=' + str(found['n'])])}")
         if found := extra.get("corrected"):
             lines.append(
-                f"corrected by labels: {_number(found['estimate'])} ({_range(found['ci95'])}), {found['n_labelled']} labels, "
-                f"worth {found['effective_labels']:.0f}; labels alone {_number(found['labels_alone'])} ({found['method']})"
+                f"corrected by labels: {number_text(found['estimate'])} ({range_text(found['ci95'])}), {found['n_labelled']} labels, "
+                f"worth {found['effective_labels']:.0f}; labels alone {number_text(found['labels_alone'])} ({found['method']})"
             )
             lines += found["notes"]
         return [*lines, *super().about()]
@@ -67,12 +67,14 @@ UNBOUNDED = (-math.inf, math.inf)
 _SPREAD = ("sd", "min", "lower_quartile", "median", "upper_quartile", "max")
 
 
-def _number(value: float | None) -> str:
+def number_text(value: float | None) -> str:
+    """A score for people; a dash for none."""
     return "-" if value is None else f"{value:.4g}"
 
 
-def _range(bounds: Any) -> str:
-    return "-" if bounds is None else f"{_number(bounds[0])} – {_number(bounds[1])}"
+def range_text(bounds: Any) -> str:
+    """An interval of scores for people."""
+    return "-" if bounds is None else f"{number_text(bounds[0])} – {number_text(bounds[1])}"
 
 
 class _Counting:
@@ -113,7 +115,7 @@ class _Counting:
         groups = comparing.subgroups_of(values, rows, None, of.bounds)
         for name, part in groups.items():
             parts[name] = self._part(values, part["places"])
-        extra: dict[str, Any] = {"spread": _spread([value for value in values if value is not None])}
+        extra: dict[str, Any] = {"spread": spread_of([value for value in values if value is not None])}
         if of.labels is not None:
             known = [
                 (value, label, cluster)
@@ -151,7 +153,8 @@ def _mean(scores: Sequence[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _spread(values: Sequence[float]) -> dict[str, Any]:
+def spread_of(values: Sequence[float]) -> dict[str, Any]:
+    """Standard deviation and quartiles of scores by name; empty without any."""
     import numpy as np
 
     if not values:

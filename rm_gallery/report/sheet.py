@@ -57,7 +57,7 @@ class Sheet:
             known = nearest(name, self.columns)
             tail = "" if known.startswith("known") else f" Its columns: {', '.join(self.columns[:12])}"
             raise ConfigError(f"{role} is '{name}', and {self.name} has no such column; {known}{tail}")
-        cells = [_blank_is_none(row.get(name)) for row in self.rows]
+        cells = [blank_is_none(row.get(name)) for row in self.rows]
         if all(cell is None for cell in cells):
             raise ConfigError(
                 f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one."
@@ -132,7 +132,8 @@ def open_sheet(
     return Sheet(name, understood, list(columns), rows, places, tuple(report.notes()))
 
 
-def _blank_is_none(cell: Any) -> Any:
+def blank_is_none(cell: Any) -> Any:
+    """The cell, or None for one that holds nothing but white space or NaN."""
     if cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and math.isnan(cell)):
         return None
     return cell
@@ -142,6 +143,19 @@ def _text(cell: Any) -> Cell:
     if cell is None or isinstance(cell, str):
         return cell
     return orjson.dumps(cell, default=str).decode() if isinstance(cell, (dict, list)) else str(cell)
+
+
+WORDS = {
+    **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
+    **dict.fromkeys(("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0),
+    "tie": 0.5,
+}
+
+
+def value_of(cell: Any) -> float | None:
+    """A number, or a verdict in a word (pass, fail, yes, no, tie …) as a number 0..1; None for anything else."""
+    number = number_of(cell)
+    return WORDS.get(str(cell).strip().lower()) if number is None else number
 
 
 def number_of(cell: Any) -> float | None:
@@ -223,7 +237,7 @@ class Questions:
                     "key": f"blank:{place}",
                     "cluster": self.clusters[place],
                     "status": "unscored",
-                    "answers": [_text(_blank_is_none(row.get(name))) or "" for name in self.answers],
+                    "answers": [_text(blank_is_none(row.get(name))) or "" for name in self.answers],
                     "issues": [["unscored", "blank", why]],
                     "metadata": {"row": place, "columns": list(range(len(self.answers)))},
                 }
@@ -346,7 +360,7 @@ def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
         return ()
     for name in sheet.columns:
         if name.lower().replace(" ", "_").replace("-", "_") in CONVERSATION_NAMES:
-            cells = [str(cell) for row in sheet.rows if (cell := _blank_is_none(row.get(name))) is not None]
+            cells = [str(cell) for row in sheet.rows if (cell := blank_is_none(row.get(name))) is not None]
             if len(set(cells)) < len(cells):
                 return (f"column '{name}' repeats: if its rows belong together, say --cluster {name}",)
     return ()

@@ -54,7 +54,7 @@ class Data:
         """What tells them from others: content hashes of the files, for the same data elsewhere are the same data."""
         sources = self.loader.sources() if self.loader is not None else []
         paths = [path for source in sources if isinstance(path := getattr(source, "path", None), Path)]
-        return {**self.chosen, **({"data": [_sha256(path) for path in paths]} if paths else {})}
+        return {**self.chosen, **({"data": [file_sha256(path) for path in paths]} if paths else {})}
 
 
 @dataclass
@@ -199,7 +199,8 @@ def judge_of(reward: BaseReward) -> tuple[str | None, str | None]:
     return llm.model, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _sha256(file: Path) -> str:
+def file_sha256(file: Path) -> str:
+    """Hash of a file's bytes, read in parts."""
     digest = hashlib.sha256()
     with file.open("rb") as handle:
         while block := handle.read(1 << 20):

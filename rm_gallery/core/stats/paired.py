@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rm_gallery.core.stats.agreement import complete_pairs
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.position import sign_test
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -71,16 +72,11 @@ def mcnemar(first: Sequence[bool | None], second: Sequence[bool | None]) -> McNe
 
     Source: Q. McNemar, 1947; mid-p: M. Fagerland, S. Lydersen and P. Laake, 2013.
     """
-    from scipy.stats import binom, binomtest
-
     pairs = complete_pairs(first, second)
     only_first = sum(1 for a, b in pairs if a and not b)
     only_second = sum(1 for a, b in pairs if b and not a)
-    different = only_first + only_second
-    exact = float(binomtest(only_first, different).pvalue) if different else 1.0
-    fewer = min(only_first, only_second)
-    below = 2.0 * float(binom.cdf(fewer, different, 0.5)) - float(binom.pmf(fewer, different, 0.5))
-    return McNemar(only_first, only_second, min(1.0, below), exact, len(pairs), len(first) - len(pairs))
+    mid_p, exact = (sign_test(only_first, only_second, mid=mid) for mid in (True, False))
+    return McNemar(only_first, only_second, mid_p, exact, len(pairs), len(first) - len(pairs))
 
 
 def paired_mean(
