@@ -16,7 +16,7 @@ from rm_gallery.cli import options as opt
 from rm_gallery.cli.gates import Gates
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate as evaluate_reward
 from rm_gallery.report.export import exported
@@ -101,7 +101,7 @@ def _one_or_all(data: str | list[str]) -> str | list[str]:
 def conclude(report: Report, max_failures: int, out: Path | None = None) -> int:
     """Say on stderr why samples have no score, each reason once, and how to open the run kept in `out`; the exit code."""
     if out is not None:
-        sys.stderr.write(f"rm-gallery report {shlex.quote(str(out))} writes a page about this run.\n")
+        sys.stderr.write(f"rm-gallery report {one_line(shlex.quote(str(out)))} writes a page about this run.\n")
     opt.say_lost(report.reasons, report.stopped, "samples")
     if report.n and not report.n_scored:
         sys.stderr.write("rm-gallery: no sample could be scored, so there is no score.\n")

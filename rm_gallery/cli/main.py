@@ -28,6 +28,7 @@ from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
 from rm_gallery.cli.winrate import winrate
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.gallery.benchmarks.figures import one_line
 
 app = typer.Typer(
     name="rm-gallery",
@@ -92,14 +93,19 @@ def main() -> None:
             sys.exit(128 + terminated[0])
 
 
+def _say(error: RMGalleryError) -> None:
+    """The error on stderr; names out of files, such as columns, must not steer the terminal."""
+    sys.stderr.write("rm-gallery: " + "\n".join(map(one_line, str(error).splitlines())) + "\n")
+
+
 def _run_command() -> None:
     try:
         app()
     except ConfigError as error:
-        sys.stderr.write(f"rm-gallery: {error}\n")
+        _say(error)
         sys.exit(2)
     except RMGalleryError as error:
-        sys.stderr.write(f"rm-gallery: {error}\n")
+        _say(error)
         sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()

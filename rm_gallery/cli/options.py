@@ -221,7 +221,11 @@ def set_log_level(level: str) -> None:
     if level not in LEVELS:
         raise ConfigError(f"--log-level is {level!r}; levels are {', '.join(LEVELS)}.")
     logger.remove()
-    line = "{time:HH:mm:ss} {level: <7} {message}"
+
+    def line(record: Any) -> str:
+        record["extra"]["shown"] = one_line(record["message"])  # names and texts out of data are in it
+        return "{time:HH:mm:ss} {level: <7} {extra[shown]}\n{exception}"
+
     # how a run ended is said by the command itself, once
     logger.add(
         sys.stderr, level=LEVELS[level], format=line, diagnose=False, filter=lambda r: "account" not in r["extra"]

@@ -22,7 +22,7 @@ def trace(
     """Print every judgement of one sample: prompt, reply, tokens, seconds and what became of it."""
     if sample is None:
         for known in dict.fromkeys(str(entry.get("id")) for entry in read_trace(run)):
-            typer.echo(known)
+            typer.echo(_printable(known))
         return
     found = list(read_trace(run, sample))
     if not found:
@@ -42,7 +42,7 @@ def _shown(entry: dict[str, Any]) -> str:
         head += f": {entry['problem']}"
     tokens = entry.get("tokens") or {}
     cost = f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens, {entry.get('seconds', 0):.2f} s"
-    parts = [f"=== {head}", f"    {cost}{', from the cache' if entry.get('cached') else ''}"]
+    parts = [f"=== {_printable(head)}", f"    {cost}{', from the cache' if entry.get('cached') else ''}"]
     prompt = entry.get("prompt")
     for message in prompt if isinstance(prompt, list) else []:
         parts.append(f"--- {message.get('role')}\n{_printable(message.get('content'))}")

@@ -23,6 +23,25 @@ def data(tmp_path: Path) -> Path:
     return best_of_4(tmp_path / "data.jsonl")
 
 
+def test_names_out_of_files_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    name = "q\x1b]0;owned\x07\x1b[2J\u202e"
+    data = tmp_path / "a.csv"
+    data.write_text(f'"{name}",a,b\nQ,one,two\nQ,one\n')
+    choose = ["--a", "a", "--b", "b", "--reward", "length_baseline"]
+    out = ["--out", str(tmp_path / name)]
+    runs = [
+        command("winrate", str(data), "--prompt", "nope", *choose),
+        command("winrate", str(data), "--prompt", name, *choose),
+        command("winrate", str(data), "--prompt", name, "--on-bad-row", "skip", *choose, *out),
+        command("eval", "--data", str(data), "--reward", "length_baseline", "--on-bad-row", "skip"),
+        command("report", str(tmp_path / f"no {name}")),
+        command("show", name),
+    ]
+    assert [run.code for run in runs][:3] == [2, 2, 0]
+    for run in runs:
+        assert not {"\x1b", "\x07", "\u202e"} & set(run.out + run.err), (run.out, run.err)
+
+
 def test_json_holds_exactly_the_documented_keys(data: Path) -> None:
     done = command("eval", "length_baseline", str(data), "--json")
     assert done.code == 0

@@ -237,11 +237,20 @@ def test_expected_scores_are_weighted_by_probabilities() -> None:
         ({"url": "https://example.org/a.png"}, "https://example.org/a.png"),
         ({"type": "image_url", "image_url": {"url": "data:image/gif;base64,AA=="}}, "data:image/gif;base64,AA=="),
         ({"url": "file:///etc/passwd"}, None),
+        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, None),
+        ({"type": "image_url", "image_url": "/etc/passwd"}, None),
+        ({"base64": "AA==", "format": "png,<svg onload=alert(1)>"}, None),
+        ({"path": "LINK"}, None),
+        ({"path": "image\0.png"}, None),
         ({"path": "missing.png"}, None),
         ("no image", None),
     ],
 )
 def test_the_judge_is_sent_rubric_query_and_image(given: Any, sent: str | None, tmp_path: Path) -> None:
+    if given == {"path": "LINK"}:  # an image by its name alone
+        (tmp_path / "secret.env").write_text("KEY=1")
+        (tmp_path / "link.png").symlink_to(tmp_path / "secret.env")
+        given = {"path": str(tmp_path / "link.png")}
     with JudgeServer("fixed:<score>4</score>", in_process=True) as server:
         grader = make("text_to_image", OpenaiLLM("judge", base_url=server.base_url))
         found = grader.evaluate(query="a red fox", response=given)
@@ -263,7 +272,7 @@ def test_the_judge_is_sent_rubric_query_and_image(given: Any, sent: str | None, 
 
 def test_images_in_a_text_are_each_seen_with_what_stands_around_them(tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
-    picture.write_bytes(b"png")
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
     scores = iter((5, 2))
     asked: list[str] = []
 

@@ -21,11 +21,16 @@ LARGEST = 20_000_000
 """Bytes of an image file that are sent, at most."""
 
 
+_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
+
+
 def image_url(value: Any) -> str | None:
     """The URL an endpoint is sent for an image, or None for what is no image.
 
     An image is `{"url": …}` (http, https or data), `{"base64": …, "format": "png"}`, `{"path": …}`, a pathlib.Path, or a part of
-    the OpenAI protocol (`{"type": "image_url", …}`). A text is none. Raises DataError for a file that cannot be sent.
+    the OpenAI protocol (`{"type": "image_url", …}`). A text is none. A file is read here, whatever row names it, and sent if
+    its content is an image's; an http URL is fetched by the judge's endpoint, from where that stands. Raises DataError for what
+    cannot be sent.
     """
     if isinstance(value, Path):
         return _of_file(value)
@@ -33,15 +38,19 @@ def image_url(value: Any) -> str | None:
         return None
     if value.get("type") in ("image_url", "input_image"):
         given = value.get("image_url")
-        given = given.get("url") if isinstance(given, Mapping) else given
-        return str(given) if given else None
+        return _url(given.get("url") if isinstance(given, Mapping) else given)
     if value.get("base64"):
         kind = str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
+        if not kind.isascii() or not kind.isalnum():
+            raise DataError(f"an image's format is {kind[:60]!r}; give png, jpeg, webp or gif.")
         return f"data:image/{kind};base64,{value['base64']}"
     if value.get("path"):
         return _of_file(Path(str(value["path"])))
-    url = value.get("url")
-    if url and not str(url).startswith(("http://", "https://", "data:image/")):
+    return _url(value.get("url"))
+
+
+def _url(url: Any) -> str | None:
+    if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
         raise DataError(
             f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is {{'path': …}}."
         )
@@ -56,9 +65,13 @@ def _of_file(path: Path) -> str:
         size = path.stat().st_size
         if size > LARGEST:
             raise DataError(f"{path}: {size:,} bytes; at most {LARGEST:,} are sent.")
-        return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
+        content = path.read_bytes() if path.is_file() else b""
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    # the path may come with the data, and a link of that name may lead to anything
+    if not content.startswith(_BEGINNINGS) and content[4:8] != b"ftyp":
+        raise DataError(f"{path}: its content is no image's; nothing is sent.")
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 class _ImageGrader(RubricGrader):
