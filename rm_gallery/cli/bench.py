@@ -45,7 +45,7 @@ def bench(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Judge everything so many times.")] = 1,
     scores: Annotated[
-        Path | None, typer.Option(help="Apply the rule to the scores of this parquet or jsonl file.")
+        Path | None, typer.Option(help="Apply the rule to the scores of this parquet, jsonl or csv file.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")] = None,
     step_rule: Annotated[

@@ -35,7 +35,7 @@ def score_recorded(
     seed: int = 0,
     run_dir: str | Path | None = None,
 ) -> Recorded:
-    """Apply a benchmark's official rule to a parquet or jsonl file of recorded judgements.
+    """Apply a benchmark's official rule to a parquet, jsonl or csv file of recorded judgements.
 
     Args:
         benchmark: whose rule holds.

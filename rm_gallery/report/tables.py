@@ -22,12 +22,12 @@ LONGEST_CELL = 120
 
 def print_report(report: Report) -> None:
     """Print the figures by subset, and below them what they rest on."""
-    stopped = ["stopped"] if report.n_stopped else []
+    lost = ["unscored", *(name for name in ("failed", "stopped") if getattr(report, f"n_{name}"))]
     differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
     beside = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
-    table = _table(["subset"], [report.unit, INTERVAL, *beside, "n", "unscored", "failed", *stopped])
+    table = _table(["subset"], [report.unit, INTERVAL, *beside, "n", *lost])
     for part, (name, score, bounds, _) in zip([*report.by_subset.values(), report], report.rows(), strict=True):
-        counts = [part.n, part.n_unscored, part.n_failed, *([part.n_stopped] if stopped else [])]
+        counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
         known = [percent(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
         _add(table, [name, score, bounds, *known, *map(str, counts)])
     _print(table, report.about())

@@ -54,7 +54,9 @@ def scored(name: str, rows: list[Row], data: list[Row], tmp_path: Path) -> Repor
 
 
 LISTS = ("rewardbench2", "rm_bench", "rmbbenchmark_bestofn")
-FORMS = [(n, form) for n in LONGEST for form in ("jsonl", "parquet", "by name") if form != "by name" or n not in LISTS]
+FORMS = [
+    (n, form) for n in LONGEST for form in ("jsonl", "parquet", "csv", "by name") if form != "by name" or n not in LISTS
+]
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
@@ -63,7 +65,11 @@ def test_lengths_from_a_file_are_the_length_baseline(name: str, form: str, tmp_p
     data = open_data(EXCERPTS[name], benchmark)
     samples = list(data.rows())
     rows = [{**row, "id": str(row["id"])} for row in lengths(samples, names=form == "by name")]
-    path = write(tmp_path / f"scores.{'parquet' if form == 'parquet' else 'jsonl'}", rows)
+    path = tmp_path / f"scores.{'jsonl' if form == 'by name' else form}"
+    if form == "csv":
+        pd.DataFrame(rows).to_csv(path, index=False)
+    else:
+        write(path, rows)
     [(_, report)] = score_recorded(benchmark, scores=path, data=data)
     by_reward = evaluate("length_baseline", EXCERPTS[name])
     same = ("rule", "n", "n_scored", "score", "ci95", "benchmark", "version", "chance", "baselines")
@@ -114,6 +120,7 @@ BAD: list[tuple[str, list[Row], str]] = [
     ("an id is unknown", [*GOOD, {"id": "9", "candidate": 0, "score": 1.0}], r"1 of 3 ids are not in the data, such as '9'; .*'1', '2'"),
     ("a score stands twice", [*GOOD, GOOD[0]], "row 5: candidate 0 of id '1' was given before"),
     ("a score is text", [{**GOOD[0], "score": "high"}], "column 'score': expected a number, found text 'high'"),
+    ("a score has a decimal comma", [{**GOOD[0], "score": "1,5"}], "column 'score': expected a number, found text '1,5'"),
     ("a score is a truth value", [{**GOOD[0], "score": True}], "column 'score': expected a number"),
     ("a candidate is no place", [{**GOOD[0], "candidate": "C"}], "column 'candidate': expected A, B or a position"),
     ("a candidate is beyond the last", [{**GOOD[0], "candidate": 2}], "has 2 candidates, found one named '2'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -142,12 +143,17 @@ def said(value: Any, number: int, column: str = "raw_text") -> str:
 
 
 def number_of(value: Any, column: str, number: int) -> float | None:
-    """A score; None where there is none: empty, or no finite number."""
-    if value is None:
+    """A score, also as the text a csv file holds; None where there is none: empty, or no finite number."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan")):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise DataError(f"recorded row {number}, column '{column}': expected a number, found {shown(value)}.")
     return float(value) if math.isfinite(value) else None
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def _candidate(value: Any, number: int) -> str:
