@@ -350,8 +350,8 @@ def open_run(path: str | Path) -> OpenRun:
         DataError: there is none at `path`, or one of its files is damaged.
     """
     folder = Path(path)
-    if not _is_run(folder):
-        below = sorted(path.name for path in folder.iterdir() if _is_run(path)) if folder.is_dir() else []
+    if not is_run(folder):
+        below = sorted(path.name for path in folder.iterdir() if is_run(path)) if folder.is_dir() else []
         if below:
             raise DataError(f"{folder} holds several runs; name one of them: {', '.join(below[:20])}.")
         found = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
@@ -359,8 +359,9 @@ def open_run(path: str | Path) -> OpenRun:
     return OpenRun(folder, *(_read_object(folder / name) for name in (MANIFEST, REPORT, SUMMARY)))
 
 
-def _is_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (MANIFEST, REPORT, SAMPLES))
+def is_run(folder: str | Path) -> bool:
+    """Whether a folder holds a run, finished or not."""
+    return any((Path(folder) / name).is_file() for name in (MANIFEST, REPORT, SAMPLES))
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.report import comparing
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.opened import is_run, open_run
 from rm_gallery.report.sheet import (
     Questions,
     groups_of,
@@ -131,6 +132,8 @@ class _UntilDecided:
     control: RunControl
     sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
     decided: bool = False
+    settled: bool = False
+    """Whether an earlier part of the run decided it, and nothing is left to ask."""
     _test: SequentialTest = field(default_factory=lambda: SequentialTest(0.5))
     _found: dict[int, float | None] = field(default_factory=dict)
     _turn: int = 0
@@ -148,7 +151,21 @@ class _UntilDecided:
                 # the test asks about one value, which is quick; the interval is looked at when it matters
                 if self._test.add(value) <= 0.05 and not self.decided and self.sequence.excludes(0.5):
                     self.decided = True
-                    self.control.stop("decided: the comparison is settled")
+                    self.stop()
+
+    def stop(self) -> None:
+        """Begin no further row."""
+        self.control.stop("decided: the comparison is settled")
+
+    def look_back(self, folder: Path) -> None:
+        """Find out whether the rows that the folder holds decide it, before more are asked side by side with reading them."""
+        known = _UntilDecided(self.clusters, RunControl())
+        rows = {row for cluster in self.clusters for row in cluster}
+        for sample in open_run(folder).samples():
+            row = (sample.metadata or {}).get("row")
+            if row in rows and sample.status in ("scored", "unscored"):
+                known.add(row, sample.credit, "scored")
+        self.settled = known.decided
 
 
 class _Counting:
@@ -225,6 +242,12 @@ class WinRate(Benchmark):
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Not called: the rows are samples already."""
         raise ConfigError("the rows of a win rate are read by Comparison.read")
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The row; what was settled by an earlier part of the run is read again, and nothing more is asked."""
+        if self._of.until is not None and self._of.until.settled:
+            self._of.until.stop()
+        return super().questions(sample, reward)
 
     def scorer(self, seed: int = 0) -> _Counting:
         """Start counting."""
@@ -323,6 +346,8 @@ class Comparison:
         samples, control = list(self.questions.samples), chosen.control or RunControl()
         if self.until_decided:
             samples = self._in_turns(samples, control, seed)
+            if self.until is not None and chosen.run_dir and not chosen.force_new and is_run(chosen.run_dir):
+                self.until.look_back(Path(chosen.run_dir))
         about = {"sheet": self.questions.sheet.digest(), "columns": self.columns, "until_decided": self.until_decided}
         chosen = replace(chosen, control=control, manifest={**about, **(chosen.manifest or {})})
         report = evaluate(reward, samples, WinRate(self), seed=seed, hooks=hooks, options=chosen)

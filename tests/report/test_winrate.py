@@ -302,17 +302,12 @@ def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     with JudgeServer(a_mostly, latency=0.002, in_process=True) as server:
         judge = OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
         reward = RewardRegistry.create("base_helpfulness_pairwise", llm=judge)
-        found = winrate(
-            reward,
-            data,
-            "q",
-            ["x", "y"],
-            until_decided=True,
-            max_workers=4,
-            progress=False,
-            run_dir=str(tmp_path / "r"),
-        )
+        options: Any = {"until_decided": True, "max_workers": 4, "progress": False, "run_dir": str(tmp_path / "r")}
+        found = winrate(reward, data, "q", ["x", "y"], **options)
         requests = server.stats()["requests"]
+        again = winrate(reward, data, "q", ["x", "y"], **options)
+        assert server.stats()["requests"] == requests, "what is settled is not asked about again"
+    assert (again.score, again.ci95, again.n, again.stopped) == (found.score, found.ci95, found.n, None)
     said = found.extra["until_decided"]
     assert said["decided"] and found.stopped is None and found.n_stopped == 0
     assert found.n == found.n_scored == 400 - said["rows_saved"]
