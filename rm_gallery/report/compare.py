@@ -472,4 +472,7 @@ def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> Ope
         raise ConfigError(f"{option}: {error}") from None
     if next(found.samples(), None) is None:
         raise ConfigError(f"{option}: {path} holds no samples; make it with eval or bench and --out RUN.")
+    if not found.finished:
+        why = str(found.report.get("stopped") or "there is no report").partition(". ")[0]
+        raise ConfigError(f"{option}: {path} is not finished ({why}); finish it first with the command that made it.")
     return found

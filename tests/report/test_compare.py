@@ -247,3 +247,11 @@ def test_a_gate_of_other_data_is_refused_before_anything_is_judged(rows: Path, t
     assert command("eval", "length_baseline", str(other), "--out", str(tmp_path / "run")).code == 0
     done = command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(tmp_path / "run"))
     assert done.code == 2 and "content of the data" in done.err and "done" not in done.err
+
+
+def test_a_gate_does_not_pass_by_the_few_samples_of_an_unfinished_run(rows: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert command("eval", "length_baseline", str(rows), "--out", str(run)).code == 0
+    (run / "report.json").unlink()
+    done = command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(run))
+    assert done.code == 2 and "is not finished (there is no report)" in done.err and len(done.err.splitlines()) == 1
