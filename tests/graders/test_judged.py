@@ -196,6 +196,20 @@ def test_checklists_weigh_what_is_met(criteria: list[Any], met: str, expected: f
         assert (found.score if isinstance(found, GraderScore) else None) == expected
 
 
+@pytest.mark.parametrize("top", [
+    5, "4", [5], [{"token": 4, "logprob": 0}], [{"token": "4", "logprob": True}], [{"token": "4", "logprob": 0.5}],
+    [{"token": "4", "logprob": float("nan")}], [{"token": "4", "logprob": -(10**400)}],
+    [{"token": "1", "logprob": 0.0}, {"token": " 1", "logprob": 0.0}, {"token": "4", "logprob": -1.0}],
+])  # fmt: skip
+def test_probabilities_that_are_none_give_no_score(top: Any) -> None:
+    def said(token: str, **more: Any) -> dict[str, Any]:
+        return {"token": token, "logprob": -0.1, **more}
+
+    place = said("4", top_logprobs=top)
+    assert level_shares({"content": [said("<score>"), place, said("</score>")]}, 4.0, 1.0, 5.0) is None
+    assert level_shares({"content": top}, 4.0, 1.0, 5.0) is None
+
+
 @pytest.mark.parametrize("name", ["pairwise_preference", "listwise_preference"])
 def test_preferences_are_ranks(name: str) -> None:
     def longest(prompt: str) -> str:

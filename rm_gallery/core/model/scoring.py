@@ -215,8 +215,10 @@ class ServedScorer(OpenaiEndpoint):
             rows, names = _READERS[kind](found)
             if not rows or not all(rows) or sum(map(len, rows)) > MAX_NUMBERS:
                 raise ValueError("no numbers")
+            if len(set(map(len, rows))) > 1 or len(set(names)) != len(names):
+                raise ValueError("rows of unlike length, or one name for two numbers")
             numbers = [[_number(value) for value in row] for row in rows]
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
             shown = one_line(str(found)[:400], 120)
             raise ProviderError(
                 f"{self.endpoint_key()} answered 200 in a layout that is not that of {kind}: {shown}", kind="fatal"
@@ -324,7 +326,7 @@ def _pooling(found: Any) -> Read:
 
 def _labelled(found: Any) -> Read:
     entries = found[0] if isinstance(found[0], list) else found
-    return [[entry["score"] for entry in entries]], [str(entry["label"]) for entry in entries]
+    return [[entry["score"] for entry in entries]], [one_line(str(entry["label"])[:4000]) for entry in entries]
 
 
 def _sglang_classify(found: Any) -> Read:

@@ -220,7 +220,8 @@ def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[fl
     None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing about the score.
     """
     content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
-    entries = [entry for entry in content or () if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)]
+    content = content if isinstance(content, list) else []
+    entries = [entry for entry in content if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)]
     starts = list(accumulate((len(entry["token"]) for entry in entries), initial=0))
     places = [found.end() - 1 for found in _SCORE.finditer("".join(entry["token"] for entry in entries))]
     for place in reversed(places):
@@ -228,12 +229,13 @@ def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[fl
         if _level(entry["token"], low, high) != said:
             continue
         shares: dict[float, float] = {}
-        for option in entry.get("top_logprobs") or (entry,):
+        options = entry.get("top_logprobs") or [entry]
+        for option in options if isinstance(options, list) else ():
             level = _level(option.get("token"), low, high) if isinstance(option, Mapping) else None
             value = option.get("logprob") if isinstance(option, Mapping) else None
-            if level is not None and isinstance(value, (int, float)) and value <= 0:
+            if level is not None and type(value) in (int, float) and -1e4 < value <= 0:
                 shares[level] = shares.get(level, 0.0) + math.exp(value)
-        return shares if math.fsum(shares.values()) > 0 else None
+        return shares if 0 < math.fsum(shares.values()) < 1.01 else None  # beyond 1 they are no probabilities
     return None
 
 

@@ -94,7 +94,9 @@ def any_of(marks: Iterable[str]) -> re.Pattern[str]:
 
 
 COMMON_MARKS = re.compile(
-    r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn|extra_\d)>|\[/?INST\]|<<SYS>>"
+    r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<<SYS>>"
+    r"|<(?:bos|eos|pad|unk|mask|sop|eop|eoa|eoh|start_of_turn|end_of_turn|extra_(?:id_)?\d{1,3}|SPECIAL_\d{1,4}|reserved_\d{1,4})>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS|TOOL_CONTENT|THINK|CLS|SEP|MASK|PAD|UNK|gMASK|BOS|EOS)\]"
 )
 """Control marks of wide-spread models, for a server whose tokenizer cannot be asked."""
 

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.scoring import EndpointName, Numbers, ServedScorer, Way, split_url
+from rm_gallery.core.model.transport import check_url
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -46,7 +47,7 @@ class _ServedReward(BaseReward):
     """Key of the server; without it that in OPENAI_API_KEY, as for judges."""
     default_headers: dict[str, str] = Field(default_factory=dict, repr=False)
     """Headers of every request."""
-    extra_body: dict[str, Any] = Field(default_factory=dict)
+    extra_body: dict[str, Any] = Field(default_factory=dict, repr=False)
     """Further fields of every request, such as truncate_prompt_tokens."""
     chat_template: str = "auto"
     """What the server is given: messages (it applies its chat template), pair (question and answer apart), plain (turns with
@@ -66,8 +67,8 @@ class _ServedReward(BaseReward):
     def _read(cls, value: str) -> str:
         return template_text(value, WAYS)
 
-    @field_serializer("default_headers", when_used="json")
-    def _hidden(self, value: dict[str, str]) -> dict[str, str]:
+    @field_serializer("default_headers", "extra_body", when_used="json")
+    def _hidden(self, value: dict[str, Any]) -> dict[str, str]:
         return dict.fromkeys(value, "***")
 
     @property
@@ -249,4 +250,5 @@ class ServedProcessReward(_ServedReward, ProcessReward):
 def _url_of(cls: type[BaseReward], scheme: str, url: str | None) -> str:
     if not url:
         raise ConfigError(f"{cls.__name__} needs a server: {scheme}URL, such as {scheme}http://127.0.0.1:8000.")
+    check_url(url, f"the URL of {scheme}")  # at once: it is the reward's name, and may hold a password
     return url
