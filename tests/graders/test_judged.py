@@ -23,6 +23,7 @@ from rm_gallery.core.graders.llm import LLMGrader, shown
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderScore
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ProviderError
 from rm_gallery.gallery.graders.judged import ChecklistGrader, Criterion, level_shares
 from tests.support.judge_server import JudgeServer
@@ -423,22 +424,34 @@ def test_labelled_replies_are_read_as_a_careful_person_does() -> None:
 
 
 def test_recorded_grades_replayed_through_the_scale_of_five_are_the_recorded_scores() -> None:
+    import numpy as np
     import pyarrow.parquet as pq
+    from scipy import stats
 
     path = shared_root() / "data" / "prometheus_gpt4_absolute.parquet"
     if not path.exists():
         pytest.skip("the recorded grades are absent")
-    rows = pq.read_table(path).slice(0, 200).to_pylist()
+    rows = pq.read_table(path).to_pylist()
     forms: list[Callable[[str, int], str]] = [
         lambda feedback, score: f"<reason>{feedback}</reason><score>{score}</score>",
         lambda feedback, score: json.dumps({"reason": feedback, "score": score}),
     ]
-    for number, row in enumerate(rows):
-        for feedback, score in zip(row["gpt4_feedback"], row["gpt4_score"], strict=True):
-            reply = forms[number % 2](feedback, score)
-            found = make("correctness", FakeLLM(reply=reply), repair_attempts=0).evaluate(query="q", response="r")
-            assert isinstance(found, GraderScore), found.reason
-            assert found.score == score
+    columns: list[list[float | None]] = []
+    for number in range(3):
+        replies = [forms[i % 2](row["gpt4_feedback"][number], row["gpt4_score"][number]) for i, row in enumerate(rows)]
+        waiting = iter(replies)
+        grader = make(
+            "correctness", FakeLLM(reply=lambda prompt, w=waiting: next(w)), repair_attempts=0, structured=False
+        )
+        found = [grader.evaluate(query="q", response="r") for _ in rows]
+        columns.append([result.score if isinstance(result, GraderScore) else None for result in found])
+        assert columns[-1] == [float(row["gpt4_score"][number]) for row in rows]
+    first, second = np.array(columns[0], float), np.array(columns[1], float)
+    held = validate(columns[0], columns[1])
+    assert held.spearman == pytest.approx(stats.spearmanr(first, second).statistic)
+    assert held.n == len(rows)
+    assert held.mae == pytest.approx(np.abs(first - second).mean())
+    assert held.accuracy == pytest.approx((first == second).mean())
 
 
 def test_a_judge_that_repeats_an_attack_is_not_taken_in() -> None:
