@@ -16,6 +16,7 @@ from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.recorded import joined
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.recorded import score_recorded
@@ -309,3 +310,29 @@ def test_ten_thousand_pairs_take_seconds(tmp_path: Path) -> None:
     assert done.code == 0 and found["n_scored"] > 10_000
     assert found["score"] == found["baselines"]["longest"]
     assert took <= 3.0
+
+
+PAIR = {"id": "p", "prompt": "q", "chosen": "right", "rejected": "wrong"}
+
+
+def placed(order: str, *scores: float) -> list[Row]:
+    return [{"id": "p", "candidate": k, "order": order, "score": score} for k, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "games"),
+    [
+        (placed("AB", 2, 1) + placed("BA", 2, 1), "scored", (1, -1)),
+        (placed("AB", 2, 1) + placed("BA", 1, 2), "scored", (1, 1)),
+        (placed("AB", 2, 1), "scored", (1, None)),
+        (placed("BA", 2, 1), "scored", (None, -1)),
+        (placed("AB", 2, 1) + placed("BA", 1), "unscored", (1, None)),
+    ],
+    ids=["both orders", "the first place wins", "one order", "the other order", "half an order"],
+)
+def test_scores_of_an_order_are_the_verdict_on_whoever_was_shown_first(
+    rows: list[Row], status: str, games: tuple[int | None, int | None]
+) -> None:
+    benchmark = get_benchmark("pairs")
+    ((_, judged),) = joined(benchmark, rows, list(open_data([PAIR], benchmark).rows()))
+    assert (judged.status, judged.verdict(0, 1), judged.verdict(1, 0)) == (status, *games)

@@ -121,6 +121,9 @@ def test_separators_and_encodings_are_found(
     ("content", "expected"),
     [
         (b"sep=;\r\nid;p\r\n1;a,b\r\n", [{"id": "1", "p": "a,b"}]),
+        (b"sep=;\r\na,b;c\r\n1,2;3\r\n", [{"a,b": "1,2", "c": "3"}]),
+        (b"id;what, where, when\r\n1;x\r\n", [{"id": "1", "what, where, when": "x"}]),
+        (b"id,p,a\r\n1,,x\r\n", [{"id": "1", "p": None, "a": "x"}]),
         (b"id;p;;\r\n1;q;;\r\n;;;\r\n2;r;;\r\n", [{"id": "1", "p": "q"}, {"id": "2", "p": "r"}]),
         (b"id;wert\r\n1;3,5\r\n2;4,25\r\n", [{"id": "1", "wert": "3,5"}, {"id": "2", "wert": "4,25"}]),
         (b"p\r\nhello, you\r\n", DataError("line 2: found 2 fields")),

@@ -45,6 +45,8 @@ WEIGHTS = {"harmfulness": 0.4, "relevance": 0.3, "correctness": 0.3}
         (WeightedSumAggregator("r"), {"a": five(5), "b": five(2)}, 3.5),
         (WeightedSumAggregator("r", {"a": 2, "b": 6}), {"a": five(5), "b": five(1)}, 2.0),
         (WeightedSumAggregator("r", {"a": 1}), {"a": five(5), "b": FAILED}, 5.0),
+        (WeightedSumAggregator("r", {"a": 1, "b": 0}), {"a": five(5), "b": FAILED}, 5.0),
+        (WeightedSumAggregator("r", {"a": 1, "b": 3, "c": 4}, "skip"), {"a": five(5), "b": five(1), "c": FAILED}, 2.0),
         (WeightedSumAggregator("r"), {"a": five(5), "b": share(0.5)}, 0.75),
         (WeightedSumAggregator("r"), {"a": five(5), "b": five(5, higher_is_better=False)}, 0.5),
         (
@@ -123,6 +125,12 @@ def test_an_error_names_the_grader_and_keeps_its_kind_and_the_components() -> No
 def test_a_wrong_aggregator_is_refused_when_the_runner_is_built(make: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+@pytest.mark.parametrize(("higher", "passed"), [(True, (False, True, True)), (False, (True, True, False))])
+def test_a_score_passes_in_its_own_direction(higher: bool, passed: tuple[bool, ...]) -> None:
+    assert tuple(five(s, threshold=3, higher_is_better=higher).passed() for s in (2, 3, 4)) == passed
+    assert five(4, threshold=3, higher_is_better=higher).passed(4)
 
 
 def runner(aggregators: Any) -> GradingRunner:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
@@ -304,8 +305,11 @@ def test_images_in_a_text_are_each_seen_with_what_stands_around_them(tmp_path: P
 
 def test_a_trajectory_is_judged_step_by_step() -> None:
     replies = iter([low_high("trajectory_comprehensive", make("relevance", FakeLLM(reply="x")))[n] for n in (1, 0)])
-    grader = make("trajectory_comprehensive", FakeLLM(reply=lambda prompt: next(replies)))
+    asked: list[str] = []
+    judge = FakeLLM(reply=lambda prompt: asked.append(prompt) or next(replies))  # type: ignore[func-returns-value]
+    grader = make("trajectory_comprehensive", judge)
     found = grader.evaluate(messages=[*MESSAGES, *MESSAGES[1:]])
+    assert [prompt.count("[[observed]]") for prompt in asked] == [1, 2], "a step is no part of what went before it"
     assert isinstance(found, GraderScore)
     assert (found.score, found.metadata["is_resolved"], len(found.metadata["steps"])) == (0.5, False, 2)
     none = grader.evaluate(messages=MESSAGES[:1])
@@ -389,6 +393,47 @@ def test_a_first_call_that_hangs_or_cannot_be_read_costs_the_others_nothing(repl
     else:
         assert set(reasons) == {"parse"}
         assert max(peak) > 1, "a reply says that schemas are taken: the others are asked together"
+
+
+class Choosy(FakeLLM):
+    """Meets a request for a schema with `error`, if there is one; `asked` says of each request whether it wanted one."""
+
+    error: Any = None
+    asked: list[bool] = Field(default_factory=list)
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self.asked.append("response_format" in payload)
+        if self.asked[-1] and self.error is not None:
+            await asyncio.sleep(0.05)
+            raise self.error
+        return await super().attempt(payload, timeout)
+
+
+def refused(status: int, filtered: bool = False) -> ProviderError:
+    error = ProviderError("no", kind="fatal", status=status)
+    error.filtered = filtered
+    return error
+
+
+PAIR = {"query": "a", "response": "b"}
+
+
+@pytest.mark.parametrize(("status", "filtered"), [(500, False), (503, False), (401, False), (400, True)])
+def test_a_call_that_fails_for_another_reason_finds_nothing_out(status: int, filtered: bool) -> None:
+    judge = Choosy(reply="<score>2</score>", error=refused(status, filtered), max_attempts=1, cache=False)
+    assert not make("relevance", judge, repair_attempts=0).evaluate(PAIR).ok
+    assert judge.asked and all(judge.asked)
+    judge.error = None
+    assert make("relevance", judge).evaluate(PAIR).ok and judge.asked[-1]
+
+
+def test_what_one_model_refuses_is_asked_of_another_and_the_others_wait_for_the_first() -> None:
+    small = Choosy(model="small", reply="<score>2</score>", error=refused(400), cache=False)
+    rows = [{"query": f"q{n}", "response": "r"} for n in range(12)]
+    assert all(result.ok for result in make("relevance", small).evaluate_batch(rows))
+    assert sum(small.asked) == 1, "one call finds out for all"
+    large = Choosy(model="large", reply="<score>2</score>", cache=False)
+    assert make("relevance", large).evaluate(PAIR).ok and large.asked == [True]
 
 
 def test_a_schema_makes_another_question_and_another_grader() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, RewardRegistry, evaluate
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader
@@ -20,7 +21,10 @@ from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderScore
 from rm_gallery.core.graders.strategy import AverageGrader, BothOrdersGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery.core.reward.base import BaseListWiseReward
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.grading_runner import GradingRunner
+from tests.reward.rewards import ranked
 from tests.support.judge_server import JudgeServer
 
 ROW = {"query": "q", "response": "r"}
@@ -39,6 +43,7 @@ def relevance(*replies: Any) -> RelevanceGrader:
         ((4, 3, 2), {"tie_break": "max"}, 4.0),
         ((4, 3, 2), {"tie_break": "first"}, 4.0),
         ((5, 3, 1), {"tie_break": "closest_to_mean"}, 3.0),
+        ((1, 2, 2, 3, 3, 5), {"tie_break": "closest_to_mean"}, 3.0),
         ((5, 3, 1), {"tie_break": lambda tied, votes: 5.0}, 5.0),
         ((4, "x", 4), {}, 4.0),
         ((4, "x", "x"), {}, None),
@@ -75,6 +80,19 @@ def test_early_stopping_asks_no_more_once_the_leader_cannot_be_caught() -> None:
     (found,) = grader.evaluate_batch([ROW], control=control)
     assert isinstance(found, GraderScore)
     assert (found.score, found.metadata["calls_saved"], control.calls) == (4.0, 2, 3)
+
+
+def test_a_leader_who_can_still_be_equalled_is_not_the_winner_yet() -> None:
+    found = VotingGrader(relevance(4, 4, 2, 2), n=4, early_stop=True).evaluate(ROW)
+    assert isinstance(found, GraderScore)
+    assert (found.score, found.metadata["tied"], found.metadata["calls_saved"]) == (2.0, True, 0)
+
+
+def test_votes_inside_an_average_are_all_calls_of_their_own() -> None:
+    with JudgeServer([f"<score>{score}</score>" for score in (1, 2, 3, 4)], in_process=True) as server:
+        llm = OpenaiLLM("judge", base_url=server.base_url, seed=7)
+        AverageGrader(VotingGrader(RelevanceGrader(model=llm), n=2), n=2).evaluate(ROW)
+        assert len({request["body"]["seed"] for request in server.recent_requests()}) == 4
 
 
 def test_a_tie_break_that_does_not_exist_is_refused() -> None:
@@ -163,6 +181,29 @@ def test_a_reward_that_compares_gives_a_rank() -> None:
     assert isinstance(found, GraderRank)
     assert sorted(found.rank) == [1, 2, 2]
     assert sorted(found.metadata["scores"]) == [0.0, 0.0, 1.0]
+
+
+class Shortest(BaseListWiseReward):
+    """Characters, and fewer are better."""
+
+    name: str = "shortest"
+    higher_is_better = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, *(float(len(output.answer.text)) for output in sample.output))
+
+
+def test_a_reward_of_which_less_is_better_ranks_the_least_first() -> None:
+    found = as_grader(Shortest()).evaluate(responses=["bb", "a", "cccc", "bb"])
+    assert isinstance(found, GraderRank)
+    assert found.rank == [2, 1, 4, 2]
+
+
+def test_a_reward_sees_the_context_and_a_reference_of_the_label_before_the_column() -> None:
+    sample = sample_of({**ROW, "context": "seen", "reference_response": "column", "label": {"reference": "label"}})
+    assert sample.input[-1].additional_kwargs["context"] == "seen"
+    assert sample.reference() == "label"
+    assert sample_of({**ROW, "reference_response": "column"}).reference() == "column"
 
 
 def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
