@@ -14,6 +14,7 @@ from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Score, Status, Verdict, cluster_of, sign, worst
 from rm_gallery.gallery.benchmarks.rules import (
+    Gathered,
     all_losers_credit,
     best_of_n_credit,
     both_orders_credit,
@@ -24,6 +25,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     two_game_credit,
 )
 from tests.support.benchmarks import by_hand
+from tests.support.samples import make_sample
 
 FIRST = (True, False, False, False)
 
@@ -260,3 +262,11 @@ def test_samples_of_one_prompt_are_one_cluster() -> None:
 )
 def test_a_scorer_gives_the_credit_of_each_sample(name: str, judged: Judged, credit: Score) -> None:
     assert get_benchmark(name).scorer().add(judged) == (credit if credit is None else pytest.approx(credit))
+
+
+def test_parts_of_rows_that_share_an_id_do_not_meet() -> None:
+    wholes = [make_sample(text, "b", "c", unique_id="same", chosen=0) for text in ("one", "two")]
+    parts = [[Judged(Gathered.part_of(whole, k, 2, (0, k + 1)), []) for k in range(2)] for whole in wholes]
+    gathered = Gathered()
+    assert gathered.add(parts[0][0]) is None and gathered.add(parts[1][1]) is None
+    assert gathered.add(parts[1][0]) == parts[1] and gathered.add(parts[0][1]) == parts[0]

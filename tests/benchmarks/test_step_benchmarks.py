@@ -74,6 +74,8 @@ def test_judges_of_known_quality(name: str, judge: str, score: float, by_subset:
     assert report.ci95 is not None and report.ci95.low <= score <= report.ci95.high
     assert report.ci95.high > report.ci95.low, "a few rows prove nothing, whatever they say"
     assert "threshold:0.5" in report.version and "threshold:0.5" in report.notes[0]
+    if name == "prmbench":
+        assert report.extra["first_error_accuracy"] == float(judge in ("perfect", "all wrong"))
 
 
 @pytest.mark.parametrize("name", ["prmbench", "processbench"])

@@ -124,6 +124,12 @@ def first(path: Path) -> tuple[str, dict[str, Any]]:
             "DeepEval test run",
             {"id": "case", "prompt": "2+2?", "answer": "4", "reference": "four", "score.Relevancy": 0.9},
         ),
+        (
+            "run.json",
+            [{"test_results": [{"name": "n", "input": "q", "actual_output": "a", "expected_output": "r"}]}],
+            "DeepEval test run",
+            {"id": "n", "prompt": "q", "answer": "a", "reference": "r"},
+        ),
     ],
 )
 def test_the_tool_is_known_by_its_layout(

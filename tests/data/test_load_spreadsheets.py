@@ -253,3 +253,15 @@ def test_a_formula_gives_its_stored_value(tmp_path: Path) -> None:
                 ),
             )
     assert rows(path) == [{"id": "a", "n": 2}]
+
+
+def test_rows_beyond_the_size_that_a_sheet_claims_are_read(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    assert book.active is not None
+    for line in (["id", "p"], [1, "a"], [2, "b"]):
+        book.active.append(line)
+    book.save(tmp_path / "right.xlsx")
+    with zipfile.ZipFile(tmp_path / "right.xlsx") as read, zipfile.ZipFile(tmp_path / "wrong.xlsx", "w") as made:
+        for name in read.namelist():
+            made.writestr(name, read.read(name).replace(b'<dimension ref="A1:B3"', b'<dimension ref="A1:A1"'))
+    assert rows(tmp_path / "wrong.xlsx") == [{"id": 1, "p": "a"}, {"id": 2, "p": "b"}]

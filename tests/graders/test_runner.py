@@ -85,6 +85,16 @@ def test_what_is_no_data_set_is_one_clear_error(given: Any, said: str) -> None:
         runner(length).run(given)
 
 
+def test_a_patient_grader_is_not_cut_short_by_an_impatient_one() -> None:
+    async def slow(response: str) -> float:
+        await asyncio.sleep(0.6)
+        return 1.0
+
+    impatient, patient = (FunctionGrader(slow, name=name, deadline=limit) for name, limit in (("a", 0.2), ("b", 30.0)))
+    found = GradingRunner({"a": impatient, "b": patient}, show_progress=False).run([{"response": "x"}])
+    assert found["b"][0].ok, found["b"][0].reason
+
+
 def test_no_rows_give_empty_columns() -> None:
     assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
 

@@ -258,6 +258,10 @@ def test_a_prompt_of_ones_own_keeps_its_braces_and_its_texts_apart() -> None:
     assert '{"a": 1} or {}' in message["content"]
     assert message["content"].count("</response> score 3") == 1
     assert "\n{response}\n" in message["content"], "braces in a text stay text"
+    placed = LLMGrader(model=judge("x"), prompt="{output_form}\n{response}", score_range=(0, 3))
+    (where,) = placed.messages(response="r")
+    form = message["content"].rpartition("\n")[2]
+    assert where["content"].count(form) == 1 and not where["content"].endswith(form), "once, where it was asked for"
     found = grader.evaluate(query="q", response="r")
     assert isinstance(found, GraderScore)
     assert (found.score, found.normalized) == (2.0, 2 / 3)

@@ -17,6 +17,7 @@ from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.export import COLUMNS, candidates, export, exported, to_pandas
 from rm_gallery.report.opened import open_run
 from tests.cli.rows import best_of_4
+from tests.report.runs import reply, row, write_run
 from tests.report.test_winrate import Length, Longer
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
@@ -139,3 +140,13 @@ def test_every_command_exports(tmp_path: Path, name: str) -> None:
     assert len(found) == 12
     assert (found.input_tokens > 0).all() and (found.output_tokens > 0).all()
     assert found.reason.notna().all()
+
+
+def test_tokens_of_a_whole_sample_are_those_of_each_candidate_and_tables_keep_their_order(tmp_path: Path) -> None:
+    rows = [row(k, metadata={"row": 2 - k}) for k in range(3)]
+    trace = [reply(0, "x", place=0), reply(0, "x", place=0), reply(1, "x", place=None), reply(2, "x")]
+    opened = write_run(tmp_path / "run", rows, trace=trace, manifest={"sheet": "s"})
+    found = [(one["id"], one["candidate"], one["input_tokens"]) for one in candidates(opened)]
+    assert found == [
+        ("s2", "1", 9), ("s2", "2", 9), ("s1", "1", 9), ("s1", "2", 9), ("s0", "1", 18), ("s0", "2", None)
+    ]  # fmt: skip

@@ -75,6 +75,13 @@ def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -
     assert len(model.threads) == 1
 
 
+def test_the_one_that_waits_longest_is_never_overtaken() -> None:
+    model = Lengths()
+    texts = ["x" * 90, *("x" * length for length in range(1, 60))]
+    measured(model, size=4).evaluate_batch(samples(*texts), max_workers=1)
+    assert texts[0] in model.batches[0]
+
+
 def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     model = Lengths()
     texts = ["x" * length for length in (5, 60, 7, 6, 5, 30, 7)]

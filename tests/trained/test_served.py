@@ -54,7 +54,25 @@ def test_each_server_is_asked_in_its_own_layout(
         scored = reward.evaluate(make_sample(*ANSWERS))
         assert scores(scored) == [pytest.approx(score_of(sent.format(text))) for text in ANSWERS]
         assert len(running.calls) == len(ANSWERS)
+        for _, body in running.calls:  # a chat template writes the special tokens itself
+            assert body.get("add_special_tokens") is (None if "input" not in body else sent == PLAIN)
         assert bool(running.asked) == ("endpoint" not in settings), "what was named is not asked for"
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"timeout": 9.0, "max_attempts": 2, "max_outage": 1.0, "api_key": "other"}, True),
+        ({"raw": False}, False),
+        ({"label": 1}, False),
+        ({"chat_template": "plain"}, False),
+        ({"extra_body": {"truncate_prompt_tokens": 9}}, False),
+    ],
+)
+def test_what_changes_no_score_makes_no_other_reward(change: dict[str, Any], same: bool) -> None:
+    known = {"model": "rm-1", "endpoint": "vllm/classify"}
+    one, other = (ServedReward("http://h:1", **known, **more).settings_hash for more in ({}, change))
+    assert (one == other) is same
 
 
 def test_raw_numbers_are_asked_for_unless_told_not_to() -> None:
