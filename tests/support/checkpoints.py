@@ -18,8 +18,8 @@ def require_torch() -> None:
 
 
 def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
-    """A tokenizer of single bytes with a few control marks."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    """A tokenizer of single bytes with a few control marks, which opens a text that no chat template wrote."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -27,6 +27,10 @@ def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
+    marks = [(name, vocabulary[name]) for name in ("<s>", "</s>")]
+    inner.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A </s> $B:1 </s>:1", special_tokens=marks
+    )
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
     made = PreTrainedTokenizerFast(
         tokenizer_object=inner, additional_special_tokens=["<|turn|>", "<|end|>", "<extra_0>"], **{**names, **settings}

@@ -60,7 +60,12 @@ class TestReading:
         ],
     )
     def test_each_step_is_read_at_its_separator(
-        self, model: str, made: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+        self,
+        model: str,
+        made: dict[str, Any],
+        settings: dict[str, Any],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         import torch
         import transformers
@@ -75,7 +80,10 @@ class TestReading:
         for number in range(1, len(STEPS) + 1):  # a causal model sees no later step, so each can be asked for alone
             text = start + "".join(step + separator for step in STEPS[:number])
             with torch.inference_mode():
-                logits = network(**tokenizer(text, add_special_tokens=False, return_tensors="pt")).logits[0, -1]
+                opened = made.get("chat", "") is None  # a chat template would have written the opening mark
+                ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+                ids = torch.cat([torch.tensor([[tokenizer.bos_token_id]]), ids], 1) if opened else ids
+                logits = network(ids).logits[0, -1]
             if "tokens" in settings:
                 plus, minus = (logits[tokenizer.get_vocab()[token]].item() for token in "+-")
                 expected.append(1 / (1 + math.exp(minus - plus)))
@@ -88,6 +96,12 @@ class TestReading:
         assert found[0] == pytest.approx(expected, abs=1e-5)
         assert found[1] == pytest.approx(expected[:1], abs=1e-5)
         assert [len(each) for each in found] == [3, 1, 3]
+        for side in ("left", "none"):  # for models that padding on the right disturbs
+            monkeypatch.setattr(
+                "rm_gallery.gallery.rm.trained.local_model.LocalModel._find_padding", lambda _, s=side: s
+            )
+            other = HFProcessReward(folder, **settings, batch_size=7).evaluate(stepped(STEPS, STEPS[:1], STEPS[::-1]))
+            assert step_scores(other) == [pytest.approx(each, abs=1e-5) for each in found]
 
     def test_one_pass_scores_all_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from rm_gallery.gallery.rm.trained.local_model import LocalModel

@@ -50,11 +50,27 @@ def chat(tokenizer: Any, answer: str) -> Any:
 
 
 def pair(tokenizer: Any, answer: str) -> Any:
-    return tokenizer("What is it?", answer, return_tensors="pt")
+    # as a batch of one: for an empty second text alone the tokenizer leaves out its marks
+    return tokenizer(["What is it?"], [answer], return_tensors="pt")
 
 
 def plain(tokenizer: Any, answer: str) -> Any:
     return tokenizer(f"user: What is it?\n\nassistant: {answer}", return_tensors="pt")
+
+
+@pytest.fixture
+def sides(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """On which side the models that are opened pad."""
+    from rm_gallery.gallery.rm.trained.local_model import LocalModel
+
+    found, chosen = list[str](), LocalModel._find_padding
+
+    def noted(self: LocalModel) -> Any:
+        found.append(chosen(self))
+        return found[-1]
+
+    monkeypatch.setattr(LocalModel, "_find_padding", noted)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -75,7 +91,12 @@ def plain(tokenizer: Any, answer: str) -> Any:
     ],
 )
 def test_a_batch_scores_as_each_answer_alone(
-    model: str, made: dict[str, Any], settings: dict[str, Any], text: Callable[[Any, str], Any], tmp_path: Path
+    model: str,
+    made: dict[str, Any],
+    settings: dict[str, Any],
+    text: Callable[[Any, str], Any],
+    tmp_path: Path,
+    sides: list[str],
 ) -> None:
     if text is chat and "chat_template" in settings:
         folder = make_checkpoint(tmp_path, model, **{**made, "chat": CHAT})
@@ -86,6 +107,7 @@ def test_a_batch_scores_as_each_answer_alone(
         expected = alone(folder, text)
     found = scores(HFReward(folder, **settings).evaluate(make_sample(*TEXTS)))
     assert found == pytest.approx(expected, abs=1e-5)
+    assert sides == ["right"], "batches of different lengths are scored at once"
     assert len({round(value, 4) for value in expected}) == len(TEXTS), "the model tells the texts apart"
 
 
