@@ -312,7 +312,7 @@ def test_ten_thousand_pairs_take_seconds(tmp_path: Path) -> None:
     assert took <= 3.0
 
 
-PAIR = {"id": "p", "prompt": "q", "chosen": "right", "rejected": "wrong"}
+ONE_PAIR = {"id": "p", "prompt": "q", "chosen": "right", "rejected": "wrong"}
 
 
 def placed(order: str, *scores: float) -> list[Row]:
@@ -334,5 +334,5 @@ def test_scores_of_an_order_are_the_verdict_on_whoever_was_shown_first(
     rows: list[Row], status: str, games: tuple[int | None, int | None]
 ) -> None:
     benchmark = get_benchmark("pairs")
-    ((_, judged),) = joined(benchmark, rows, list(open_data([PAIR], benchmark).rows()))
+    ((_, judged),) = joined(benchmark, rows, list(open_data([ONE_PAIR], benchmark).rows()))
     assert (judged.status, judged.verdict(0, 1), judged.verdict(1, 0)) == (status, *games)

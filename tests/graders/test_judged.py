@@ -401,6 +401,9 @@ class Choosy(FakeLLM):
     error: Any = None
     asked: list[bool] = Field(default_factory=list)
 
+    def endpoint_key(self) -> str:
+        return "one endpoint"
+
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         self.asked.append("response_format" in payload)
         if self.asked[-1] and self.error is not None:
