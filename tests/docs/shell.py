@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from tests.support.children import ROOT
 from tests.support.command import command
@@ -17,6 +18,27 @@ def problem_of(words: list[str]) -> str | None:
     checks = {"rm-gallery": _run, "make": _make, "pip": _pip, "python": _python, "git": _git}
     check = checks.get(words[0])
     return check(words[1:]) if check is not None else None
+
+
+def misspelt(arguments: list[str]) -> str | None:
+    """What the command line would refuse about a command before doing anything: an unknown command or option."""
+    import typer
+
+    from rm_gallery.cli.main import app
+
+    here: Any = typer.main.get_command(app)
+    try:
+        while hasattr(here, "commands") and arguments:
+            name, *arguments = arguments
+            if name not in here.commands:
+                return f"there is no command {name}"
+            here = here.commands[name]
+        here.make_context(here.name, list(arguments)).close()
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's, of which some versions of typer have a copy
+            raise
+        return str(error.format_message())
+    return None
 
 
 def _run(arguments: list[str]) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block, blocks_of, commands_of, documents
-from tests.docs.shell import problem_of
+from tests.docs.shell import misspelt, problem_of
 from tests.support.children import ROOT, run_python
 from tests.support.judge_server import JudgeServer
 
@@ -67,6 +67,30 @@ def test_commands_work(name: str, folder: Path, server: JudgeServer, monkeypatch
         if (problem := problem_of([word.replace(SHOWN_URL, server.base_url) for word in words])) is not None
     ]
     assert problems == []
+
+
+PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_that_are_not_run_are_spelt_right(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    shown = [block for block in blocks_of(text) if block.not_run is not None or name not in NAMES]
+    problems = [
+        f"line {block.line}: {' '.join(words)}: {problem}"
+        for block in shown
+        if block.language in ("", "bash", "sh", "shell", "console")
+        for words in commands_of(block)
+        if words[0] == "rm-gallery" and (problem := misspelt(words[1:])) is not None
+    ]
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("bench pairs --rewards x", "--rewards"), ("bensh pairs", "no command bensh")]
+)
+def test_a_misspelt_command_is_seen(line: str, said: str) -> None:
+    assert said in (misspelt(line.split()) or "")
 
 
 def test_the_readme_has_code_and_commands() -> None:
