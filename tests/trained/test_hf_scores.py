@@ -84,6 +84,13 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             "GPT2ForSequenceClassification", {"tokenizer": {"padding_side": "left"}}, {}, chat, id="gpt2_left"
         ),
         pytest.param("BertForSequenceClassification", {"chat": None}, {"chat_template": "pair"}, pair, id="bert_pair"),
+        pytest.param(
+            "BertForSequenceClassification",
+            {"chat": None, "tokenizer": {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}},
+            {"chat_template": "pair"},
+            pair,
+            id="bert_pair_with_token_types",
+        ),
         pytest.param("LlamaForSequenceClassification", {"chat": None}, {}, plain, id="no_chat_template"),
         pytest.param(
             "LlamaForSequenceClassification", {"chat": None}, {"chat_template": CHAT}, chat, id="given_chat_template"
