@@ -246,6 +246,27 @@ def test_expected_scores_are_weighted_by_probabilities() -> None:
     assert without.error_type == "no_logprobs"
 
 
+def said_token(token: str, **others: float) -> dict[str, Any]:
+    """A token of a reply with what else the judge might have written there, by probability."""
+    options = [{"token": text.removeprefix("_"), "logprob": math.log(p)} for text, p in others.items()]
+    return {"token": token, "logprob": 0.0, "top_logprobs": options}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([said_token("4", _4=0.9, _1=0.1), said_token("4", _4=0.5, _2=0.25)], {4.0: 0.5, 2.0: 0.25}),
+        ([said_token(" 4", **{"_4": 0.5, "_ 4": 0.25, "_7": 0.125, "_ four": 0.1})], {4.0: 0.75}),
+        ([said_token("4")], {4.0: 1.0}),
+        ([said_token("3", _3=1.0)], None),
+        ([], None),
+    ],
+    ids=["the last place counts", "one level, two tokens", "itself alone", "another number", "nothing"],
+)
+def test_shares_are_read_where_the_score_was_written(content: list[Any], expected: dict[float, float] | None) -> None:
+    assert level_shares({"content": content}, 4.0, 1.0, 5.0) == (None if expected is None else pytest.approx(expected))
+
+
 @pytest.mark.parametrize(
     ("given", "sent"),
     [
