@@ -24,6 +24,7 @@ from rm_gallery.gallery.benchmarks.rules import (
     single_game_credit,
     two_game_credit,
 )
+from rm_gallery.gallery.benchmarks.ties import TiesTally
 from tests.support.benchmarks import by_hand
 from tests.support.samples import make_sample
 
@@ -270,3 +271,13 @@ def test_parts_of_rows_that_share_an_id_do_not_meet() -> None:
     gathered = Gathered()
     assert gathered.add(parts[0][0]) is None and gathered.add(parts[1][1]) is None
     assert gathered.add(parts[1][0]) == parts[1] and gathered.add(parts[0][1]) == parts[0]
+
+
+def test_ties_that_all_behave_alike_are_not_known_exactly() -> None:
+    tally = TiesTally()
+    for k in range(8):
+        tally.add_row(f"ref:{k}", [2.0 + k, 0.0], (True, False))
+        tally.add_row(f"tied:{k}", [2.0 + k, 1.0 + k, 0.0], (True, True, False))
+    figure, _ = tally.figure(0, "ties")
+    assert figure.score is not None and figure.score > 0.5
+    assert figure.ci95 is not None and figure.ci95.high - figure.ci95.low > 0.2

@@ -264,7 +264,8 @@ def said_token(token: str, **others: float) -> dict[str, Any]:
     ids=["the last place counts", "one level, two tokens", "itself alone", "another number", "nothing"],
 )
 def test_shares_are_read_where_the_score_was_written(content: list[Any], expected: dict[float, float] | None) -> None:
-    assert level_shares({"content": content}, 4.0, 1.0, 5.0) == (None if expected is None else pytest.approx(expected))
+    tagged = [entry for token in content for entry in ({"token": "<score>"}, token)]
+    assert level_shares({"content": tagged}, 4.0, 1.0, 5.0) == (None if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,29 @@ def test_the_command_asks_anew_each_time_and_keeps_one_budget(tmp_path: Path) ->
     assert (shown.code, "3 repeats" in done.err) == (0, False)
 
 
+def test_every_repeat_is_asked_anew_and_each_keeps_its_own_replies() -> None:
+    with JudgeServer("first", in_process=True) as server:
+        reward = RewardRegistry.create("safety_listwise_reward", llm=OpenaiLLM("judge-1", base_url=server.base_url))
+        first, again = (evaluate_repeatedly(reward, EXCERPTS["preferences"], repeats=3) for _ in range(2))
+        assert server.stats(detail=False)["requests"] == 6, "three times two rows, and nothing the second time"
+    assert (first.calls, again.calls, again.cached) == (6, 0, 6)
+
+
+def test_counts_are_those_of_the_repeat_that_lost_most() -> None:
+    turn = itertools.count()
+
+    def fails_once(sample: DataSample) -> list[float]:
+        if next(turn) == 1:
+            raise ValueError("no answer")
+        return lengths(sample)
+
+    report = evaluate_repeatedly(
+        List(judge=fails_once), EXCERPTS["preferences"], repeats=3, options=RunOptions(max_workers=1)
+    )
+    assert (report.n, report.n_scored, report.n_failed) == (2, 1, 1)
+    assert report.extra["repeats"]["n"] == 3
+
+
 def test_a_budget_holds_for_all_repeats_together() -> None:
     with JudgeServer("first") as server:
         llm = OpenaiLLM("judge-1", base_url=server.base_url, cache=False)
