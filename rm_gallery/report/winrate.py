@@ -95,7 +95,11 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
         lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
-        said = [] if part.get("p_holm") is None else [f"p = {part['p_holm']:.3g} corrected for all subgroups"]
+        said = (
+            []
+            if part.get("p_holm") is None
+            else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
+        )
         if own := part.get("corrected"):
             said.append(f"corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})")
         lines += [f"{name}: {'; '.join(said)}"] if said else []

@@ -193,8 +193,10 @@ def _preference(first: Share) -> str:
     bounds = first.ci95
     if bounds is None:
         return "no verdict names a winner"
-    fair = bounds.covers(0.5)
-    return f"what is shown first wins {percent(first.value)}, {'as fair as' if fair else 'other than'} the 50 % of a fair judge"
+    said = (
+        "which a fair judge with its 50 % may do, too" if bounds.covers(0.5) else "other than the 50 % of a fair judge"
+    )
+    return f"what is shown first wins {percent(first.value)}, {said}"
 
 
 def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,8 @@ def test_a_given_format_goes_before_the_columns(tmp_path: Path) -> None:
 
 REFUSED = [
     ({"prompt": "q", "response": "a"}, [], "no benchmark format fits the columns ['prompt', 'response']"),
+    ({"prompt": "q", "response": "a"}, [], "`rm-gallery score` scores them"),
+    ({"question": "q", "new": "a", "old": "b"}, [], "columns of answers are compared by `rm-gallery winrate`"),
     (ONE_ROW["chat_message"], [], "no benchmark format fits the columns ['messages']"),
     (
         ONE_ROW["rewardbench2"],

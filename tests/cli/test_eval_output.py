@@ -119,6 +119,7 @@ def test_what_cannot_be_scored_is_counted_and_explained(data: Path) -> None:
     result = json.loads(done.out)
     assert (done.code, result["score"], result["ci95"], result["n_unscored"]) == (1, None, None, 12)
     assert "12 samples unscored: no_reference: accuracy needs a reference" in done.err
+    assert "name the column with --reference" in done.err
     assert "no sample could be scored, so there is no score" in done.err
 
 

@@ -66,6 +66,8 @@ def test_a_pilot_gives_what_is_not_said(tmp_path: Path) -> None:
         (["--precision", "0.1", "--pilot", "none.csv", "--score", "x"], "none.csv"),
         (["--precision", "0.1", "--pilot", "none.csv"], "needs to know its columns"),
         (["--precision", "0.1", "--rate", "70"], "rate lies within 0..1"),
+        (["--precision", "3"], "half_width is 3 and shares lie within 0..1"),
+        (["--detect", "5"], "effect is 5 and shares lie within 0..1"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:

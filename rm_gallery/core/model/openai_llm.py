@@ -212,7 +212,7 @@ class OpenaiEndpoint(BaseModelCall):
         elif endpoint.url == DEFAULT_URL and "Authorization" not in headers:
             raise ConfigError(
                 f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; for a server of your own "
-                "set OPENAI_BASE_URL or pass base_url=…."
+                "set OPENAI_BASE_URL or pass base_url=… (--base-url)."
             )
         return headers
 

@@ -79,10 +79,10 @@ def plan_mean(
     z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
     factor = design_effect(rows_per_cluster, icc)
     if half_width is not None:
-        n = factor * (z * spread / _positive(half_width, "half_width")) ** 2
+        n = factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2
     else:
         z += _NORMAL.inv_cdf(_power(power))
-        n = factor * (z * spread / _positive(effect or 0.0, "effect")) ** 2
+        n = factor * (z * spread / _within(effect or 0.0, "effect", 1.0, sd)) ** 2
     rows = max(2, _up(n))
     return Plan(
         rows,
@@ -193,7 +193,7 @@ def plan_labels(
     Source: arXiv 2311.01453, variance of the power-tuned estimate.
     """
     z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
-    _positive(half_width, "half_width")
+    _within(half_width, "half_width", 0.5, sd)
     if n_rows < 2:
         raise ConfigError(f"n_rows is the number of rows in all, at least 2; found {n_rows!r}")
     spread, rho, slope = _judge_model(rate, sensitivity, specificity, sd, correlation)
@@ -307,6 +307,13 @@ def _positive(value: float, name: str) -> float:
     if not 0.0 < value < math.inf:
         raise ConfigError(f"{name} is a number above 0, found {value!r}")
     return float(value)
+
+
+def _within(value: float, name: str, most: float, sd: float | None) -> float:
+    """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
+    if sd is None and value >= most:
+        raise ConfigError(f"{name} is {value:g} and shares lie within 0..1; give one below {most:g}, or sd for scores")
+    return _positive(value, name)
 
 
 def _power(power: float) -> float:

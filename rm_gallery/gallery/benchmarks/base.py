@@ -269,6 +269,8 @@ def _way_out(columns: list[str]) -> str:
         return "Rename " + ", ".join(f"'{found}' to '{want}'" for found, want in misspelt) + "."
     if any(name in columns for name in (*RESPONSE_COLUMNS, *RESPONSES_COLUMNS)):
         loaded = 'create_loader(name="mine", data_source="*", config={"path": …}).run().datasamples'
-        return f"Answers without preferences have no benchmark: score them in Python, reward.evaluate_batch({loaded})."
-    known = ", ".join(f"'{name}'" for name in benchmarks())
+        return f"Answers without preferences have no benchmark: `rm-gallery score` scores them, or reward.evaluate_batch({loaded})."
+    known = (
+        ", ".join(f"'{name}'" for name in benchmarks()) + "; columns of answers are compared by `rm-gallery winrate`"
+    )
     return f"Say which it is with --format or benchmark=, one of {known}."

@@ -54,7 +54,8 @@ def references_of(sample: DataSample, reward: str) -> list[str]:
         found = [text for text in map(str, values) if text.strip()]
     if not found:
         raise Unscored(
-            f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or 'ground_truth'.",
+            f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
+            "'ground_truth'; of a table, name the column with --reference.",
             reason="no_reference",
         )
     return found
