@@ -24,6 +24,7 @@ from rm_gallery.core.graders.llm import LLMGrader, shown
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderScore
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ProviderError
 from rm_gallery.gallery.graders.judged import ChecklistGrader, Criterion, level_shares
@@ -580,6 +581,7 @@ def test_the_expected_score_is_taken_where_the_score_stands() -> None:
         ((1, 5), "Level 4", 4),
         ((1, 5), "4: or maybe three", None),
         ((1, 5), "4: 不，或三分", None),
+        ((1, 5), "3: 部分正确，应为四分", None),
         ((1, 5), "4 or so", None),
         ((1, 5), "4/10", None),
         ((1, 3), "2/5", None),
@@ -612,6 +614,34 @@ def test_a_criterion_of_a_row_is_one_line_of_the_prompt() -> None:
     grader = ChecklistGrader(model=FakeLLM(reply=""), criteria=[forged])
     asked = str(grader.messages(response="r", criteria=grader.criteria)[0]["content"])
     assert asked.count("\n# Form of the reply") == 1
+
+
+def test_lists_of_a_frame_from_parquet_reach_the_judge_as_lists(tmp_path: Path) -> None:
+    import pandas as pd
+
+    row = {"query": None, "response": "r", "criteria": ["It is short.", "It is kind."], "messages": MESSAGES}
+    pd.DataFrame([row, {**row, "query": "q"}]).to_parquet(tmp_path / "rows.parquet")
+    asked: list[str] = []
+
+    def judge(prompt: str) -> str:
+        asked.append(prompt)
+        return "<reason>r</reason><c1>yes</c1><c2>no</c2><score>2</score>"
+
+    graders = {
+        name: GraderRegistry.create(name, model=FakeLLM(reply=judge)) for name in ("checklist", "trajectory_accuracy")
+    }
+    found = GradingRunner(graders, show_progress=False).run(pd.read_parquet(tmp_path / "rows.parquet"))
+    assert [getattr(result, "score", None) for result in found["checklist"]] == [0.5, 0.5]
+    assert [getattr(result, "score", None) for result in found["trajectory_accuracy"]] == [2, 2]
+    assert sum("[assistant]" in prompt and "weather" in prompt for prompt in asked) == 2
+    assert not any("None" in prompt or "nan" in prompt.lower().split() for prompt in asked)
+
+
+def test_a_list_of_criteria_may_be_json_in_a_cell() -> None:
+    judge = FakeLLM(reply="<reason>r</reason><c1>yes</c1><c2>no</c2>")
+    found = ChecklistGrader(model=judge).evaluate(response="r", criteria='["It is short.", "It is kind."]')
+    assert isinstance(found, GraderScore)
+    assert found.score == 0.5
 
 
 def test_messages_of_another_protocol_are_shown_as_they_are() -> None:

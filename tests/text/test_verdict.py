@@ -530,6 +530,8 @@ class _YesNo(BasePromptTemplate):
         ("no, wait, yes", None),
         ("no, it is fully met", None),
         ("N.A.", None),
+        ("no-one mentions it", None),
+        ("是（否）", None),
         ("是，但只符合一部分", None),
         ("否，不对，是", None),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -188,8 +189,7 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
     if isinstance(dataset, (str, os.PathLike)):
         return _of_files(Path(dataset).expanduser())
     if hasattr(dataset, "to_dict") and hasattr(dataset, "columns"):
-        records: list[Mapping[str, Any]] = dataset.to_dict("records")
-        return records
+        return _of_frame(dataset)
     if isinstance(dataset, Mapping):
         raise DataError(
             f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list of rows, or grader.evaluate(row)."
@@ -199,6 +199,26 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             f"the data set is a {type(dataset).__name__}; give a list of dicts, a frame or the path of a file."
         )
     return dataset
+
+
+def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
+    """The rows of a frame; lists that came as arrays are lists again, and a text that is missing is None."""
+    records: list[dict[str, Any]] = frame.to_dict("records")
+    texts = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if getattr(kind, "kind", "O") == "O"]
+    for row in records:
+        for column in texts:
+            value = row[column]
+            if not isinstance(value, str):
+                missing = isinstance(value, float) and math.isnan(value) or type(value).__name__ == "NAType"
+                row[column] = None if missing else _listed(value)
+    return list(records)
+
+
+def _listed(value: Any) -> Any:
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list):
+        return [_listed(one) for one in value]
+    return {name: _listed(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -46,12 +46,15 @@ _WINS = (
 )
 _TAIL = re.compile(
     _WINS
-    + r"\s*(?:[(（][^()（）0-9]{0,80}[)）]|(?:[:：,，;；.。!]|\s[-–—]|\s(?:because|since|overall|in total)\b)\s*[^0-9]{0,160})?\s*"
+    + r"\s*(?:[(（][^()（）0-9]{0,160}[)）]|(?:[:：,，;；.。!]|\s[-–—]|\s(?:because|since|overall|in total)\b)\s*[^0-9]{0,160})?\s*"
 )
 _SPLIT = re.compile(rf"\b(?:or|no|wait|maybe|either|{'|'.join(_WORDS[2:])})\b|或", re.I)
 """After a number this makes it doubtful, even in what explains a score."""
 _LEVEL = re.compile(r"\s*(?:[:：(（]|[-–—]\s)")
-_DOUBT = re.compile(rf"\b(?:wait|maybe|perhaps|either|{'|'.join(_WORDS[2:])})\b|或[者许]?\s*[两{_CHINESE}]", re.I)
+_DOUBT = re.compile(
+    rf"\b(?:wait|maybe|perhaps|either|{'|'.join(_WORDS[2:])})\b|(?:或[者许]?|应该?[是为]?|[改正][为成])\s*[两{_CHINESE}](?:[分级,，.。;；]|$)",
+    re.I,
+)
 """In the meaning of a level, put behind its number, this makes the number doubtful."""
 _EVEN = re.compile(r"\b(?:not|tie|tied|equal|both|versus|vs)\b|[不非平]", re.I)
 """In what explains the number of a best answer this makes it doubtful, too."""
@@ -185,7 +188,7 @@ _YES = re.compile(r"(?:true|yes|y)(?![\w/?])|是的?(?!否)|对的?|正确|符�
 _NO = re.compile(r"(?:false|no|n)(?![\w/?]|\.\w)|否|不是|不对|错误?|(?:不|没有?|未)(?:符合|满足|达到)")
 _MARKED = {**dict.fromkeys("✓✔✅☑", True), **dict.fromkeys("✗✘❌✖", False)}
 _REASONED = re.compile(
-    r"\s*(?:$|[,，.。;；:：!！、(（\-–—]|(?:because|since|as|it|the|this|that|there|they)\b|因为|[\u2700-\u27bf✅❌])"
+    r"\s*(?:$|[,，.。;；:：!！、(（–—]|-\s|(?:because|since|as|it|the|this|that|there|they)\b|因为|[\u2700-\u27bf✅❌])"
 )
 """What follows a yes or no that is the whole answer."""
 _UNDECIDED = re.compile(
@@ -195,13 +198,13 @@ _UNDECIDED = re.compile(
 _NOT_WHOLLY = re.compile(
     r"\b(?:partial\w*|in part|partly|mostly|mainly|largely|almost|nearly|somewhat|un(?:met|fulfilled|satisfied)"
     r"|not\s+(?:\w+\s+)?(?:met|fulfilled|satisfied|fully|wholly|entirely|completely|quite|really))\b"
-    r"|[,，.;；:：!]\s*(?:(?:so|then|but|rather)\s+)?(?:no|false)\s*(?:$|[,.;:!])|部分|一半|不完全|没有?完全|基本|几乎|[不未](?:符合|满足)|不对",
+    r"|[,，.。;；:：!(（]\s*(?:(?:so|then|but|rather)\s+)?(?:no|false|否)\s*(?:$|[),，.。;:!）])|部分|一半|不完全|没有?完全|基本|几乎|[不未](?:符合|满足)|不对",
     re.I,
 )
 """In what explains a yes this says no."""
 _MET = re.compile(
-    r"\b(?:is|are|fully|wholly|criterion)\s(?:met|fulfilled|satisfied)\b|[,，.;；:：!]\s*(?:(?:so|then|but|rather)\s+)?(?:yes|true)\b"
-    r"|不对|[,，;；。]\s*是(?:$|[,，。])|(?:完全|已)(?:符合|满足)",
+    r"\b(?:is|are|fully|wholly|criterion)\s(?:met|fulfilled|satisfied)\b|[,，.。;；:：!(（]\s*(?:(?:so|then|but|rather)\s+)?(?:(?:yes|true)\b|是\s*(?:$|[),，.。;:!）]))"
+    r"|不对|(?:完全|已)(?:符合|满足)",
     re.I,
 )
 """In what explains a no this says yes, unless it is denied."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -110,6 +112,10 @@ class ChecklistGrader(LLMGrader):
 
 
 def _criteria(value: Any) -> list[Any]:
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError):  # a cell of a table that holds a list
+            value = json.loads(value)
+    value = value.tolist() if hasattr(value, "tolist") else value
     items = [value] if isinstance(value, (str, Mapping)) else list(value or ())
     return [{"criterion": item} if isinstance(item, str) else item for item in items]
 
