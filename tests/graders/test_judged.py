@@ -494,6 +494,12 @@ def test_labelled_replies_are_read_as_a_careful_person_does() -> None:
     assert len(lost) <= 0.05 * len(cases), lost
 
 
+def replaying(replies: list[str]) -> FakeLLM:
+    """A judge that gives these replies, one after another."""
+    waiting = iter(replies)
+    return FakeLLM(reply=lambda prompt: next(waiting))
+
+
 def test_recorded_grades_replayed_through_the_scale_of_five_are_the_recorded_scores() -> None:
     import numpy as np
     import pyarrow.parquet as pq
@@ -510,10 +516,7 @@ def test_recorded_grades_replayed_through_the_scale_of_five_are_the_recorded_sco
     columns: list[list[float | None]] = []
     for number in range(3):
         replies = [forms[i % 2](row["gpt4_feedback"][number], row["gpt4_score"][number]) for i, row in enumerate(rows)]
-        waiting = iter(replies)
-        grader = make(
-            "correctness", FakeLLM(reply=lambda prompt, w=waiting: next(w)), repair_attempts=0, structured=False
-        )
+        grader = make("correctness", replaying(replies), repair_attempts=0, structured=False)
         found = [grader.evaluate(query="q", response="r") for _ in rows]
         columns.append([result.score if isinstance(result, GraderScore) else None for result in found])
         assert columns[-1] == [float(row["gpt4_score"][number]) for row in rows]
