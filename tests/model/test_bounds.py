@@ -171,6 +171,7 @@ def test_e_minor_error_texts_are_one_clean_line(raw: Raw, text: str, shown: str)
     ("status", "error", "kind", "filtered"),
     [
         (429, {"message": "slow down", "type": "rate_limit_error"}, "rate_limit", False),
+        (429, {"message": "Request too large for m on tokens per min: Limit 9, Requested 12."}, "fatal", False),
         (429, {"message": "nothing left", "code": "insufficient_quota"}, "fatal", False),
         (429, {"message": "nothing left", "type": "insufficient_quota"}, "fatal", False),
         (400, {"message": "no", "code": "content_filter"}, "fatal", True),

@@ -158,20 +158,20 @@ HINTS = {
 def provider_error(url: str, reply: Reply) -> ProviderError:
     """The error for an answer whose status is not 200.
 
-    429 is a rate limit, unless it says the quota is used up (fatal: waiting does not help); 5xx and the like are
+    429 is a rate limit, unless it says the quota is used up (fatal: waiting does not help), or that this request alone is
+    above the limit of a minute (OpenAI's words; fatal for it and for no other call, so its status is 413); 5xx and the like are
     transient; every other status is fatal.
     """
     detail, code = _detail(reply.body)
     kind: ProviderErrorKind = "fatal"
-    if reply.status == 429:
+    status = 413 if reply.status == 429 and detail.casefold().startswith("request too large") else reply.status
+    if status == 429:
         kind = "fatal" if code == "insufficient_quota" else "rate_limit"
     elif reply.status in TRANSIENT_STATUS or reply.status >= 500:
         kind = "transient"
     hint = HINTS.get(reply.status, "")
     message = f"{url} answered {reply.status}" + (f": {detail}" if detail else "") + (f" ({hint})" if hint else "")
-    error = ProviderError(
-        message, kind=kind, status=reply.status, retry_after=parse_retry_after(reply.headers, time.time())
-    )
+    error = ProviderError(message, kind=kind, status=status, retry_after=parse_retry_after(reply.headers, time.time()))
     error.filtered = code in ("content_filter", "content_policy_violation", "data_inspection_failed")
     return error
 
