@@ -202,15 +202,15 @@ def grade(
             if keeping is not None:
                 keeping.add(_record(row, fields, results, main, clusters[-1]))
     parts = {name: column.figure(clusters) for name, column in found.items()}
-    judges = {model for config in runner.grader_configs.values() if (model := _judge(config.grader))}
+    judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
     report = GradeReport(
         **{**vars(parts[main]), "extra": _extra(found, told, wanted, clusters, seed)},
         by_subset=parts,
         benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
         version="mean over rows",
         reward=f"{main} of {', '.join(runner.grader_configs)}" if runner.aggregators else ", ".join(columns),
-        judge=", ".join(sorted({name for name, _ in judges})) or None,
-        endpoint=", ".join(sorted({where for _, where in judges})) or None,
+        judge=", ".join(sorted({name for name, _ in judges if name})) or None,
+        endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
         data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
         calls=control.calls,
         cached=control.cached,
@@ -223,11 +223,6 @@ def grade(
         keeping.finish()
         report.save(Path(chosen.run_dir) / "report.json")
     return report
-
-
-def _judge(grader: Any) -> tuple[str, str] | None:
-    name, where = judge_of(getattr(grader, "grader", None) or getattr(grader, "reward", None) or grader)
-    return None if name is None else (name, where or "")
 
 
 def _identity(data: Any) -> Any:

@@ -188,8 +188,13 @@ def build_reward(
     return built
 
 
-def judge_of(reward: BaseReward) -> tuple[str | None, str | None]:
-    """Name and endpoint of the model that judges, without credentials; None where none does."""
+def asks_a_model(reward: BaseReward) -> bool:
+    """Whether each judgement is a call of a model outside this process."""
+    return reward.judged or "server" in reward.needs or judge_of(reward)[0] is not None
+
+
+def judge_of(reward: Any) -> tuple[str | None, str | None]:
+    """Name and endpoint of the model that judges for a reward or a grader, without credentials; None where none does."""
     llm = getattr(reward, "llm", None)
     if not isinstance(llm, BaseLLM):
         return None, None

@@ -24,6 +24,8 @@ from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.report.audit.run import prepare
+from rm_gallery.report.task import judge_of
 from tests.reward.rewards import ranked
 from tests.support.judge_server import JudgeServer
 
@@ -294,3 +296,13 @@ def test_an_unreadable_reply_gets_one_repair() -> None:
     mended = RelevanceGrader(model=FakeLLM(reply=lambda prompt: next(replies))).evaluate(ROW)
     assert isinstance(mended, GraderScore)
     assert mended.score == 3.0
+
+
+def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
+    relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
+    for grader in (relevant, AverageGrader(relevant), AverageGrader(as_grader(as_reward(relevant)))):
+        reward = as_reward(grader)
+        assert judge_of(reward) == ("fake", "fake:fake")
+        assert prepare(reward, limit=1).cost().calls > 0
+    assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
+    assert prepare("length_baseline", limit=1).cost().calls == 0

@@ -61,6 +61,11 @@ class RewardGrader(BaseGrader):
         return {needed: True, **dict.fromkeys(beside if self.reward.judged else (*beside, "*"), False)}
 
     @property
+    def llm(self) -> Any:
+        """The model that judges, None where none does."""
+        return getattr(self.reward, "llm", None)
+
+    @property
     def is_async(self) -> bool:
         """True: the reward runs as a part of the run around it."""
         return True
@@ -273,7 +278,8 @@ class GraderListReward(BaseListWiseReward):
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in the given one."""
-        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if self.grader.judged else list(range(n))
+        judged = self.grader.judged or self.llm is not None
+        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if judged else list(range(n))
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         found = await agraded(self.grader, fields_of(self.grader, sample))

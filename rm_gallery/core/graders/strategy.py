@@ -54,6 +54,11 @@ class _Wrapper(BaseGrader):
         return self.grader.inputs
 
     @property
+    def llm(self) -> Any:
+        """The model that judges, None where none does."""
+        return getattr(self.grader, "llm", None)
+
+    @property
     def is_async(self) -> bool:
         """True: several calls wait side by side."""
         return True

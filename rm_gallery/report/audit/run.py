@@ -28,7 +28,7 @@ from rm_gallery.report.audit.probes import Pairs, Probe
 from rm_gallery.report.conflicts import reasons_of
 from rm_gallery.report.duels import Sheet
 from rm_gallery.report.findings import Finding
-from rm_gallery.report.task import build_reward, judge_of, open_data
+from rm_gallery.report.task import asks_a_model, build_reward, judge_of, open_data
 
 PROMPTS = 60
 """Prompts taken out of data when no limit is given."""
@@ -158,7 +158,7 @@ class Prepared:
         """What it takes, from the questions themselves."""
         sheets = [sheet for sheet, _ in self._rounds()]
         questions = sum(len(sheet.questions) for sheet in sheets)
-        if not self.reward.judged:
+        if not asks_a_model(self.reward):
             return Cost(len(self.pairs.materials), questions, 0, None)
         calls = sum(sheet.calls() for sheet in sheets)
         tokens = _tokens(self.reward, self.pairs.sheet, calls)

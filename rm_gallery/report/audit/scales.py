@@ -15,6 +15,7 @@ from rm_gallery.report.audit.attacks import NO_ANSWERS
 from rm_gallery.report.audit.material import text_of
 from rm_gallery.report.audit.probes import Pairs, Probe, changed
 from rm_gallery.report.findings import Finding, Limit, decide, found
+from rm_gallery.report.task import judge_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -273,7 +274,7 @@ class Replies(Probe):
         said = [(key, one) for key in self.keys if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"]
         reasons = Counter(one.reason for _, one in said if one.status == "unscored")
         errors = Counter(one.reason for _, one in said if one.status == "failed")
-        judged = self.pairs.reward.judged
+        judged = self.pairs.reward.judged or judge_of(self.pairs.reward)[0] is not None
         unread = "questions whose reply held no verdict that could be read" if judged else "questions without a score"
         limit = Limit(0.03, 0.10) if judged else None
         keys = [key for key, _ in said]
