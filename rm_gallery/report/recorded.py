@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.data.load.readers import file_sources
+from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine.folder.store import MANIFEST
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -60,7 +60,7 @@ def score_recorded(
     lengths: dict[str, dict[str, Scorer]] = {}
     lines: dict[str, list[dict[str, Any]]] = {}
     reasons: dict[str, dict[str, dict[str, Any]]] = {}
-    for group, one in read(_rows(Path(path)), None if data is None else data.rows()):
+    for group, one in read(rows_in(Path(path)), None if data is None else data.rows()):
         key = repr(group)
         if key not in counted:
             counted[key] = group, benchmark.recorded_scorer(seed)
@@ -117,11 +117,3 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
         for line in lines:
             file.add(line)
     report.save(folder / REPORT)
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    for source in file_sources(path):
-        for _, row in source.rows():
-            if isinstance(row, DataError):
-                raise row
-            yield row

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.agreement import spearman
-from rm_gallery.core.stats.calibration import HeldOut, held_out_calibration
+from rm_gallery.core.stats.calibration import Calibration, HeldOut, Method, calibration_curve, held_out_calibration
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.margins import BestOf, best_of_n_curve
+from rm_gallery.core.stats.margins import BestOf, Gaps, best_of_n_curve, reward_gaps
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.report.opened import OpenRun, SampleRow
@@ -263,13 +263,24 @@ class Summary:
         ]
         return binned([x for x, _, _ in known], [y for _, y, _ in known], [name for _, _, name in known])
 
-    def held_out(self) -> HeldOut | None:
-        """A logistic curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
+    def gap_distribution(self, bins: int = 20) -> Gaps | None:
+        """Mean, quantiles and histogram of the gaps; None without any."""
+        return reward_gaps(self.gaps, [0.0] * len(self.gaps), clusters=self.clusters, bins=bins)
+
+    def calibration(self, bins: int = 10) -> Calibration | None:
+        """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic function of their size."""
+        from scipy.special import expit
+
+        right = [_half_step(gap) for gap in self.gaps]
+        return calibration_curve(expit([abs(gap) for gap in self.gaps]), right, clusters=self.clusters, bins=bins)
+
+    def held_out(self, method: Method = "platt") -> HeldOut | None:
+        """A curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
         known = [(abs(gap), float(gap > 0), name) for gap, name in zip(self.gaps, self.clusters, strict=True) if gap]
         if len(known) < FEWEST_TO_FIT or max(known)[0] > HUGE or max(known)[0] < 1 / HUGE:
             return None
         xs, ys, names = zip(*known, strict=True)
-        return held_out_calibration(xs, ys, "platt", clusters=names)
+        return held_out_calibration(xs, ys, method, clusters=names)
 
     def best_of_n(self) -> list[BestOf]:
         """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded lists; empty without lists."""

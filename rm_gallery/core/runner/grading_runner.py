@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.data.load.readers import file_sources
+from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine.options import OPTIONS, RunOptions
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
 from rm_gallery.core.graders.result import RunnerResult
@@ -224,8 +224,4 @@ def _listed(value: Any) -> Any:
 def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:
     if not path.exists():
         raise DataError(f"{path}: no such file; give a parquet, jsonl, json or csv file.")
-    for source in file_sources(path):
-        for _, row in source.rows():
-            if isinstance(row, DataError):
-                raise row
-            yield row
+    yield from rows_in(path)

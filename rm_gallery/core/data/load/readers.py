@@ -153,6 +153,15 @@ def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
         )
 
 
+def rows_in(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a file or folder as they are; raises DataError at the first that cannot be read."""
+    for source in file_sources(path):
+        for _, row in source.rows():
+            if isinstance(row, DataError):
+                raise row
+            yield row
+
+
 def file_sources(path: Path, reading: Reading | None = None) -> list[RowSource]:
     """The sources a path stands for: a file, or every data file below a folder, sorted by path.
 
