@@ -15,7 +15,7 @@ from rm_gallery.core.engine.folder.files import to_line
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import is_unicode
-from rm_gallery.report.opened import OpenRun, SampleRow, open_run
+from rm_gallery.report.opened import OpenRun, SampleRow, open_run, sound
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,7 +146,9 @@ def export(run: OpenRun | str | Path, path: str | Path) -> Path:
     """
     target = Path(path)
     write = _writer(target)
-    write(run if isinstance(run, OpenRun) else open_run(run), target)
+    opened = run if isinstance(run, OpenRun) else open_run(run)
+    with sound(opened):
+        write(opened, target)
     return target
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.report.opened import OpenRun
+from rm_gallery.report.opened import OpenRun, sound
 from rm_gallery.report.page import all_plots, render_page
 from rm_gallery.report.summary import Share, Summary, number, summarize
 from rm_gallery.report.words import (
@@ -27,6 +27,8 @@ from rm_gallery.report.words import (
     spent,
 )
 
+LONGEST = 4_000
+"""Bytes of a name or a sentence, at most."""
 FORMATS = ("html", "md", "json", "junit")
 
 
@@ -66,15 +68,22 @@ def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
 
     Raises:
         ConfigError: another format.
+        DataError: a file of the run holds what no run writes.
     """
     if form not in FORMATS:
         raise ConfigError(f"format is {form!r}; formats are {', '.join(FORMATS)}.")
-    summary = summarize(run)
-    if form == "html":
-        return render_page(run, summary)
-    if form == "md":
-        return _markdown(run, summary)
-    return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or Gate())
+    with sound(run):
+        summary = summarize(run)
+        if form == "html":
+            return render_page(run, summary)
+        if form == "md":
+            return _markdown(run, summary)
+        return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or Gate())
+
+
+def _line(text: Any) -> str:
+    """A text on one line, a huge one cut."""
+    return single_line(cut(str(text), LONGEST))
 
 
 # -- Markdown --------------------------------------------------------------------------------------------------------------
@@ -82,7 +91,7 @@ def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
 
 def _md(text: Any) -> str:
     """Text from outside as Markdown that is only text."""
-    found = single_line(str(text))
+    found = _line(text)
     return "".join(
         f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c) for c in found
     )
@@ -160,16 +169,16 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
     A gate that is missed is a failure; what is unscored is skipped.
     """
     missed = dict(gate.missed(run, figures))
-    name = single_line(f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}")
+    name = _line(f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}")
     suite = ElementTree.Element("testsuite", name=name)
 
     def case(title: str, says: str, failure: str = "", skipped: str = "") -> None:
-        element = ElementTree.SubElement(suite, "testcase", classname=name, name=single_line(title))
+        element = ElementTree.SubElement(suite, "testcase", classname=name, name=_line(title))
         if failure:
-            ElementTree.SubElement(element, "failure", message=single_line(failure)).text = single_line(says)
+            ElementTree.SubElement(element, "failure", message=_line(failure)).text = _line(says)
         elif skipped:
-            ElementTree.SubElement(element, "skipped", message=single_line(skipped))
-        ElementTree.SubElement(element, "system-out").text = single_line(says)
+            ElementTree.SubElement(element, "skipped", message=_line(skipped))
+        ElementTree.SubElement(element, "system-out").text = _line(says)
 
     case("score", headline(figures), missed.get("score", ""))
     for subset, part in (figures.get("by_subset") or {}).items():

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ from rm_gallery.core.engine.folder.store import MANIFEST, SUMMARY
 from rm_gallery.core.engine.folder.trace import TRACE, read_trace
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.file import replacing
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Pair
@@ -341,6 +342,20 @@ def _row(line: bytes) -> SampleRow | None:
         return None if record is None else SampleRow.from_record(record)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+@contextmanager
+def sound(run: OpenRun) -> Iterator[None]:
+    """DataError for what is met in a run's files that no run writes, such as a text where figures belong."""
+    try:
+        yield
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, RMGalleryError):
+            raise
+        raise DataError(
+            f"{run.folder}: its files hold what no run writes ({type(error).__name__}: {str(error)[:200]}); run the same "
+            "command again to write them anew."
+        ) from error
 
 
 def open_run(path: str | Path) -> OpenRun:

@@ -77,7 +77,9 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         lost=lost_of(figures),
         gauge=_gauge(figures),
         marks=_marks(figures),
-        findings=[(level, _kept_together(visible(text))) for level, text in findings(run, figures, summary)],
+        findings=[
+            (level, _kept_together(visible(cut(text, 4_000)))) for level, text in findings(run, figures, summary)
+        ],
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
         further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
         subsets=[_subset_row(name, part) for name, part in subsets[:MAX_SUBSETS]],

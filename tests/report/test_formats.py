@@ -17,7 +17,7 @@ from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.formats import FORMATS, Gate, render
 from rm_gallery.report.opened import OpenRun, open_run
@@ -329,3 +329,22 @@ def test_process_rewards_and_unlabelled_samples_end_to_end(tmp_path: Path) -> No
             file.add(sample_record(reward, judged(reward, reward.evaluate(scored)), None))
     found = checked(open_run(tmp_path))
     assert 'id="plot-steps"' in found["html"] and 'id="plot-scores"' in found["html"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("field", ["by_subset", "baselines", "reasons", "n", "ci95", "extra"])
+def test_what_no_run_writes_is_named(field: str, form: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [row(0)], {**report(1), field: ["odd"]})
+    try:
+        render(run, form)
+    except DataError as error:
+        assert "run" in str(error)
+
+
+@pytest.mark.parametrize("form", ["md", "junit"])
+def test_a_huge_name_does_not_fill_the_report(form: str, tmp_path: Path) -> None:
+    name = "n" * 1_000_000
+    saved = report(
+        1, reward=name, benchmark=name, notes=[name], stopped=name, reasons={name: {"n": 1, "example": name}}
+    )
+    assert len(render(write_run(tmp_path / "run", [row(0)], saved), form)) < 100_000

@@ -234,7 +234,7 @@ def test_no_secret_is_in_the_name_or_seen() -> None:
             ServedReward(url)
         assert "hunter2222" not in str(caught.value)
     told = {"default_headers": {"X": "hunter2222"}, "extra_body": {"api_key": "hunter2222"}, "api_key": "hunter2222"}
-    reward = ServedReward("http://h", **told)  # type: ignore[arg-type]  # a secret may be given as a text
+    reward = ServedReward("http://h", **told)
     assert "hunter2222" not in f"{reward!r} {reward.model_dump_json()} {reward.describe()}"
 
 

@@ -239,7 +239,7 @@ def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[fl
         for option in options if isinstance(options, list) else ():
             level = _level(option.get("token"), low, high) if isinstance(option, Mapping) else None
             value = option.get("logprob") if isinstance(option, Mapping) else None
-            if level is not None and type(value) in (int, float) and -1e4 < value <= 0:
+            if level is not None and isinstance(value, (int, float)) and value is not True and -1e4 < value <= 0:
                 shares[level] = shares.get(level, 0.0) + math.exp(value)
         return shares if 0 < math.fsum(shares.values()) < 1.01 else None  # beyond 1 they are no probabilities
     return None
