@@ -32,7 +32,9 @@ def compare(
     if json:
         opt.print_json([one.to_dict() for one in found])
     else:
-        for one in found:
+        for number, one in enumerate(found):
+            if number:
+                sys.stdout.write("\n")
             print_difference(one)
     worse = [one for one in found if one.whole.paired.interval is not None and one.whole.paired.interval.high < 0.0]
     if fail_if_worse and worse:

@@ -30,7 +30,7 @@ KINDS = {
 @opt.judging("param", "on_bad_row")
 def grade(
     config: Annotated[Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")],
-    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json or csv file with a row per item.")],
+    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")],
     *,
     run: opt.Running,
     limit: Annotated[int | None, typer.Option(min=1, help="Grade the first so many rows.")] = None,
@@ -41,7 +41,7 @@ def grade(
     known = read_config(config)
     runner = runner_of(known, judge_of(known, run.llm, run.base_url))
     if not Path(data).expanduser().exists():
-        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json or csv file.")
+        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     beside: dict[str, Any] = {
         "labels": known.get("labels"),
         "cluster": known.get("cluster"),

@@ -224,6 +224,8 @@ def test_the_command_compares_and_gates(rows: Path, tmp_path: Path) -> None:
     found = json.loads(command("compare", str(longest), str(shortest), "--json", "--examples", "1").out)
     assert found[0]["whole"]["difference"] < 0 and len(found[0]["examples"]) == 1
     assert command("compare", str(longest), str(shortest), "--fail-if-worse").code == 1
+    several = command("compare", str(longest), str(shortest), str(longest)).out
+    assert several.count("\n\nsubset ") == 1, "comparisons stand apart"
     assert command("compare", str(longest)).code == 2
     missing = command("compare", str(longest), str(tmp_path / "nothing"))
     assert missing.code == 2 and len(missing.err.splitlines()) == 1

@@ -223,5 +223,5 @@ def _listed(value: Any) -> Any:
 
 def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:
     if not path.exists():
-        raise DataError(f"{path}: no such file; give a parquet, jsonl, json or csv file.")
+        raise DataError(f"{path}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     yield from rows_in(path)
