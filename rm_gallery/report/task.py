@@ -15,6 +15,8 @@ from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.data.load.fields import load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.providers import resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -162,6 +164,8 @@ def build_reward(
         return reward
     params = dict(params or {})
     reward_class: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    if isinstance(reward_class, BaseGrader):
+        return build_reward(as_reward(reward_class), params, llm, base_url, seed)
     if not (isinstance(reward_class, type) and issubclass(reward_class, BaseReward)):
         kind = "a class derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)"
         raise ConfigError(f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}.")
