@@ -412,7 +412,10 @@ def test_a_first_call_that_hangs_or_cannot_be_read_costs_the_others_nothing(repl
     found = grader.evaluate_batch(rows, max_workers=4, deadline=1.0)
     reasons = [result.error_type if isinstance(result, GraderError) else "" for result in found]
     if "3" in reply:
-        assert reasons == ["deadline"] * 4 + [""] * 8, "those that waited for the first call run out of time, no others"
+        assert reasons[0] == "deadline" and {*reasons[1:4]} <= {"deadline", ""}, (
+            "those that waited run out of time at most"
+        )
+        assert reasons[4:] == [""] * 8
     else:
         assert set(reasons) == {"parse"}
         assert max(peak) > 1, "a reply says that schemas are taken: the others are asked together"
