@@ -117,6 +117,16 @@ def test_a_judge_that_cannot_be_read_fails_the_gate(pytester: pytest.Pytester) -
     assert "12 of 12 samples have no score, 0 may: 12 unscored: parse" in shown
 
 
+@pytest.mark.parametrize(("more", "passes"), [("", False), (", max_failures=1", False), (", max_failures=2", True)])
+def test_as_many_samples_may_be_lost_as_the_gate_says(more: str, passes: bool, pytester: pytest.Pytester) -> None:
+    # what asks it to mend its reply names no answer, and gets none either
+    reads = "('right' in prompt or 'wrong' in prompt) and not ('right 3' in prompt or 'wrong 8' in prompt)"
+    reply = f"'<score>5</score>' if {reads} else '?'"
+    counts, shown = outcome(pytester, JUDGE.format(reply=reply, more=more))
+    assert counts == ({"passed": 1} if passes else {"failed": 1}), shown
+    assert passes or "2 of 12 samples have no score" in shown
+
+
 def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> None:
     best = "f'<score>{10 if chr(34) not in prompt and \"right\" in prompt else 1}</score>'"
     counts, _ = outcome(pytester, JUDGE.format(reply=best, more=", run_dir='before'"))

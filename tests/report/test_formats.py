@@ -20,9 +20,9 @@ from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.formats import FORMATS, Gate, render
-from rm_gallery.report.opened import OpenRun, open_run
+from rm_gallery.report.opened import OpenRun, SampleRow, open_run
 from rm_gallery.report.sample_table import MAX_SAMPLES, outcome_of
-from rm_gallery.report.summary import Bin, Share, binned, summarize
+from rm_gallery.report.summary import Bin, Positions, Share, binned, summarize
 from rm_gallery.report.words import cut, visible
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
@@ -348,3 +348,11 @@ def test_a_huge_name_does_not_fill_the_report(form: str, tmp_path: Path) -> None
         1, reward=name, benchmark=name, notes=[name], stopped=name, reasons={name: {"n": 1, "example": name}}
     )
     assert len(render(write_run(tmp_path / "run", [row(0)], saved), form)) < 100_000
+
+
+def test_the_winner_of_a_list_stands_where_it_was_shown() -> None:
+    seen = Positions()
+    seen.add(SampleRow("a", order=(2, 0, 1), scores=(9.0, 1.0, 2.0)))
+    seen.add(SampleRow("b", order=(2, 0, 1), scores=(1.0, 9.0, 2.0)))
+    seen.add(SampleRow("c", order=(2, 0, 1), scores=(9.0, 9.0, 2.0)))
+    assert [one.what for one in seen.lists[3]] == [1, 2], "equal winners have no place"

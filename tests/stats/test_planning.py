@@ -31,6 +31,8 @@ def test_published_pairs() -> None:
     # twice the answers, half their variance
     few = plan_difference(effect=0.03, between=1 / 9, within_a=0.1, within_b=0.1).n
     assert plan_difference(effect=0.03, between=1 / 9, within_a=0.1, within_b=0.1, repeats_a=2, repeats_b=2).n < few
+    one_side = [plan_difference(effect=0.03, between=1 / 9, within_a=v, repeats_a=r).n for v, r in ((0.1, 1), (0.4, 4))]
+    assert one_side[0] == one_side[1], "each side's repeats are its own"
 
 
 @pytest.mark.parametrize(
