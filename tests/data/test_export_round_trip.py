@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rm_gallery.core.data.export import from_jsonl, from_parquet, to_jsonl, to_parquet
@@ -78,7 +78,7 @@ samples = st.builds(
 datasets = st.builds(BaseDataSet, name=texts, datasamples=st.lists(samples, max_size=3), metadata=objects)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dataset=datasets)
 def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rm_gallery.core.sandbox.inside.codec import CodecError, Ref, TooLarge, decode, encode
@@ -38,7 +38,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES)
 def test_round_trip(value: object) -> None:
     found = decode(encode(value))
@@ -46,7 +46,7 @@ def test_round_trip(value: object) -> None:
     assert type(found) is type(value)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=60))
 def test_random_bytes_are_a_value_or_an_error(data: bytes) -> None:
     try:
@@ -65,7 +65,7 @@ def has_reference(value: object) -> bool:
     return isinstance(value, Ref)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES, st.data())
 def test_cut_messages_are_refused(value: object, data: st.DataObject) -> None:
     message = encode(value)
