@@ -135,6 +135,13 @@ def test_what_few_clusters_cannot_show_is_not_taken_for_certain() -> None:
     assert lone.standard_error == pytest.approx(0.25, abs=0.001), "one cluster says nothing about its stratum"
 
 
+@pytest.mark.parametrize("share", [0.0, 1e-5, 0.01, 0.3, 0.5, 0.9, 0.999, 1 - 1e-9, 1.0])
+def test_equal_outcomes_are_no_less_certain_than_a_coin_of_their_share(share: float) -> None:
+    low, high = wilson_interval(100 * share, 100)
+    for found in (mean([share] * 100), from_variance(share, 0.0, 100)):
+        assert low - 1e-9 <= found.interval().low < found.interval().high <= high + 1e-9
+
+
 def test_one_common_correlation_counts_where_the_jackknife_sees_too_little() -> None:
     sizes, outcomes = np.array([8, 1, 5, 1, 4, 1]), np.array([float(bit) for bit in "11101111111111111010"])
     sums = np.add.reduceat(outcomes - 0.85, np.cumsum(sizes) - sizes)

@@ -232,12 +232,13 @@ def _mean(
 def _variance_unseen(share: float, effective: float) -> float:
     """Variance of a mean whose outcomes are all alike, at `share` of the way between the bounds; not certain for all that.
 
-    As many others as Wilson's interval allows for none seen may still come, as far away as the bounds let them be. At a bound
-    the interval says so without a variance.
+    As many others as Wilson's interval allows for none seen may still come, as far away as the bounds let them be; but no more
+    than a coin's, which is 0 at a bound: there the interval says so without a variance.
     """
     if not _EQUAL < share < 1.0 - _EQUAL:
         return 0.0
-    return (wilson_interval(0.0, effective).high * max(share, 1.0 - share) / NormalDist().inv_cdf(0.975)) ** 2
+    reach = wilson_interval(0.0, effective).high * max(share, 1.0 - share) / NormalDist().inv_cdf(0.975)
+    return min(reach**2, share * (1.0 - share) / effective)
 
 
 def _near_the_ends(
