@@ -225,7 +225,7 @@ def test_recorded_solutions_without_scores_are_counted(tmp_path: Path) -> None:
         ({"id": "x", "scores": [1.0]}, "holds no classification and error_steps; say where the rows of prmbench are"),
         ({"id": "x"}, "column 'scores' is missing"),
         ({"id": "x", "scores": 1.0, "classification": "circular", "error_steps": []}, "expected a list of numbers"),
-        ({"id": "x", "scores": ["1"], "classification": "circular", "error_steps": []}, r"column 'scores\[0\]': expected a number"),
+        ({"id": "x", "scores": ["one"], "classification": "circular", "error_steps": []}, r"column 'scores\[0\]': expected a number"),
         ({"id": "x", "scores": [1.0], "classification": "circular", "error_steps": "1"}, "expected whole numbers"),
     ],
 )  # fmt: skip
