@@ -56,6 +56,21 @@ def grade(
     sys.exit(conclude(replace(report, n_failed=failed, n_stopped=stopped), max_failures, run.out))
 
 
+MOST = 100_000
+"""Values of a config, those that aliases stand for counted each time."""
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out; beyond all measure where one holds itself."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MOST + 1  # what is met again before it is counted holds itself
+        inside = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(item, known) for item in inside)
+    return known[id(value)]
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """The parts of a config file; ConfigError naming what does not fit."""
     import yaml
@@ -64,8 +79,10 @@ def read_config(path: Path) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}; give a YAML file that names graders.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from error
+    if _size(found, {}) > MOST:
+        raise ConfigError(f"{path}: its aliases stand for more than {MOST:,} values; write out what is meant.")
     if not isinstance(found, dict) or not found.get("graders"):
         raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
     for name in found:

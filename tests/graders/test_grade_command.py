@@ -154,3 +154,16 @@ def test_labels_on_another_scale_say_only_how_scores_are_ordered() -> None:
     validation = found.extra["validation"]
     assert set(validation["short"]) == {"label", "n", "spearman", "spearman_ci95"}
     assert (validation["stars"]["accuracy"], validation["stars"]["mae"]) == (1.0, 0.0)
+
+
+def test_a_config_cannot_blow_up_or_call(tmp_path: Path) -> None:
+    nested = "".join(f", &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
+    configs = [
+        f"graders: {{x: {{params: {{extra: [&a0 [x]{nested}]}}}}}}", "graders: &h {x: *h}", "[" * 100_000,
+        "graders: !!python/object/apply:os.getcwd []",
+    ]  # fmt: skip
+    (tmp_path / "data.jsonl").write_text('{"query": "q", "response": "r"}\n')
+    for config in configs:
+        (tmp_path / "config.yaml").write_text(config)
+        done = command("grade", str(tmp_path / "config.yaml"), str(tmp_path / "data.jsonl"))
+        assert done.code == 2 and "config.yaml" in done.err and len(done.err) < 500
