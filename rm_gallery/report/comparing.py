@@ -1,4 +1,6 @@
-"""Figures of answers compared row by row: win rate, ties and flips, agreement with people, subgroups, equal length, ranking."""
+"""Figures of answers compared row by row: win rate, ties and flips, agreement with people, subgroups, equal length, ranking; and
+their report in words.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.length_control import length_controlled
 from rm_gallery.core.stats.paired import holm
 from rm_gallery.core.stats.position import sign_test
+from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
 from rm_gallery.gallery.benchmarks.judgements import Judged
 
 _FEWEST_LABELS = 5
@@ -287,3 +290,88 @@ def pairs_of(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
     for part, adjusted in zip(found, holm([part["p_value"] or 0.0 for part in found]), strict=True):
         part["p_holm"] = adjusted
     return found
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WinRateReport(Report):
+    """How often one column of answers beats another, with what people and length say about it in `extra`.
+
+    `score` is the win rate of a, ties counting half; `extra` holds a, b, wins, losses, ties, test (p_value of "50 %"), and where
+    they apply flips, agreement, corrected, length_controlled, until_decided, pairs and ranking.
+    """
+
+    def about(self) -> list[str]:
+        """The win rate in words, what stands beside it, and what it rests on."""
+        return [*_in_words(self.extra), *super().about()]
+
+
+def _in_words(extra: Mapping[str, Any]) -> list[str]:
+    a, b = extra["a"], extra["b"]
+    lines = [
+        f"{a} against {b}: {extra['wins']} won, {extra['losses']} lost, {extra['ties']} tied{_p(extra.get('test', {}))}"
+    ]
+    if flips := extra.get("flips"):
+        lines.append(
+            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "
+            f"({percent(flips['rate'])} %, {interval(flips['ci95'])}); {flips['first_preferred']} for the answer shown first, "
+            f"{flips['second_preferred']} for the second, p = {flips['position_p_value']:.3g}"
+        )
+    if found := extra.get("agreement"):
+        kappa = found.get("kappa")
+        shown = "" if kappa is None else f", kappa {kappa:.2f} {_plain(found['kappa_ci95'])}"
+        share = f"{percent(found['agreement'])} % ({interval(found['ci95'])}){shown}, " if found["n"] else ""
+        lines.append(f"agreement with people: {share}n={found['n']}")
+    if found := extra.get("corrected"):
+        lines.append(
+            f"corrected by labels: {percent(found['estimate'])} % ({interval(found['ci95'])}){_p(found)}, "
+            f"{found['n_labelled']} labels, worth {found['effective_labels']:.0f}; judge alone {percent(found['judge_alone'])}, "
+            f"labels alone {percent(found['labels_alone'])} ({found['method']})"
+        )
+        lines += found["notes"]
+    if found := extra.get("length_controlled"):
+        lines.append(f"at equal length: {percent(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
+    if found := extra.get("until_decided"):
+        lines.append(_decided_in_words(found))
+    ranking = extra.get("ranking", {})
+    for part in ranking.get("systems", ()):
+        low, high = part["ci95"]
+        ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
+        rank = (
+            str(part["best_rank"])
+            if part["best_rank"] == part["worst_rank"]
+            else f"{part['best_rank']}–{part['worst_rank']}"
+        )
+        won = f"wins {percent(part['win_rate'])} % of {part['n']}"
+        lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
+    lines += ranking.get("notes", ())
+    for name, part in extra.get("subgroups", {}).items():
+        said = (
+            []
+            if part.get("p_holm") is None
+            else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
+        )
+        if own := part.get("corrected"):
+            said.append(f"corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})")
+        lines += [f"{name}: {'; '.join(said)}"] if said else []
+    return lines
+
+
+def _decided_in_words(found: Mapping[str, Any]) -> str:
+    looked = f"after {found['n_sequence']} {found['unit']}"
+    if not found["decided"]:
+        return f"not decided {looked}: the interval that holds at every look is {interval(found['ci95'])}"
+    return (
+        f"decided {looked}: the interval that holds at every look is {interval(found['ci95'])}; {found['rows_saved']} of "
+        f"{found['rows']} rows and {found['judgements_saved']} judgements saved"
+    )
+
+
+def _p(found: Mapping[str, Any]) -> str:
+    return "" if found.get("p_value") is None else f", p = {found['p_value']:.3g} for 50 %"
+
+
+def _plain(bounds: Any) -> str:
+    return "" if bounds is None else f"({bounds[0]:.2f} – {bounds[1]:.2f})"
