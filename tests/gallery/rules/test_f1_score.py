@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+import sys
 from collections import Counter
 
 import pandas as pd
@@ -76,7 +77,8 @@ def test_unknown_tokenizer() -> None:
         F1ScoreReward(tokenizer="tiktoken")  # type: ignore[arg-type]
 
 
-def test_missing_extra() -> None:
+def test_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jieba", None)
     with pytest.raises(MissingExtra, match="pip install jieba"):
         F1ScoreReward(tokenizer="jieba").check()
 
