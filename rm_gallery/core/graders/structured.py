@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.reward.template import BasePromptTemplate, described
+from rm_gallery.core.reward.template import BasePromptTemplate, asked_fields, described
 from rm_gallery.core.utils.errors import ParseError, ProviderError, Unscored
 
 T = TypeVar("T")
@@ -30,20 +30,15 @@ _known: dict[tuple[str, str], bool] = {}
 _probing: dict[tuple[str, str], asyncio.Future[None]] = {}
 
 
-def _shown(template: type[BasePromptTemplate], thinking: bool) -> list[str]:
-    names = sorted(template.model_fields, key=lambda name: name != "reason")
-    return [n for n in names if n != "reason" or not thinking or template.model_fields[n].is_required()]
-
-
 def json_form(template: type[BasePromptTemplate], thinking: bool, language: str) -> str:
     """What the judge is told about the form of a reply that is one JSON object, reasons first."""
-    keys = {name: described(name, template.model_fields[name], language) for name in _shown(template, thinking)}
+    keys = {name: described(name, template.model_fields[name], language) for name in asked_fields(template, thinking)}
     return f"{JSON_FORM[language]}\n{json.dumps(keys, ensure_ascii=False, indent=2)}"
 
 
 def response_format(template: type[BasePromptTemplate], thinking: bool) -> dict[str, Any]:
     """The request field that asks for such an object; bounds are not in it, since not every endpoint knows them."""
-    names = _shown(template, thinking)
+    names = asked_fields(template, thinking)
     properties = {n: _TYPES.get(template.model_fields[n].annotation, {"type": "string"}) for n in names}
     schema = {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
     return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}

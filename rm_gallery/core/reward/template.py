@@ -118,10 +118,15 @@ class BasePromptTemplate(BaseModel):
             raise ParseError(f"<best> is {best}; it names one of the answers 1 to {n}.")
 
 
+def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[str]:
+    """The fields a judge is asked for, reasons first; a model that thinks before it answers needs no optional reason."""
+    names = sorted(cls.model_fields, key=lambda name: name not in REASONS)
+    return [n for n in names if n != "reason" or not enable_thinking or cls.model_fields[n].is_required()]
+
+
 @lru_cache(maxsize=256)
 def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
-    names = sorted(cls.model_fields, key=lambda name: name not in REASONS)
-    shown = [n for n in names if n != "reason" or not enable_thinking or cls.model_fields[n].is_required()]
+    shown = asked_fields(cls, enable_thinking)
     parts = [f"<{name}>\n{described(name, cls.model_fields[name], language)}\n</{name}>" for name in shown]
     return "\n".join([REPLY_FORM[language], *parts])
 
