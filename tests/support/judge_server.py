@@ -204,22 +204,22 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
         return
 
 
-async def _watch_parent(stopping: asyncio.Event) -> None:
+async def _watch_parent(parent: int, stopping: asyncio.Event) -> None:
     """Notice a dead parent even while a fork of it still holds the other end of stdin."""
-    parent = os.getppid()
     while os.getppid() == parent:
         await asyncio.sleep(_PARENT_POLL_S)
     stopping.set()
 
 
 async def _main(arguments: argparse.Namespace, config: ServerConfig) -> None:
+    parent = os.getppid()  # asked before anybody is told the port: the parent may be dead a moment later
     server = RunningServer(config, arguments.host, arguments.port, time.process_time)
     await server.start()
     stopping, watcher = asyncio.Event(), None
     if not arguments.ignore_stdin:
         loop = asyncio.get_running_loop()
         threading.Thread(target=_watch_stdin, args=(loop, stopping), daemon=True).start()
-        watcher = loop.create_task(_watch_parent(stopping))
+        watcher = loop.create_task(_watch_parent(parent, stopping))
     ready = {"port": server.api.address[1], "pid": os.getpid(), "control_port": server.control.address[1]}
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()

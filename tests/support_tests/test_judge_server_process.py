@@ -118,18 +118,16 @@ time.sleep(30)
 @pytest.mark.skipif(os.name != "posix", reason="kills a process by signal")
 def test_the_server_ends_when_its_parent_is_killed(how: str) -> None:
     """Also while a fork of the parent still holds the server's stdin open."""
-    parent = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", PARENT, how], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
-    )
-    assert parent.stdout is not None
-    port = int(parent.stdout.readline())
-    assert _listening(port)
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    assert _gone(port)
-    if how == "fork":
-        os.killpg(parent.pid, signal.SIGKILL)
-    parent.stdout.close()
+    command = [sys.executable, "-W", "ignore", "-c", PARENT, how]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        port = int(parent.stdout.readline())
+        assert _listening(port)
+        os.kill(parent.pid, signal.SIGKILL)
+        gone = _gone(port)
+        if how == "fork":
+            os.killpg(parent.pid, signal.SIGKILL)
+    assert gone
 
 
 def test_many_connections_at_once() -> None:
