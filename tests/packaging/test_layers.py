@@ -26,6 +26,7 @@ FLOORS = {
     "rm_gallery.train": 8,
     "rm_gallery.integrations": 8,
     "rm_gallery.report": 8,
+    "rm_gallery.evaluation": 8,
     "rm_gallery.serve": 9,
     "rm_gallery.cli": 10,
 }
