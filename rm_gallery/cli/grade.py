@@ -14,6 +14,7 @@ from rm_gallery.cli import options as opt
 from rm_gallery.cli.evaluate import conclude, show_report
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.report.export import exported
 from rm_gallery.report.grading import grade as grade_rows
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
@@ -33,8 +34,9 @@ def grade(
     data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")],
     *,
     run: opt.Running,
-    limit: Annotated[int | None, typer.Option(min=1, help="Grade the first so many rows.")] = None,
+    limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
+    export: opt.Export = None,
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
     options = run.options()
@@ -48,8 +50,8 @@ def grade(
         "limit": limit,
         "seed": run.seed,
     }
-    with run.resumable():
-        report = grade_rows(runner, Path(data).expanduser(), options=options, **beside)
+    with run.resumable(), exported(export, options.run_dir) as folder:
+        report = grade_rows(runner, Path(data).expanduser(), options=replace(options, run_dir=folder), **beside)
     show_report(report, run.json)
     failed = max(part.n_failed for part in report.by_subset.values())
     stopped = max(part.n_stopped for part in report.by_subset.values())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
+from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from rm_gallery.core.stats.correlation import spearman_estimate
 from rm_gallery.core.stats.repeats import variance_parts
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.report.comparing import mean_of
@@ -155,8 +156,8 @@ def grade(
         labels: the column of people's labels (numbers, true and false, or words such as pass and fail), for every grader or
             as {grader or aggregator: column}.
         cluster: column that says which rows belong together; by default those that ask the same.
-        limit: grade the first so many rows only.
-        seed: of the bootstrap.
+        limit: grade a seeded sample of this many rows, in the order of the data.
+        seed: of that sample and of the bootstrap.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
             `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a page.
         **run_options: fields of `RunOptions` as keywords.
@@ -171,7 +172,11 @@ def grade(
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
     chosen = replace(options or RunOptions(max_workers=32), **run_options)
     control = chosen.control or RunControl()
-    identity = {"data": _identity(data), "limit": limit} if chosen.run_dir is not None else {}
+    identity = (
+        {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
+        if chosen.run_dir is not None
+        else {}
+    )
     chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     found, clusters = {name: _Column() for name in columns}, list[str]()
@@ -182,7 +187,7 @@ def grade(
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for number, row in enumerate(islice(rows_of(data), limit)):
+        for number, row in _drawn(data, limit, seed):
             # read before the row is paid for
             waiting.append((row, {name: _label(row, column, number) for name, column in wanted.items()}))
             yield row
@@ -223,6 +228,15 @@ def grade(
         keeping.finish()
         report.save(Path(chosen.run_dir) / "report.json")
     return report
+
+
+def _drawn(data: Any, limit: int | None, seed: int) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """The rows with their numbers; with a limit so many of them, by the seed."""
+    rows = rows_of(data)
+    if limit is None:
+        return enumerate(rows)
+    known = list(rows)
+    return ((number, known[number]) for number in seeded_positions(len(known), limit, seed))
 
 
 def _identity(data: Any) -> Any:

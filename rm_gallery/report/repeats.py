@@ -59,6 +59,10 @@ def evaluate_repeatedly(
         reports.append(evaluate(reward, data, benchmark, options=own, on_judged=heard.begun(), **arguments))
         if reports[-1].stopped:
             break
+        if chosen.run_dir is not None and number + 1 < repeats:
+            # killed from here on, the folder says that repeats are missing
+            missing = f"{number + 1} of {repeats} repeats are done; the same command continues them"
+            replace(reports[0], stopped=missing).save(Path(chosen.run_dir) / "report.json")
     report = _mean_report(reports, heard.parts())
     if chosen.run_dir is not None:
         report.save(Path(chosen.run_dir) / "report.json")

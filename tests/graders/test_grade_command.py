@@ -56,6 +56,18 @@ def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:
     return ["grade", str(folder / "graders.yaml"), str(folder / "rows.jsonl")]
 
 
+def test_a_limit_draws_by_the_seed_and_an_export_has_what_was_drawn(tmp_path: Path) -> None:
+    config = "graders: {{right: {{grader: string_match, mapper: {{reference_response: gold}}}}}}"
+    arguments, drawn = write(tmp_path, config=config), []
+    for seed in ("1", "1", "2"):
+        table = tmp_path / "table.jsonl"
+        done = command(*arguments, "--limit", "5", "--seed", seed, "--export", str(table))
+        assert done.code == 0, done.err
+        drawn.append([json.loads(line)["id"] for line in table.read_text(encoding="utf-8").splitlines()])
+    assert len(drawn[0]) == 5 and drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] != [f"r{n}" for n in range(5)]
+
+
 def test_a_run_with_its_figures_and_its_page(server: JudgeServer, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = [*write(tmp_path), "--base-url", server.base_url, "--out", str(run), "--trace", "--no-cache"]

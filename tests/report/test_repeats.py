@@ -15,6 +15,8 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.repeats import evaluate_repeatedly
 from tests.benchmarks.excerpts import EXCERPTS
@@ -68,6 +70,23 @@ def test_the_run_folder_keeps_every_repeat(tmp_path: Path) -> None:
     assert (again.score, again.extra["repeats"]) == (first.score, first.extra["repeats"])
     assert open_run(tmp_path / "run").report["extra"]["repeats"]["n"] == 2
     assert len(list(open_run(tmp_path / "run" / "repeat-1").samples())) == 2
+
+
+def test_a_run_cut_off_between_its_repeats_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read as finished, with the figures of its first repeat."""
+
+    def cut_off(*arguments: Any, options: RunOptions, **more: Any) -> Report:
+        if options.repeat == 1:
+            raise KeyboardInterrupt
+        return evaluate(*arguments, options=options, **more)
+
+    monkeypatch.setattr("rm_gallery.report.repeats.evaluate", cut_off)
+    options = RunOptions(run_dir=str(tmp_path / "run"))
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_repeatedly(Point(), EXCERPTS["preferences"], repeats=3, options=options)
+    cut = open_run(tmp_path / "run")
+    assert not cut.finished
+    assert "1 of 3 repeats" in cut.report["stopped"]
 
 
 def test_one_repeat_is_no_repeat() -> None:
