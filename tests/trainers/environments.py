@@ -1,0 +1,196 @@
+"""The trainers' own packages, each in a virtual environment of its own that is made once and kept.
+
+An environment sees every package of the one the tests run in (so torch is not fetched twice) and puts the trainer's own pins
+before them. Mostly exact pins without dependencies: a trainer's full list wants GPUs, the code that calls a reward does not.
+`python -m tests.trainers.environments [NAME ...]` makes them ahead of the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What is installed, what of it must import, and the Python versions it is for (from the first, below the second)."""
+
+    packages: tuple[str, ...]
+    imports: str
+    python: tuple[tuple[int, int], tuple[int, int]] = ((3, 10), (3, 15))
+    dependencies: bool = False
+    """Whether pip adds what the packages ask for; else the packages are all that the code under test imports."""
+
+
+TRAINERS: dict[str, Trainer] = {
+    "verl": Trainer(
+        (
+            "verl==0.9.1",
+            "ray==2.60.0",
+            "tensordict==0.15.3",
+            "omegaconf==2.4.0",
+            "hydra-core==1.3.8",
+            "codetiming==1.4.0",
+            "msgpack==1.2.4",
+            "protobuf==7.36.2",
+            "pyvers==0.2.3",
+        ),
+        "import verl.trainer.ppo.reward, verl.experimental.reward_loop.reward_manager",
+        python=((3, 10), (3, 13)),
+    ),
+    # its wheel is tagged for this Python only; nothing that it imports before a GPU is
+    "openrlhf": Trainer(
+        ("openrlhf==0.11.2", "pylatexenc==2.11"), "import openrlhf.utils.agent", python=((3, 11), (3, 12))
+    ),
+    "skyrl": Trainer(("skyrl-gym==0.4.0",), "import skyrl_gym.envs.gsm8k.env"),
+    "verifiers-v0": Trainer(("verifiers==0.1.14", "tenacity==9.2.1"), "import verifiers; verifiers.Rubric"),
+    # wants openai < 3, which must not reach the environment of the tests
+    "verifiers": Trainer(
+        ("verifiers==0.4.0",), "import verifiers.v1 as vf; vf.Task", python=((3, 11), (3, 15)), dependencies=True
+    ),
+}
+
+
+class CannotBeMade(Exception):
+    """The environment cannot be made on this machine; the message says why."""
+
+
+def environment(name: str) -> Path:
+    """Give the Python of the trainer's environment, made at the first call; skips the test where it cannot be made."""
+    try:
+        return make(name)
+    except CannotBeMade as error:
+        pytest.skip(f"{name}: {error}")
+
+
+def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **variables: str) -> Any:
+    """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line out is the JSON answer."""
+    python = environment(name)
+    done = subprocess.run(
+        [str(python), str(PROGRAMS / program)],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{program} ended with {done.returncode} in {name}'s environment:\n{done.stderr[-4000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def make(name: str) -> Path:
+    """Make the environment unless it is there; give its Python. Processes that want the same one wait for each other.
+
+    Raises:
+        CannotBeMade: Another Python is needed, or the packages cannot be fetched; a failure is not tried again for an hour.
+    """
+    trainer = TRAINERS[name]
+    low, high = trainer.python
+    if not low <= sys.version_info[:2] < high:
+        raise CannotBeMade(f"needs Python >= {low[0]}.{low[1]}, < {high[0]}.{high[1]}")
+    seen = sysconfig.get_paths()["purelib"]
+    told = json.dumps([trainer.packages, trainer.imports, sys.version, seen])
+    base = _folder() / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+    python = base / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    with _lock(base.with_suffix(".lock")):
+        if (base / "complete").exists():
+            return python
+        failed = base.with_suffix(".failed")
+        if failed.exists() and time.time() - failed.stat().st_mtime < 3600:
+            raise CannotBeMade(failed.read_text(encoding="utf-8"))
+        shutil.rmtree(base, ignore_errors=True)
+        try:
+            _build(base, python, trainer, seen)
+        except CannotBeMade as error:
+            failed.write_text(str(error), encoding="utf-8")
+            raise
+    return python
+
+
+def _build(base: Path, python: Path, trainer: Trainer, seen: str) -> None:
+    venv.create(base, with_pip=False, symlinks=os.name != "nt")
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
+    (site / "zz_seen.pth").write_text(
+        f"{seen}\n", encoding="utf-8"
+    )  # a path of a .pth file comes after the folder it is in
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
+    alone = [] if trainer.dependencies else ["--no-deps"]
+    _step([*install, "--no-compile", *alone, *trainer.packages], "its packages cannot be installed")
+    _step([str(python), "-c", trainer.imports], "what calls a reward cannot be imported")
+    (base / "complete").touch()
+
+
+def _step(command: list[str], failure: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+        raise CannotBeMade(f"{failure} ({lines[-1][:300]})")
+
+
+def _folder() -> Path:
+    told = os.environ.get("RM_GALLERY_TRAINERS")
+    folder = Path(told) if told else Path.home() / ".cache" / "rm-gallery-tests" / "trainers"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / "rm-gallery-trainers"
+        folder.mkdir(exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("ab") as handle:
+        if os.name != "nt":
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def main(names: list[str]) -> int:
+    """Make the named environments, all of them without a name; 1 when one cannot be made."""
+    missing = 0
+    for name in names or list(TRAINERS):
+        started = time.monotonic()
+        try:
+            python = make(name)
+        except CannotBeMade as error:
+            missing += 1
+            sys.stdout.write(f"{name}: {error}\n")
+            continue
+        sys.stdout.write(f"{name}: {python} ({time.monotonic() - started:.0f} s)\n")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
