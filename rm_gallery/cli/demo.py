@@ -11,11 +11,12 @@ import typer
 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.tables import print_comparison
-from rm_gallery.report.task import build_reward, open_data
+from rm_gallery.report.task import open_data
 
 JUDGED = "safety_listwise_reward"
 

@@ -8,8 +8,8 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.winrate import judge_table
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.report.scores import Scoring
-from rm_gallery.report.task import build_reward
 
 
 @opt.judging()

@@ -12,10 +12,10 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.evaluate import conclude, print_estimate, show_report
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.export import exported
 from rm_gallery.report.scores import Scoring
-from rm_gallery.report.task import build_reward
 from rm_gallery.report.winrate import Comparison
 
 

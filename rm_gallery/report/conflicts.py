@@ -16,6 +16,7 @@ from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -23,7 +24,7 @@ from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, worst
 from rm_gallery.report.duels import COMPARING, Duel, Said, Sheet, lost
 from rm_gallery.report.findings import Finding, found
-from rm_gallery.report.task import build_reward, judge_of, open_data
+from rm_gallery.report.task import judge_of, open_data
 
 Graph = dict[tuple[int, int], int]
 """Per pair (i, j), i < j: +1 where i is better, -1 where j is, 0 for a tie."""

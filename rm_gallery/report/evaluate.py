@@ -18,13 +18,14 @@ from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
 from rm_gallery.report.opened import SampleFile, sample_record
-from rm_gallery.report.task import Task, build_reward, judge_of, open_data
+from rm_gallery.report.task import Task, judge_of, open_data
 
 PROBE = 10
 _REWARD = ("params", "llm", "base_url")

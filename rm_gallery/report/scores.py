@@ -15,6 +15,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.utils.errors import ConfigError
@@ -25,7 +26,6 @@ from rm_gallery.report import comparing
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.sheet import Questions, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
-from rm_gallery.report.task import build_reward
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,7 @@ from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.data.load.fields import load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.providers import resolve_llm
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
@@ -148,48 +144,6 @@ class _Local(LocalDataLoader):
     def sources(self) -> list[RowSource]:
         """The sources of all paths, in the order given."""
         return [source for path in self._paths for source in file_sources(path, self.reading())] or super().sources()
-
-
-def build_reward(
-    reward: str | BaseReward | type[BaseReward],
-    params: Mapping[str, Any] | None = None,
-    llm: str | dict[str, Any] | BaseLLM | None = None,
-    base_url: str | None = None,
-    seed: int = 0,
-) -> BaseReward:
-    """The reward a name, class or object stands for; a judge is only ever the one that was named."""
-    if isinstance(reward, BaseReward):
-        if params or llm is not None or base_url:
-            raise ConfigError(f"{reward.name} is built already; give params, llm and base_url where it is made.")
-        return reward
-    params = dict(params or {})
-    reward_class: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
-    if isinstance(reward_class, BaseGrader):
-        return build_reward(as_reward(reward_class), params, llm, base_url, seed)
-    if not (isinstance(reward_class, type) and issubclass(reward_class, BaseReward)):
-        kind = "a class derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)"
-        raise ConfigError(f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}.")
-    name = reward if isinstance(reward, str) else reward_class.__name__
-    fields = reward_class.model_fields
-    grader = getattr(reward_class, "grader_class", None)
-    asks = "llm" in fields or (grader is not None and "llm" in grader.needs)
-    given = llm is not None or bool(base_url)
-    if not asks:
-        if given:
-            raise ConfigError(f"{name} calls no model; leave out --llm and --base-url.")
-    elif "llm" in params or (grader is not None and "model" in params):
-        if given:
-            raise ConfigError("--param llm=… names the judge already; leave out --llm and --base-url.")
-    elif llm is None or llm == "":
-        raise ConfigError(f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=).")
-    else:
-        params["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
-    if "seed" in fields:
-        params.setdefault("seed", seed)
-    if isinstance(reward, str):
-        return RewardRegistry.create(reward, **params)
-    built: BaseReward = reward_class(**params)
-    return built
 
 
 def asks_a_model(reward: BaseReward) -> bool:

@@ -17,6 +17,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
@@ -37,7 +38,6 @@ from rm_gallery.report.sheet import (
     open_sheet,
     questions_of,
 )
-from rm_gallery.report.task import build_reward
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
 EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"

@@ -23,9 +23,10 @@ from rm_gallery.core.graders.strategy import AverageGrader, BothOrdersGrader, To
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.report.audit.run import prepare
-from rm_gallery.report.task import build_reward, judge_of
+from rm_gallery.report.task import judge_of
 from tests.reward.rewards import ranked
 from tests.support.judge_server import JudgeServer
 
@@ -301,7 +302,7 @@ def test_an_unreadable_reply_gets_one_repair() -> None:
 def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
     for grader in (relevant, AverageGrader(relevant), AverageGrader(as_grader(as_reward(relevant)))):
-        reward = build_reward(grader)  # type: ignore[arg-type]  # as evaluate and audit take it, without as_reward
+        reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
         assert judge_of(reward) == ("fake", "fake:fake")
         assert prepare(reward, limit=1).cost().calls > 0
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0

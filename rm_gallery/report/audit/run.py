@@ -17,6 +17,7 @@ from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -28,7 +29,7 @@ from rm_gallery.report.audit.probes import Pairs, Probe
 from rm_gallery.report.conflicts import reasons_of
 from rm_gallery.report.duels import Sheet
 from rm_gallery.report.findings import Finding
-from rm_gallery.report.task import asks_a_model, build_reward, judge_of, open_data
+from rm_gallery.report.task import asks_a_model, judge_of, open_data
 
 PROMPTS = 60
 """Prompts taken out of data when no limit is given."""

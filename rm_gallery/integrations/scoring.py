@@ -1,0 +1,323 @@
+"""Rows of a trainer or a request in, outcomes out: what every adapter and the server share.
+
+A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns. Whatever the reward is, its rows
+go through `BaseReward.evaluate*`, so an adapter adds no score of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.outcome import Status
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.log import logger
+
+Conversation: TypeAlias = "str | Sequence[Any] | None"
+"""A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves as such."""
+Row: TypeAlias = "Mapping[str, Any] | None"
+OnError: TypeAlias = 'Literal["none", "raise"] | float'
+"""What stands where there is no score: None, an error, or a number."""
+METRICS = "metrics"
+"""Key of a result's extra data that holds further numbers by name."""
+_GROUPS = ("listwise", "pairwise")
+_ALONE = 4
+"""Rows in a row without a score, where they come one by one, before the judge is called dead."""
+
+
+class Scored(NamedTuple):
+    """What became of one completion."""
+
+    score: float | None
+    """None unless scored; a completion that was not judged is never a 0."""
+    status: Status = "scored"
+    reason: str = ""
+    """A short code why there is no score (no_reference, parse, deadline, rate_limit, unreachable, …); empty for a score."""
+    message: str = ""
+    """For a score what the judge said, else one sentence about what is wrong."""
+    components: dict[str, float] = {}  # never written to
+    """The parts of the score, and numbers reported beside it, by name."""
+
+
+class NoScore(RMGalleryError):
+    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's short code."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def scored_of(reward: BaseReward, output: DataOutput) -> Scored:
+    """What `reward` said of one evaluated output."""
+    places = [output.answer.reward, *(step.reward for step in output.steps or ())]
+    score = reward.score_of_output(output)
+    if score is None:
+        for place in places:
+            key = reward.key_in(place)
+            for issue in place.issues:
+                if issue.name == key:
+                    return Scored(None, issue.status, issue.reason, issue.message)
+        return Scored(None, "unscored", "no_score", f"{reward.name} gave no score.")
+    components: dict[str, float] = {}
+    said: list[str] = []
+    for place in places:
+        key = reward.key_in(place)
+        own = [detail for detail in place.details if detail.source == key]
+        if place is places[0] and (len(own) > 1 or any(detail.name != reward.name for detail in own)):
+            components.update((detail.name, detail.score) for detail in own)
+        said += [detail.reason for detail in own if detail.reason]
+        if place.extra_data:
+            components.update(_numbers(place.extra_data.get(key, {}).get(METRICS)))
+    return Scored(score, "scored", "", "; ".join(said), components)
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """The finite numbers among a result's metrics, which are numbers themselves or have a valid `score`."""
+    found = {}
+    for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+        if isinstance(value, Mapping):
+            value = value.get("score") if value.get("is_score_valid", True) else None
+        if isinstance(value, int | float) and math.isfinite(value):
+            found[str(name)] = float(value)
+    return found
+
+
+def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
+    """Columns of `n` values each as `n` rows; ConfigError for a column of another length."""
+    for name, values in columns.items():
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != n:
+            found = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+            raise ConfigError(f"Column '{name}' holds {found} for {n} completions; give one value per completion.")
+    return [{name: values[place] for name, values in columns.items()} for place in range(n)]
+
+
+def checked_on_error(on_error: OnError, *, none: bool = True) -> OnError:
+    """`on_error` as it is; ConfigError when it is no such choice, or None where the target has no word for it."""
+    number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
+    if number or on_error == "raise" or (on_error == "none" and none):
+        return on_error
+    choices = '"none", "raise" or a finite number' if none else '"raise" or a finite number'
+    raise ConfigError(f"on_error is {on_error!r:.80}; give {choices}.")
+
+
+class RowScorer:
+    """A reward that scores rows; picklable, and safe in any number of threads and calls at once.
+
+    Args:
+        reward: whatever `build_reward` takes: a registered name, a class, a reward, a grader, a reward function, an
+            environment, a plain function of messages.
+        reference: the column that holds the reference answer. Without it a column `reference` or `ground_truth` is it.
+        columns: where the reward finds further fields: {field: column}. All columns are the sample's metadata anyway;
+            `context` is shown to judges.
+        llm: the judge, for a reward that needs one.
+        base_url: the judge's endpoint.
+        on_error: what `value` makes of a row without a score.
+        name: what the reward is called in charts; its registered name, else its own, by default.
+        options: how runs go (deadline, budget, cache, …); `max_workers` is the reward's own unless it is named here.
+        **params: constructor fields of the reward.
+
+    A reward that compares (listwise, pairwise) sees the rows of a call that have the same prompt and reference as one group.
+
+    Raises:
+        ConfigError: as `build_reward` does, and for options that do not fit.
+    """
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        reference: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        llm: str | dict[str, Any] | BaseLLM | None = None,
+        base_url: str | None = None,
+        on_error: OnError = "none",
+        name: str | None = None,
+        options: RunOptions | Mapping[str, Any] | None = None,
+        **params: Any,
+    ) -> None:
+        """Build the reward and check the choices; no column is looked at yet."""
+        self.reward = build_reward(reward, params, llm, base_url)
+        self.on_error = checked_on_error(on_error)
+        self.columns = {**(columns or {}), **({"reference": reference} if reference is not None else {})}
+        for field, column in self.columns.items():
+            if not isinstance(column, str):
+                raise ConfigError(f"columns maps '{field}' to {column!r:.80}; give the name of a column.")
+        registered = reward if isinstance(reward, str) and reward.isidentifier() else None
+        self.name = name or registered or self.reward.name
+        chosen = options if isinstance(options, RunOptions) else _options(self.reward, options or {})
+        self.options, self._alone = chosen, chosen if options else None
+        self._watch = _Watch(self.name)
+
+    # -- doors ----------------------------------------------------------------------------------------------------------
+
+    def score_rows(
+        self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
+    ) -> list[Scored]:
+        """Score rows, in their order; one that cannot be judged never costs another.
+
+        Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError for what holds for all
+        rows: a column none of them has, a judge without a key.
+        """
+        samples, places, kept = self._samples(prompts, completions, rows)
+        return self._outcomes(self.reward.evaluate_batch(samples, options=self.options), places, kept)
+
+    async def ascore_rows(
+        self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
+    ) -> list[Scored]:
+        """Awaitable twin of `score_rows`, from any event loop."""
+        samples, places, kept = self._samples(prompts, completions, rows)
+        return self._outcomes(await self.reward.async_evaluate_batch(samples, options=self.options), places, kept)
+
+    def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
+        """Score one row."""
+        sample = self._sample(prompt, completion, self._mapped(row))
+        return self._one(self.reward.evaluate(sample, options=self._alone))
+
+    async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
+        """Awaitable twin of `score`, from any event loop."""
+        sample = self._sample(prompt, completion, self._mapped(row))
+        return self._one(await self.reward.async_evaluate(sample, options=self._alone))
+
+    def value(self, found: Scored) -> float | None:
+        """The number a trainer gets for an outcome: its score, else what `on_error` says.
+
+        Raises:
+            NoScore: there is no score and `on_error` is "raise".
+        """
+        if found.score is not None or self.on_error == "none":
+            return found.score
+        if self.on_error == "raise":
+            raise NoScore(f"{self.name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+        return float(self.on_error)
+
+    # -- rows to samples, samples to outcomes ---------------------------------------------------------------------------
+
+    def _mapped(self, row: Row) -> dict[str, Any]:
+        """The row's columns, and beside them what `columns` maps to other names."""
+        found = dict(row or {})
+        absent = [column for column in self.columns.values() if column not in found]
+        if absent:
+            there = ", ".join(sorted(map(str, found))) or "none"
+            raise ConfigError(f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}.")
+        # all are read before any is written: two columns may be swapped
+        return {**found, **{field: found[column] for field, column in self.columns.items()}}
+
+    def _sample(self, prompt: Conversation, completion: Conversation, row: dict[str, Any]) -> DataSample:
+        asked, spoken = _messages(prompt, "user"), _messages(completion, "assistant")
+        last = next((i for i in reversed(range(len(spoken))) if spoken[i].role.value == "assistant"), None)
+        fields = {} if last is None else {k: v for k, v in vars(spoken[last]).items() if k != "role"}
+        reference = row.get("reference") if "reference" in self.columns else None
+        answer = Step(role="assistant", **fields, label=None if reference is None else {"reference": reference})
+        steps = [Step(**vars(message)) for i, message in enumerate(spoken) if i != last]
+        if "context" in self.columns and row["context"] and asked:
+            kept = {**asked[-1].additional_kwargs, "context": row["context"]}
+            asked[-1] = asked[-1].model_copy(update={"additional_kwargs": kept})
+        output = DataOutput(answer=answer, steps=steps or None)
+        return DataSample(input=asked, output=[output], metadata=row or None)
+
+    def _samples(
+        self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None
+    ) -> tuple[list[DataSample], list[list[int]], list[Scored | None]]:
+        """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no sample."""
+        rows = [None] * len(completions) if rows is None else rows
+        if not len(prompts) == len(completions) == len(rows):
+            raise ConfigError(
+                f"{self.name} got {len(prompts)} prompts, {len(completions)} completions and {len(rows)} rows; give one "
+                "of each per completion."
+            )
+        samples: list[DataSample] = []
+        places: list[list[int]] = []
+        kept: list[Scored | None] = [None] * len(rows)
+        groups: dict[str, int] = {}
+        errors: list[ConfigError] = []
+        for place, (prompt, completion, row) in enumerate(zip(prompts, completions, rows, strict=True)):
+            try:
+                sample = self._sample(prompt, completion, self._mapped(row))
+            except ConfigError as error:
+                errors.append(error)
+                kept[place] = Scored(None, "failed", "data", str(error))
+                continue
+            if self.reward.kind in _GROUPS:
+                first = groups.setdefault(repr((prompt, sample.reference())), len(samples))
+                if first < len(samples):
+                    samples[first].output.extend(sample.output)
+                    places[first].append(place)
+                    continue
+            samples.append(sample)
+            places.append([place])
+        if errors and len(errors) == len(rows):
+            raise errors[0]
+        return samples, places, kept
+
+    def _outcomes(self, samples: list[DataSample], places: list[list[int]], kept: list[Scored | None]) -> list[Scored]:
+        for sample, own in zip(samples, places, strict=True):
+            for place, output in zip(own, sample.output, strict=True):
+                kept[place] = scored_of(self.reward, output)
+        found = [outcome for outcome in kept if outcome is not None]
+        self._watch.note(found)
+        return found
+
+    def _one(self, sample: DataSample) -> Scored:
+        found = scored_of(self.reward, sample.output[0])
+        self._watch.note([found])
+        return found
+
+
+def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
+    try:
+        return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})
+    except TypeError as error:
+        raise ConfigError(f"options: {error}; give RunOptions(…) or a dict of its fields.") from error
+
+
+def _messages(conversation: Conversation, speaker: str) -> list[ChatMessage]:
+    if conversation is None or isinstance(conversation, str):
+        return [ChatMessage.model_validate({"role": speaker, "content": conversation or ""})]
+    return [message if isinstance(message, ChatMessage) else _message(message) for message in conversation]
+
+
+def _message(message: Any) -> ChatMessage:
+    dump = getattr(message, "model_dump", None)
+    return ChatMessage.model_validate(dict(message) if dump is None else dump())
+
+
+class _Watch:
+    """Says once that nothing gets a score any more, and again only after something did."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._row = 0
+        self._said: set[str] = set()
+
+    def note(self, found: Sequence[Scored]) -> None:
+        """Note the outcomes of one call."""
+        if not found or any(outcome.score is not None for outcome in found):
+            self._row = 0
+            self._said.discard("failed")
+            return
+        self._row += len(found)
+        # what a run leaves out once it is stopped has the cause of what stopped it
+        causes = {outcome.reason: outcome for outcome in found if outcome.reason != "stopped"}
+        if len(causes) > 1:
+            return
+        cause = next(iter(causes.values()), found[0])
+        certain = len(found) > 1 or self._row >= _ALONE or cause.reason in ("unreachable", "fatal")
+        kind = "failed" if cause.status == "failed" else cause.reason
+        if certain and kind not in self._said:
+            self._said.add(kind)
+            which = f"none of {len(found)} completions" if len(found) > 1 else "no completion any more"
+            logger.warning(
+                "{}: {} got a score ({}, {}): {} This is said once, until one gets a score again.",
+                self._name,
+                which,
+                cause.status,
+                cause.reason,
+                cause.message,
+            )

@@ -1,0 +1,237 @@
+"""Rows of trainers and requests go through the one engine, and what has no score is never a number by accident."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from rm_gallery import (
+    BaseListWiseReward,
+    BasePointWiseReward,
+    ConfigError,
+    DataSample,
+    FakeLLM,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardResult,
+    RunOptions,
+)
+from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored, checked_on_error, rows_of
+
+
+class Parts(BasePointWiseReward):
+    """Two dimensions, and metrics of every form beside them."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        length = float(len(sample.output[0].answer.text))
+        metrics = {"n": 3, "nan": float("nan"), "off": {"score": 1.0, "is_score_valid": False}, "on": {"score": 0.5}}
+        details = [RewardDimensionWithScore(name="length", score=length, reason="so long")]
+        details.append(RewardDimensionWithScore(name="half", score=length / 2))
+        return RewardResult(name=self.name, details=list(details), extra_data={"metrics": metrics})
+
+
+class Seen(BasePointWiseReward):
+    """Keeps nothing, and says in its reason what it was given."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        output = sample.output[0]
+        seen = {
+            "input": [(m.role.value, m.text) for m in sample.input],
+            "answer": output.answer.text,
+            "steps": [(m.role.value, m.text) for m in output.steps or ()],
+            "reference": sample.reference(),
+            "metadata": sample.metadata,
+        }
+        return RewardResult(
+            name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0, reason=repr(seen))]
+        )
+
+
+class Broken(BasePointWiseReward):
+    """Fails for every answer that says so."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if "fail" in sample.output[0].answer.text:
+            raise RuntimeError("the judge is gone")
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=2.0)])
+
+
+class Longest(BaseListWiseReward):
+    """An answer's share of the longest one's length."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        lengths = [len(output.answer.text) for output in sample.output]
+        rank = [length / max(lengths) for length in lengths]
+        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+
+
+@pytest.fixture
+def warned() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
+
+
+def seen(*arguments: Any, **settings: Any) -> Any:
+    from ast import literal_eval
+
+    return literal_eval(RowScorer(Seen(), **settings).score(*arguments).message)
+
+
+TOOL_RUN = [
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
+    {"role": "tool", "content": "7", "tool_call_id": "1"},
+    {"role": "assistant", "content": [{"type": "text", "text": "It is 7."}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "expected"),
+    [
+        ("问?", "答", ([("user", "问?")], "答", [])),
+        (None, None, ([("user", "")], "", [])),
+        ([{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], [{"role": "assistant", "content": "a"}],
+         ([("system", "s"), ("user", "q")], "a", [])),
+        ("q", [], ([("user", "q")], "", [])),
+        ("q", TOOL_RUN, ([("user", "q")], "It is 7.", [("assistant", ""), ("tool", "7")])),
+    ],
+)  # fmt: skip
+def test_prompts_and_completions_become_one_sample(prompt: Any, completion: Any, expected: Any) -> None:
+    found = seen(prompt, completion)
+    assert (found["input"], found["answer"], found["steps"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "row", "reference"),
+    [
+        ({}, {"solution": "4"}, None),
+        ({}, {"ground_truth": "4"}, "4"),
+        ({"reference": "solution"}, {"solution": "4"}, "4"),
+        ({"reference": "solution"}, {"solution": ["4", "four"]}, ["4", "four"]),
+        ({"reference": "solution"}, {"solution": None}, None),
+        ({"columns": {"reference": "solution"}}, {"solution": "4", "reference": "5"}, "4"),
+    ],
+)
+def test_the_reference_is_the_named_column(settings: Any, row: Any, reference: Any) -> None:
+    found = seen("q", "a", row, **settings)
+    assert found["reference"] == reference
+    assert found["metadata"].items() >= {k: v for k, v in row.items() if k != "reference"}.items()
+
+
+def test_columns_may_be_swapped() -> None:
+    found = seen("q", "a", {"a": 1, "b": 2}, columns={"a": "b", "b": "a"})
+    assert found["metadata"] == {"a": 2, "b": 1}
+
+
+def test_every_door_gives_the_same_outcomes() -> None:
+    scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer("math_verify_reward", reference="solution")))
+    prompts, completions, rows = ["q"] * 3, ["\\boxed{4}", "5", "4"], rows_of({"solution": ["4", "4", None]}, 3)
+    found = scorer.score_rows(prompts, completions, rows)
+    assert [(each.score, each.status, each.reason) for each in found] == [
+        (1.0, "scored", ""),
+        (0.0, "scored", ""),
+        (None, "unscored", "no_reference"),
+    ]
+
+    async def others() -> Any:
+        inside = scorer.score_rows(prompts, completions, rows)  # a trainer's notebook has a running loop
+        alone = [await scorer.ascore(*each) for each in zip(prompts, completions, rows, strict=True)]
+        return inside, await scorer.ascore_rows(prompts, completions, rows), alone
+
+    for other in asyncio.run(others()):
+        assert other == found
+    assert [scorer.score(*each) for each in zip(prompts, completions, rows, strict=True)] == found
+
+
+def test_components_are_the_dimensions_and_the_finite_metrics() -> None:
+    found = RowScorer(Parts()).score("q", "four")
+    assert found == Scored(3.0, "scored", "", "so long", {"length": 4.0, "half": 2.0, "n": 3.0, "on": 0.5})
+
+
+def test_a_comparing_reward_sees_the_completions_of_one_prompt_together() -> None:
+    found = RowScorer(Longest()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
+    assert [each.score for each in found] == [0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "expected"), [("none", [2.0, None]), (-1, [2.0, -1.0]), (0.5, [2.0, 0.5]), ("raise", None)]
+)
+def test_on_error_says_what_a_trainer_gets(on_error: Any, expected: Any) -> None:
+    scorer = RowScorer(Broken(), on_error=on_error)
+    found = scorer.score_rows(["q", "q"], ["fine", "fail"])
+    assert found[1] == Scored(None, "failed", "error", "RuntimeError: the judge is gone")
+    if expected is None:
+        with pytest.raises(NoScore, match="Broken gave no score .*gone"):
+            [scorer.value(each) for each in found]
+    else:
+        assert [scorer.value(each) for each in found] == expected
+
+
+MISUSE: list[tuple[Any, dict[str, Any], str]] = [
+    ("math_verify_rewad", {}, "Did you mean math_verify_reward"),
+    ("math_verify_reward", {"referense": "x"}, "no parameter of MathVerifyReward 'referense'"),
+    ("math_verify_reward", {"on_error": "skip"}, "on_error is 'skip'"),
+    ("math_verify_reward", {"on_error": float("nan")}, "on_error is nan"),
+    ("math_verify_reward", {"on_error": True}, "on_error is True"),
+    ("math_verify_reward", {"columns": {"tests": 3}}, "columns maps 'tests' to 3"),
+    ("math_verify_reward", {"options": {"max_worker": 3}}, "max_worker"),
+    ("math_verify_reward", {"llm": "gpt-x"}, "calls no model"),
+    ("base_helpfulness_pointwise", {}, "none is named"),
+    (3, {}, "reward is 3"),
+]
+
+
+@pytest.mark.parametrize(("reward", "settings", "message"), MISUSE)
+def test_what_does_not_fit_is_said_before_anything_is_scored(reward: Any, settings: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RowScorer(reward, **settings)
+
+
+def test_a_target_without_a_word_for_no_score_refuses_none() -> None:
+    with pytest.raises(ConfigError, match='give "raise" or a finite number'):
+        checked_on_error("none", none=False)
+
+
+def test_a_missing_column_names_the_columns_there_are() -> None:
+    scorer = RowScorer("math_verify_reward", reference="solution")
+    rows = rows_of({"answer": ["4"], "topic": ["sum"]}, 1)
+    for call in (lambda: scorer.score_rows(["q"], ["4"], rows), lambda: scorer.score("q", "4", rows[0])):
+        with pytest.raises(ConfigError, match="no column 'solution'; the columns are: answer, topic"):
+            call()
+    found = scorer.score_rows(["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}])
+    assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")]
+
+
+@pytest.mark.parametrize("values", ["ab", [1], 7])
+def test_a_column_of_another_length_is_refused(values: Any) -> None:
+    with pytest.raises(ConfigError, match="Column 'x' holds"):
+        rows_of({"x": values}, 2)
+
+
+def test_a_dead_judge_is_one_warning_until_it_is_back(warned: list[str]) -> None:
+    scorer = RowScorer(Broken())
+    dead, alive = ["fail"] * 4, ["fail", "fine"]
+    for completions in (dead, dead, alive, dead, dead):
+        scorer.score_rows(["q"] * len(completions), completions)
+    assert len(warned) == 2
+    assert "Broken: none of 4 completions got a score (failed, error): RuntimeError: the judge is gone" in warned[0]
+    warned.clear()
+    alone = RowScorer(Broken())
+    for completion in ["fail"] * 9 + ["fine"] + ["fail"] * 3:
+        alone.score("q", completion)
+    assert len(warned) == 1
+
+
+def test_options_reach_the_run() -> None:
+    llm = FakeLLM(reply="<score>9</score>")
+    plain = RowScorer("base_helpfulness_pointwise", llm=llm, options=RunOptions(max_workers=3))
+    named = RowScorer("base_helpfulness_pointwise", llm=llm, options={"max_workers": 3}, max_workers=2)
+    assert plain.options.max_workers == named.options.max_workers == 3
+    assert RowScorer("base_helpfulness_pointwise", llm=llm, max_workers=2).options.max_workers == 2
+    assert plain.score_rows(["q"], ["a"])[0].score is not None
