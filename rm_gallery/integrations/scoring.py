@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.outcome import Status
 from rm_gallery.core.model.base import BaseLLM
@@ -166,24 +168,25 @@ class RowScorer:
         rows: a column none of them has, a judge without a key.
         """
         samples, places, kept = self._samples(prompts, completions, rows)
-        return self._outcomes(self.reward.evaluate_batch(samples, options=self.options), places, kept)
+        return self._outcomes(self.reward.evaluate_batch(samples, options=_quiet(self.options)), places, kept)
 
     async def ascore_rows(
         self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
     ) -> list[Scored]:
         """Awaitable twin of `score_rows`, from any event loop."""
         samples, places, kept = self._samples(prompts, completions, rows)
-        return self._outcomes(await self.reward.async_evaluate_batch(samples, options=self.options), places, kept)
+        done = await self.reward.async_evaluate_batch(samples, options=_quiet(self.options))
+        return self._outcomes(done, places, kept)
 
     def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
         """Score one row."""
         sample = self._sample(prompt, completion, self._mapped(row))
-        return self._one(self.reward.evaluate(sample, options=self._alone))
+        return self._one(self.reward.evaluate(sample, options=self._alone and _quiet(self._alone)))
 
     async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
         """Awaitable twin of `score`, from any event loop."""
         sample = self._sample(prompt, completion, self._mapped(row))
-        return self._one(await self.reward.async_evaluate(sample, options=self._alone))
+        return self._one(await self.reward.async_evaluate(sample, options=self._alone and _quiet(self._alone)))
 
     def value(self, found: Scored) -> float | None:
         """The number a trainer gets for an outcome: its score, else what `on_error` says.
@@ -275,6 +278,11 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
         return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})
     except TypeError as error:
         raise ConfigError(f"options: {error}; give RunOptions(…) or a dict of its fields.") from error
+
+
+def _quiet(options: RunOptions) -> RunOptions:
+    """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a training run."""
+    return options if options.control is not None else replace(options, control=RunControl(quiet=True))
 
 
 def _messages(conversation: Conversation, speaker: str) -> list[ChatMessage]:

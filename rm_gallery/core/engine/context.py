@@ -44,6 +44,8 @@ class RunControl:
     started: float = field(default_factory=time.monotonic)
     stopped: str | None = None
     halted: bool = False
+    quiet: bool = False
+    """Whether the caller says itself what failed, so that the run does not."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     parent: RunControl | None = None

@@ -352,7 +352,8 @@ class _Run(Generic[R]):
     def _account(self) -> None:
         """Say once, at the end, what nobody may overlook: a run that stopped, or samples that failed."""
         progress = self.progress
-        if self.control.parent is not None or not (progress.failed or progress.stopped):
+        silent = self.control.quiet or self.control.parent is not None
+        if silent or not (progress.failed or progress.stopped):
             return
         why = f" {self.control.stopped}" if self.control.stopped else ""
         common = progress.most_common(why) if progress.failed else ""
