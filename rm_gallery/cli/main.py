@@ -24,6 +24,7 @@ from rm_gallery.cli.grade import grade
 from rm_gallery.cli.plan import plan
 from rm_gallery.cli.report import report
 from rm_gallery.cli.score import score
+from rm_gallery.cli.serve import serve
 from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
 from rm_gallery.cli.winrate import winrate
@@ -51,6 +52,7 @@ app.command("compare", short_help="Compare runs sample by sample.")(compare)
 app.command("demo", short_help="Train the embedded model and print one table.")(demo)
 app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)
 app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
+app.command("serve", short_help="Serve rewards over HTTP.")(serve)
 app.command("trace", short_help="Print the judgements of one sample of a run.")(trace)
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
