@@ -12,8 +12,8 @@ import yaml
 
 from rm_gallery.cli import options as opt
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.report.task import build_reward
 
 
 def serve(

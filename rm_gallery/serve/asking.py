@@ -9,22 +9,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from rm_gallery.core.utils.errors import RMGalleryError
+from rm_gallery.integrations.scoring import Scored as Scored
 
 Scope = Literal["read", "evaluate", "deploy"]
-
-
-class Scored(NamedTuple):
-    """What became of one completion: a score, or why there is none."""
-
-    score: float | None
-    """None unless scored."""
-    status: str
-    """scored, unscored (nothing to judge by) or failed (the judging broke)."""
-    reason: str
-    """A short code; empty for a score."""
-    message: str
-    """For a score what the judge said, else one sentence about what is wrong."""
-    components: dict[str, float]
 
 
 class Ask(NamedTuple):

@@ -11,6 +11,7 @@ from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.asking import Ask, Refused, Scored
 
 
@@ -65,7 +66,7 @@ class Handler:
             samples.append(sample_of(asks[place]))
         scored = await reward.async_evaluate_batch(samples, deadline=deadline, progress=False)
         for place, sample in zip(places, scored, strict=True):
-            found[place] = outcome_of(reward, sample)
+            found[place] = scored_of(reward, sample.output[0])
         return [each for each in found if each is not None]
 
 
@@ -92,22 +93,6 @@ def sample_of(ask: Ask) -> DataSample:
         output=[DataOutput(answer=Step.model_validate({**answer, "label": label}))],
         metadata=dict(ask.row) if ask.row else None,
     )
-
-
-def outcome_of(reward: BaseReward, sample: DataSample) -> Scored:
-    """What a reward said about a sample's one answer."""
-    output = sample.output[0]
-    score = reward.score_of_output(output)
-    said = output.answer.reward
-    if score is None:
-        places = [said, *(step.reward for step in output.steps or ())]
-        issue = next((issue for place in places for issue in place.issues), None)
-        if issue is None:
-            return Scored(None, "unscored", "no_score", f"{reward.name} gave no score.", {})
-        return Scored(None, issue.status, issue.reason, issue.message, {})
-    details = {detail.name: detail.score for detail in said.details}
-    why = "; ".join(detail.reason for detail in said.details if detail.reason)
-    return Scored(score, "scored", "", why, details if len(details) > 1 else {})
 
 
 def offered(rewards: Mapping[str, BaseReward]) -> dict[str, BaseReward]:
