@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rm_gallery.core.data.conversation import Message
     from rm_gallery.core.data.load.base import create_loader
     from rm_gallery.core.data.schema import DataOutput, DataSample, Step
     from rm_gallery.core.engine.calls.budget import Budget
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         BasePointWiseReward,
         BaseStepWiseReward,
     )
+    from rm_gallery.core.reward.function import EvaluateResult, MetricResult, StepOutput, reward_function
     from rm_gallery.core.reward.registry import RewardRegistry
     from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
     from rm_gallery.core.reward.template import BasePromptTemplate
@@ -43,8 +45,11 @@ _WHERE = {
     "ConfigError": "core.utils.errors",
     "DataOutput": "core.data.schema",
     "DataSample": "core.data.schema",
+    "EvaluateResult": "core.reward.function",
     "FakeLLM": "core.models",
+    "Message": "core.data.conversation",
     "MessageRole": "core.model.message",
+    "MetricResult": "core.reward.function",
     "OpenaiLLM": "core.models",
     "Report": "gallery.benchmarks.figures",
     "RewardDimensionWithRank": "core.reward.schema",
@@ -53,11 +58,13 @@ _WHERE = {
     "RewardResult": "core.reward.schema",
     "RunOptions": "core.engine.options",
     "Step": "core.data.schema",
+    "StepOutput": "core.reward.function",
     "Unscored": "core.utils.errors",
     "audit": "report.audit.run",
     "conflicts": "report.conflicts",
     "create_loader": "core.data.load.base",
     "evaluate": "report.evaluate",
+    "reward_function": "core.reward.function",
 }
 
 __all__ = [
@@ -72,8 +79,11 @@ __all__ = [
     "ConfigError",
     "DataOutput",
     "DataSample",
+    "EvaluateResult",
     "FakeLLM",
+    "Message",
     "MessageRole",
+    "MetricResult",
     "OpenaiLLM",
     "Report",
     "RewardDimensionWithRank",
@@ -82,12 +92,14 @@ __all__ = [
     "RewardResult",
     "RunOptions",
     "Step",
+    "StepOutput",
     "Unscored",
     "__version__",
     "audit",
     "conflicts",
     "create_loader",
     "evaluate",
+    "reward_function",
 ]
 
 

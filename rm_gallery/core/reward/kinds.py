@@ -67,7 +67,7 @@ def _checked(
     return outcome
 
 
-def _write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) -> None:
+def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) -> None:
     """Write one job's scores, or the reason why there are none, to its answer or step."""
     outcome = _checked(reward, raw, RewardDimensionWithScore, None)
     if outcome.value is None:
@@ -148,7 +148,7 @@ class BasePointWiseReward(_WholeAnswers):
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
         """Each outcome goes to its own output."""
         for job, raw in zip(jobs, outcomes, strict=True):
-            _write_scores(self, sample.output[job.place].answer, raw)
+            write_scores(self, sample.output[job.place].answer, raw)
 
 
 class BaseStepWiseReward(BaseReward):
@@ -195,7 +195,7 @@ class BaseStepWiseReward(BaseReward):
                 write(output.answer, self, [], issue_of(self.name, missing))
         for job, raw in zip(jobs, outcomes, strict=True):
             i, j = job.place
-            _write_scores(self, (sample.output[i].steps or [])[j], raw)
+            write_scores(self, (sample.output[i].steps or [])[j], raw)
 
 
 class _ComparingReward(_WholeAnswers):

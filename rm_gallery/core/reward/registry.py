@@ -12,13 +12,16 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
+    from rm_gallery.core.reward.function import RewardFunction
     from rm_gallery.core.reward.reward import BaseReward
 
-C = TypeVar("C", bound="type[BaseReward]")
+C = TypeVar("C", bound="type[BaseReward] | RewardFunction[Any]")
 ENTRY_POINT_GROUP = "rm_gallery.rewards"
 GALLERY = "rm_gallery.gallery.rm"
 GRADER = "rm_gallery.core.graders.bridge:GraderReward"
 """What `grader:NAME` stands for."""
+FUNCTION = "rm_gallery.core.reward.function:FunctionReward"
+"""What `func:FILE:NAME` stands for."""
 
 
 class RewardRegistry:
@@ -40,7 +43,7 @@ class RewardRegistry:
     def register(cls, name: str, reward: C) -> C: ...
     @classmethod
     def register(cls, name: str, reward: C | None = None) -> C | Callable[[C], C]:
-        """Give a reward class a name, as a decorator or by a direct call.
+        """Give a reward class, or a reward function, a name, as a decorator or by a direct call.
 
         Registering the same class again, also from a file that runs as a script and is imported, or from a notebook cell
         run twice, replaces it; another class under a taken name is a ConfigError.
@@ -49,15 +52,15 @@ class RewardRegistry:
             return lambda decorated: cls.register(name, decorated)
         if not isinstance(name, str) or not name:
             raise ConfigError(f"A reward's name is a non-empty string; found {name!r}.")
-        _check_class(name, reward)
+        kind = _class_for(name, reward)
         known = cls._classes.get(name)
         if known is not None:
             holder = f"{known.__module__}:{known.__qualname__}"
         else:  # a gallery reward that is just being imported holds its own name
-            holder = "" if reward.__module__.startswith(f"{GALLERY}.") else cls._lazy_names().get(name, "")
-        if holder and holder.rpartition(":")[2] != reward.__qualname__:
+            holder = "" if kind.__module__.startswith(f"{GALLERY}.") else cls._lazy_names().get(name, "")
+        if holder and holder.rpartition(":")[2] != kind.__qualname__:
             raise ConfigError(f"The reward name '{name}' is taken by {holder.replace(':', '.')}; choose another name.")
-        cls._classes[name] = reward
+        cls._classes[name] = kind
         return reward
 
     @classmethod
@@ -81,7 +84,7 @@ class RewardRegistry:
     def _find(cls, name: str) -> type[BaseReward] | None:
         lazy = cls._classes.get(name) is None and cls._lazy_names().get(name)
         if lazy:
-            cls._classes.setdefault(name, _check_class(name, _import(lazy, f"reward '{name}'")))
+            cls._classes.setdefault(name, _class_for(name, _import(lazy, f"reward '{name}'")))
         return cls._classes.get(name)
 
     @classmethod
@@ -98,7 +101,11 @@ class RewardRegistry:
     def _lazy_names(cls) -> dict[str, str]:
         if cls._lazy is None:
             # by name, so that core needs no import of the gallery to offer what the gallery holds
-            names: dict[str, str] = {"grader:": GRADER, **importlib.import_module(GALLERY).discover()}
+            names: dict[str, str] = {
+                "grader:": GRADER,
+                "func:": FUNCTION,
+                **importlib.import_module(GALLERY).discover(),
+            }
             for point in entry_points(group=ENTRY_POINT_GROUP):
                 names.setdefault(point.name, point.value)
             cls._lazy = names
@@ -113,12 +120,14 @@ def _import(target: str, what: str) -> Any:
         raise ConfigError(f"The {what} names {target!r}, which cannot be imported: {error}") from error
 
 
-def _check_class(name: str, reward: Any) -> Any:
+def _class_for(name: str, reward: Any) -> type[BaseReward]:
     from rm_gallery.core.reward.reward import BaseReward
 
+    if callable(getattr(reward, "reward_class", None)):  # a function that @reward_function stands above
+        reward = reward.reward_class(name)
     if not (isinstance(reward, type) and issubclass(reward, BaseReward)):
         raise ConfigError(
-            f"The reward '{name}' is {reward!r:.80}; what is registered is a class derived from a kind such as BasePointWiseReward."
+            f"The reward '{name}' is {reward!r:.80}; what is registered is a class derived from a kind such as BasePointWiseReward, or a @reward_function."
         )
     return reward
 

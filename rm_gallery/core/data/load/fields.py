@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 RowUnit = Literal["row", "line", "item"]
 
 _ROLES = frozenset(role.value for role in MessageRole)
-_ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 _EXCERPT = 40
 MAX_NAMES = 12
 
@@ -148,7 +148,7 @@ def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
     if not isinstance(item, dict) or not isinstance(item.get("role"), str):
         raise wrong(where, column, "a message with role and content", item)
     role = item["role"].strip().lower()
-    role = _ROLE_ALIASES.get(role, role)
+    role = ROLE_ALIASES.get(role, role)
     if role not in _ROLES:
         raise DataError(f"{where}, column '{column}': unknown role {shown(item['role'])}; {nearest(role, _ROLES)}")
     content = item.get("content")

@@ -1,0 +1,343 @@
+"""Conversations in the layout everybody speaks, and what they are as samples: one converter for every door.
+
+Functions, environments, trainers and the server hold a list of OpenAI-style messages; rewards hold a `DataSample`. A
+message keeps everything it came with on the way there and back: null content, content parts, tool calls, unknown keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rm_gallery.core.data.load.fields import ROLE_ALIASES, nearest, shown
+from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
+from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.models import build
+
+_ROLES = {role.value: role for role in MessageRole}
+_PLAIN = frozenset({"role", "content"})
+_AFTER, _ABSENT = "(after)", "(absent)"
+"""Kept beside an answer: what was said after it, and that there is none."""
+_OWN = frozenset({_AFTER, _ABSENT})
+
+
+class Readable(BaseModel):
+    """A record that reads as an object (`result.score`) and as a mapping of its fields (`result["score"]`, `dict(result)`)."""
+
+    def _fields(self) -> dict[str, Any]:
+        return {**self.__dict__, **(self.__pydantic_extra__ or {})}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._fields()
+
+    def __len__(self) -> int:
+        return len(self._fields())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # as a mapping does, so that dict(record) works
+        return iter(self._fields())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field's value, `default` where there is no such field."""
+        return self._fields().get(name, default)
+
+    def keys(self) -> KeysView[str]:
+        """Names of the fields."""
+        return self._fields().keys()
+
+    def values(self) -> ValuesView[Any]:
+        """Values of the fields, in order."""
+        return self._fields().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Names and values of the fields."""
+        return self._fields().items()
+
+
+class Message(Readable):
+    """One turn of a conversation as a reward function reads it; keys beyond these fields are kept as fields.
+
+    `content` is text, None (a turn that only calls tools) or a list of OpenAI content parts; `text` is always text.
+    """
+
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+
+    role: str
+    content: str | list[dict[str, Any]] | None = ""
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    function_call: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the turn: its content, or its text parts joined by newlines; empty without any."""
+        return text_of(self.content)
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: the content itself, or its text parts joined by newlines; empty for None."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, (list, tuple)):
+        return ""
+    texts = [part if isinstance(part, str) else _part_text(part) for part in content]
+    return "\n".join(text for text in texts if text is not None)
+
+
+def _part_text(part: Any) -> str | None:
+    part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
+    text = part.get("text") if part.get("type") in ("text", "input_text", None) else None
+    return text if isinstance(text, str) else None
+
+
+# -- reading messages -------------------------------------------------------------------------------------------------------
+
+
+def message_dicts(messages: Any, what: str = "messages") -> list[dict[str, Any]]:
+    """Messages of any make (dicts, models of this or another package, objects with role and content) as fresh dicts.
+
+    Raises DataError naming the message and the key that does not fit.
+    """
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        raise DataError(f"{what}: expected a list of messages with role and content, found {shown(messages)}.")
+    return [_as_dict(message, f"{what}[{position}]") for position, message in enumerate(messages)]
+
+
+def _as_dict(message: Any, where: str) -> dict[str, Any]:
+    if isinstance(message, ChatMessage):
+        return dict_of(message)
+    if isinstance(message, Mapping):
+        found = dict(message)
+    elif isinstance(message, BaseModel):
+        found = message.model_dump(exclude_unset=True)
+    else:
+        found = {name: value for name, value in getattr(message, "__dict__", {}).items() if not name.startswith("_")}
+    if not isinstance(found.get("role"), str):
+        raise DataError(f"{where}: expected a message with role and content, found {shown(message)}.")
+    content = found.setdefault("content", None if found.get("tool_calls") or found.get("function_call") else "")
+    if content is not None and not isinstance(content, str):
+        if not isinstance(content, (list, tuple)):
+            raise DataError(f"{where}.content: expected text, null or a list of content parts, found {shown(content)}.")
+        found["content"] = [_part(part, f"{where}.content[{number}]") for number, part in enumerate(content)]
+    if found.get("tool_calls") is not None:
+        found["tool_calls"] = _calls(found["tool_calls"], f"{where}.tool_calls")
+    return found
+
+
+def _part(part: Any, where: str) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if isinstance(part, BaseModel):
+        return part.model_dump(exclude_none=True)
+    if isinstance(part, Mapping):
+        return {str(key): value for key, value in part.items()}
+    raise DataError(f"{where}: expected a content part, found {shown(part)}.")
+
+
+def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Tool calls in OpenAI's layout; `{"name", "arguments"}` alone is taken as the function of a call."""
+    if not isinstance(calls, (list, tuple)):
+        raise DataError(f"{where}: expected a list of tool calls, found {shown(calls)}.")
+    found = []
+    for position, call in enumerate(calls):
+        one = call.model_dump(exclude_none=True) if isinstance(call, BaseModel) else call
+        if not isinstance(one, Mapping):
+            raise DataError(f"{where}[{position}]: expected a tool call, found {shown(one)}.")
+        fields = dict(one)
+        if "function" not in fields and "name" in fields:
+            fields["function"] = {"name": fields.pop("name"), "arguments": fields.pop("arguments", "")}
+        function = fields.get("function")
+        if isinstance(function, Mapping) and function.get("arguments", "") is None:
+            fields["function"] = {**function, "arguments": ""}
+        found.append(fields)
+    return found
+
+
+def as_messages(messages: Any, what: str = "messages") -> list[Message]:
+    """Messages of any make as `Message` objects; those that are such already stay the same objects.
+
+    Raises DataError naming the message and the key that does not fit.
+    """
+    if isinstance(messages, list) and all(type(message) is Message for message in messages):
+        return messages
+    made = []
+    for position, found in enumerate(message_dicts(messages, what)):
+        try:
+            made.append(Message.model_validate(found))
+        except ValidationError as error:
+            raise _misfit(error, f"{what}[{position}]") from error
+    return made
+
+
+def _misfit(error: ValidationError, where: str) -> DataError:
+    first = error.errors(include_input=False)[0]
+    return DataError(f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}.")
+
+
+# -- messages and samples ----------------------------------------------------------------------------------------------------
+
+
+def sample_of_messages(
+    messages: Any,
+    *,
+    ground_truth: Any = None,
+    original_messages: Any = None,
+    tools: Any = None,
+    row: Mapping[str, Any] | None = None,
+    unique_id: str = "",
+) -> DataSample:
+    """The sample that a conversation is, with one output.
+
+    The last assistant turn is the answer, what came before it in the same completion are its steps, and everything before
+    that is the input. The completion begins where `original_messages` (the prompt) ends when the conversation begins with
+    these, else at the first assistant turn after the last system or user turn. Without an assistant turn the answer is
+    empty; what follows the last one is kept. `messages_of` gives the very conversation back.
+
+    Args:
+        messages: dicts or message objects.
+        ground_truth: what is known to be right, of any type; the sample's `reference()`.
+        original_messages: the prompt the completion answers.
+        tools: definitions of the tools there were; the metadata's `tools`.
+        row: other columns of the data set; they become metadata, where rewards find tests, schemas and patterns.
+        unique_id: identity; empty for a hash of the content.
+
+    Raises:
+        DataError: a message does not fit; it is named by its position.
+    """
+    turns = message_dicts(messages)
+    metadata = dict(row or {})
+    begins = None
+    if original_messages is not None:
+        prompt = message_dicts(original_messages, "original_messages")
+        begins = len(prompt) if turns[: len(prompt)] == prompt else None
+        if begins is None or not any(turn["role"] in _ANSWERS for turn in turns[begins:]):
+            begins, metadata["original_messages"] = None, prompt
+    answer = next((at for at in range(len(turns) - 1, -1, -1) if turns[at]["role"] in _ANSWERS), None)
+    if begins is None:
+        begins = _completion_begins(turns, answer)
+    if ground_truth is not None:
+        metadata["reference"] = ground_truth
+    if tools is not None:
+        metadata["tools"] = tools
+    said = [_step(turn, f"messages[{begins + at}]") for at, turn in enumerate(turns[begins:])]
+    if answer is None:
+        output = DataOutput(answer=_absent(turns[begins:]))
+    else:
+        last = said[answer - begins]
+        if answer + 1 < len(turns):
+            last.additional_kwargs = {**last.additional_kwargs, _AFTER: turns[answer + 1 :]}
+        output = build(DataOutput, {"answer": last, "steps": said[: answer - begins] or None})
+    return DataSample(
+        unique_id=unique_id,
+        input=[_chat(turn, f"messages[{at}]") for at, turn in enumerate(turns[:begins])],
+        output=[output],
+        metadata=metadata or None,
+    )
+
+
+_ANSWERS = frozenset({"assistant", "gpt", "bot", "model"})
+_ASKS = frozenset({"user", "human", "system", "developer"})
+
+
+def _completion_begins(turns: list[dict[str, Any]], answer: int | None) -> int:
+    """Where the completion that holds the answer begins: at the first assistant turn since somebody else was heard."""
+    if answer is None:
+        return len(turns)
+    begins = answer
+    for at in range(answer, -1, -1):
+        if turns[at]["role"] in _ASKS:
+            break
+        if turns[at]["role"] in _ANSWERS:
+            begins = at
+    return begins
+
+
+def _absent(after: list[dict[str, Any]]) -> Step:
+    kept: dict[str, Any] = {_ABSENT: True, **({_AFTER: after} if after else {})}
+    return Step(role="assistant", content="", additional_kwargs=kept)
+
+
+def turns_of(prompt: Any, completion: Any) -> list[dict[str, Any]]:
+    """The conversation of a prompt and its completion, each a text or a list of messages.
+
+    A text is what the user says, or the assistant answers; an absent prompt (None) says nothing.
+    """
+    asked = [] if prompt is None else [{"role": "user", "content": prompt}] if isinstance(prompt, str) else None
+    asked = message_dicts(prompt, "prompt") if asked is None else asked
+    if completion is None or isinstance(completion, str):
+        return [*asked, {"role": "assistant", "content": completion}]
+    return [*asked, *message_dicts([completion] if isinstance(completion, Mapping) else completion, "completion")]
+
+
+def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
+    """The conversation that leads to an output: input, steps, answer and what followed it, as OpenAI-style dicts."""
+    found = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]
+    answer = output.answer
+    if not answer.additional_kwargs:
+        return [*found, dict_of(answer)]
+    if _ABSENT not in answer.additional_kwargs:
+        found.append(dict_of(answer))
+    return [*found, *(dict(turn) for turn in answer.additional_kwargs.get(_AFTER, ()))]
+
+
+def dict_of(message: ChatMessage) -> dict[str, Any]:
+    """A message as an OpenAI-style dict, with the reasoning and the further keys it came with."""
+    found = message.to_openai()
+    if message.reasoning_content:
+        found["reasoning_content"] = message.reasoning_content
+    kept = message.additional_kwargs
+    return {**found, **{name: value for name, value in kept.items() if name not in _OWN}} if kept else found
+
+
+def _chat(turn: dict[str, Any], where: str) -> ChatMessage:
+    if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
+        return build(
+            ChatMessage, {**_EMPTY, "role": _ROLES[turn["role"]], "content": turn["content"], "additional_kwargs": {}}
+        )
+    try:
+        return ChatMessage.model_validate(_kept(turn, where))
+    except ValidationError as error:
+        raise _misfit(error, where) from error
+
+
+def _step(turn: dict[str, Any], where: str) -> Step:
+    if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
+        fields: dict[str, Any] = {
+            **_EMPTY,
+            "role": _ROLES[turn["role"]],
+            "content": turn["content"],
+            "additional_kwargs": {},
+        }
+        return build(Step, {**fields, "label": {}, "reward": Reward()})
+    try:
+        return Step.model_validate(_kept(turn, where))
+    except ValidationError as error:
+        raise _misfit(error, where) from error
+
+
+_EMPTY = {"name": None, "reasoning_content": "", "tool_calls": None, "tool_call_id": None}
+_FIELDS = frozenset({*ChatMessage.model_fields, "role"} - {"additional_kwargs"})
+
+
+def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a message; what it has no field for, and what it would be told otherwise, goes beside them."""
+    beside = {name: value for name, value in turn.items() if name not in _FIELDS}
+    fields: dict[str, Any] = {name: value for name, value in turn.items() if name in _FIELDS}
+    role = fields["role"].strip().lower()
+    role = ROLE_ALIASES.get(role, role)
+    if role not in _ROLES:
+        raise DataError(f"{where}.role: unknown role {shown(turn['role'])}; {nearest(role, _ROLES)}")
+    if role != turn["role"]:
+        beside["role"] = turn["role"]
+    if turn["content"] is None:
+        beside["content"] = None
+    return {**fields, "role": role, "additional_kwargs": beside}

@@ -1,0 +1,80 @@
+"""Python files that hold reward functions, loaded as modules that can be found again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+from rm_gallery.core.utils.errors import ConfigError
+
+_PREFIX = "reward_file_"
+_lock = threading.RLock()
+_known: dict[Path, tuple[str, ModuleType]] = {}
+"""By file: a hash of what it said when it was loaded, and the module it gave."""
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is no name."""
+    where, colon, name = target.rpartition(":")
+    return (where, name) if colon and where and name.isidentifier() else (target.rstrip(":"), "")
+
+
+def origin_of(module: str | None) -> str | None:
+    """The file a module of this kind was loaded from, None for a module that is imported by its name."""
+    found = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
+    return None if found is None else str(found.__file__)
+
+
+def load_module(where: str) -> ModuleType:
+    """The module that a file, or a dotted name, is; a file that has changed since is loaded again.
+
+    Modules beside the file can be imported by it. Raises ConfigError when it is absent or raises on import.
+    """
+    if not (where.endswith(".py") or "/" in where or "\\" in where or Path(where).exists()):
+        try:
+            return importlib.import_module(where)
+        except ImportError as error:
+            raise ConfigError(f"func:{where}: no such file, and as a module it cannot be imported: {error}") from error
+    path = Path(where).expanduser().resolve()
+    if path.is_dir():
+        path = path / "main.py"
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"func:{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
+        ) from error
+    says = hashlib.sha256(source).hexdigest()
+    with _lock:
+        known = _known.get(path)
+        if known is not None and known[0] == says:
+            return known[1]
+        module = _executed(path, where)
+        _known[path] = (says, module)
+        return module
+
+
+def _executed(path: Path, where: str) -> ModuleType:
+    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"func:{where}: {path.name} is no Python file; its name ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        raise ConfigError(f"func:{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
