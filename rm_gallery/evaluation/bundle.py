@@ -1,0 +1,327 @@
+"""What is deployed: the files of one or more metric folders as plain bytes, with their requirements and a hash."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import binascii
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import orjson
+
+from rm_gallery.core.engine.calls.cache import canonical_key
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+
+MAX_FILES = 500
+MAX_BYTES = 8 * 2**20
+MAX_DEPTH = 12
+_PACKED_LIMIT = 2 * MAX_BYTES
+
+Mode = Literal["pointwise", "batch"]
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+_MAIN = "main.py"
+_NEVER_NAMES = ("__pycache__", "node_modules")
+# caches, and where keys are usually kept
+_NEVER_ENDS = (".pyc", ".pyo", "~", ".env", ".pem", ".key")
+
+
+class DamagedBundle(RMGalleryError):
+    """Stored bytes that are not what was deployed."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of an evaluator by `METRIC/path`, and what is known of them without running anything."""
+
+    files: Mapping[str, bytes]
+    metrics: tuple[str, ...]
+    """Names of the metrics, each a folder in `files` with a `main.py`, in the order they were given."""
+    requirements: tuple[str, ...] = ()
+    mode: Mode = "pointwise"
+    skipped: tuple[str, ...] = field(default=(), compare=False)
+    """What was left out of the folders on purpose: hidden files, links, caches; each with the reason."""
+
+    @property
+    def hash(self) -> str:
+        """sha256 over names, contents, requirements and mode: equal bundles, equal hash, on every machine."""
+        contents = {path: _digest(data) for path, data in self.files.items()}
+        return canonical_key([contents, self.metrics, self.requirements, self.mode])
+
+    def pack(self) -> bytes:
+        """As compressed bytes, see `unpack`."""
+        files = {path: base64.b64encode(data).decode("ascii") for path, data in self.files.items()}
+        value = {"metrics": self.metrics, "requirements": self.requirements, "mode": self.mode, "files": files}
+        return zlib.compress(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), 9)
+
+    @staticmethod
+    def unpack(data: bytes, expected_hash: str) -> Bundle:
+        """What `pack` made; raises DamagedBundle when it is not exactly what `expected_hash` was taken of."""
+        try:
+            reader = zlib.decompressobj()
+            text = reader.decompress(data, _PACKED_LIMIT)
+            value: Any = orjson.loads(text) if reader.eof else None
+            files = {path: base64.b64decode(content, validate=True) for path, content in value["files"].items()}
+            mode = cast(Mode, value["mode"])
+            bundle = Bundle(files, tuple(value["metrics"]), tuple(value["requirements"]), mode)
+            unsafe = [path for path in files if not is_inside(path)]
+        except (zlib.error, binascii.Error, orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+            raise DamagedBundle(
+                f"the stored files cannot be read ({type(error).__name__}); deploy them again"
+            ) from error
+        if unsafe or bundle.hash != expected_hash:
+            raise DamagedBundle("the stored files are not those that were deployed; deploy them again")
+        return bundle
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path of a bundle stays in its folder: relative, plain parts, no way up."""
+    parts = path.split("/")
+    return len(parts) > 1 and "\\" not in path and "\0" not in path and not {"", ".", ".."} & set(parts)
+
+
+def bundle_folders(
+    metric_folders: Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    code: str | None = None,
+    code_file: str = _MAIN,
+    code_name: str = "evaluator",
+    mode: Mode | None = None,
+) -> Bundle:
+    """Read an evaluator's files; nothing of them is run.
+
+    Args:
+        metric_folders: `name=path` each; a folder holds `main.py` with a function `evaluate`.
+        folder: instead: one such folder, or one whose sub-folders are.
+        code: instead: the text of the `main.py` of one metric.
+        code_file: its name, `main.py`.
+        code_name: the name of that metric.
+        mode: "pointwise" or "batch" where the files do not say it (`@reward_function(mode=…)`).
+
+    Hidden files, symbolic links, caches and files that look like keys (.env, .pem, .key) are never read; they are named in
+    `skipped`.
+
+    Raises:
+        ConfigError: none or several of the three, a folder without `main.py`, code that does not parse or defines no
+            `evaluate`, more than 500 files or 8 MB, modes that differ; nothing is read beyond these bounds.
+    """
+    given = [value is not None for value in (metric_folders, folder, code)]
+    if sum(given) != 1:
+        raise ConfigError(
+            "name what is to be evaluated in one way: metric_folders=['name=path', …], folder=PATH or "
+            f"python_code_to_evaluate=TEXT; found {sum(given)} of them"
+        )
+    files: dict[str, bytes] = {}
+    skipped: list[str] = []
+    if code is not None:
+        if code_file != _MAIN:
+            raise ConfigError(f"python_file_name_for_code is {code_file!r}; the entry of a metric is {_MAIN!r}")
+        metrics = [_metric_name(code_name, "criterion_name_for_code")]
+        files[f"{metrics[0]}/{_MAIN}"] = _encoded(code)
+    else:
+        folders = _named_folders(metric_folders) if metric_folders is not None else _folders_below(Path(folder or ""))
+        metrics = list(folders)
+        for name, path in folders.items():
+            _read_folder(name, path, files, skipped)
+    facts = [_facts_of(name, files) for name in metrics]
+    found_modes = {fact.mode for fact in facts if fact.mode} | ({mode} if mode else set())
+    if len(found_modes) > 1 or not found_modes <= {"pointwise", "batch"}:
+        raise ConfigError(
+            f"reward_function_mode is one of 'pointwise', 'batch', for all metrics; found {sorted(map(str, found_modes))}"
+        )
+    requirements = sorted({line for fact in facts for line in fact.requirements})
+    return Bundle(
+        files, tuple(metrics), tuple(requirements), cast(Mode, next(iter(found_modes), "pointwise")), tuple(skipped)
+    )
+
+
+def _encoded(code: str) -> bytes:
+    try:
+        return code.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError("python_code_to_evaluate holds characters that are no valid Unicode") from None
+
+
+def _metric_name(name: str, what: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{what}: {name[:120]!r} is no name of a metric; use letters, digits, '_', '-' and '.'")
+    return name
+
+
+def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
+    if isinstance(specs, (str, os.PathLike)):
+        raise ConfigError(
+            f"metric_folders is a list of 'name=path' texts; found {os.fspath(specs)!r}, put it into a list"
+        )
+    found: dict[str, Path] = {}
+    for spec in specs:
+        name, equals, path = os.fspath(spec).partition("=")
+        if not equals or not name or not path:
+            raise ConfigError(f"metric_folders: found {os.fspath(spec)!r}; the form is 'name=path'")
+        if _metric_name(name.strip(), "metric_folders") in found:
+            raise ConfigError(f"metric_folders: two folders are named {name!r}; give each a name of its own")
+        found[name.strip()] = _folder(Path(path.strip()).expanduser())
+    if not found:
+        raise ConfigError("metric_folders is empty; give at least one 'name=path'")
+    return found
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ConfigError(f"{path}: {'is no folder' if path.exists() else 'there is no such folder'}")
+    return path
+
+
+def _folders_below(path: Path) -> dict[str, Path]:
+    path = _folder(path.expanduser())
+    if (path / _MAIN).is_file():
+        return {_metric_name(path.resolve().name, "folder"): path}
+    try:
+        below = [
+            inner for inner in sorted(path.iterdir()) if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()
+        ]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not below:
+        raise ConfigError(f"{path}: neither it nor a folder in it holds {_MAIN!r}")
+    return {_metric_name(inner.name, "folder"): inner for inner in below if not inner.is_symlink()}
+
+
+def _reason_to_skip(name: str) -> str:
+    if name.startswith("."):
+        return "hidden"
+    if name in _NEVER_NAMES or name.endswith(_NEVER_ENDS):
+        return "never bundled"
+    return ""
+
+
+def _read_folder(name: str, path: Path, files: dict[str, bytes], skipped: list[str]) -> None:
+    total = sum(map(len, files.values()))
+    for inner, entry in _walk(path, (), skipped, name):
+        if len(files) >= MAX_FILES:
+            raise ConfigError(f"{path}: more than {MAX_FILES} files; an evaluator holds its code and small tables only")
+        data = _read(Path(entry.path), MAX_BYTES - total)
+        total += len(data)
+        files[f"{name}/{inner}"] = data
+    if f"{name}/{_MAIN}" not in files:
+        linked = " (a symbolic link is not followed)" if (path / _MAIN).is_symlink() else ""
+        raise ConfigError(f"{path}: there is no {_MAIN!r} in it{linked}; it defines the function 'evaluate'")
+
+
+def _walk(path: Path, parts: tuple[str, ...], skipped: list[str], name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if len(parts) > MAX_DEPTH:
+        raise ConfigError(f"{path}: folders are nested deeper than {MAX_DEPTH}")
+    try:
+        with os.scandir(path) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    for entry in entries:
+        inner = (*parts, entry.name)
+        reason = _reason_to_skip(entry.name) or _odd_kind(entry)
+        if reason:
+            if entry.name != "__pycache__":
+                skipped.append(f"{name}/{'/'.join(inner)} ({reason})")
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), inner, skipped, name)
+        else:
+            yield "/".join(inner), entry
+
+
+def _odd_kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "symbolic link"
+    if not is_inside(f"x/{entry.name}") or not entry.name.isprintable():
+        return "unusual name"
+    plain = entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+    return "" if plain else "no plain file"
+
+
+def _read(path: Path, left: int) -> bytes:
+    """The bytes of a plain file; what became a link or a pipe since it was listed is refused."""
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path}: is no plain file")
+            data = file.read(left + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) > left:
+        raise ConfigError(f"{path}: with it the evaluator has more than {MAX_BYTES // 2**20} MB; leave large files out")
+    return data
+
+
+@dataclass(frozen=True)
+class _Facts:
+    requirements: tuple[str, ...]
+    mode: str
+
+
+def _facts_of(name: str, files: Mapping[str, bytes]) -> _Facts:
+    """What main.py says of itself; it is parsed, never run."""
+    where = f"{name}/{_MAIN}"
+    try:
+        # warnings about odd escapes are the author's business when the code runs, not of who deploys it
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(files[where])
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        at = f", line {line}" if line else ""
+        raise ConfigError(f"{where}{at}: is no valid Python: {getattr(error, 'msg', None) or error}") from error
+    function = _binding_of_evaluate(tree)
+    if function is None:
+        raise ConfigError(f"{where}: defines no function 'evaluate' at its top level; define it there")
+    requirements: list[str] = []
+    mode = ""
+    for keyword in _decorator_keywords(function):
+        value: Any = None
+        with contextlib.suppress(ValueError):
+            value = ast.literal_eval(keyword.value)
+        if keyword.arg == "requirements" and isinstance(value, (list, tuple)):
+            requirements += [line.strip() for line in value if isinstance(line, str) and line.strip()]
+        elif keyword.arg == "mode" and isinstance(value, str):
+            mode = value
+    lines = files.get(f"{name}/requirements.txt", b"").decode("utf-8-sig", "replace").splitlines()
+    plain = (re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip() for line in lines)
+    requirements += [line for line in plain if line and not line.startswith("-")]
+    return _Facts(tuple(requirements), mode)
+
+
+def _binding_of_evaluate(tree: ast.Module) -> ast.stmt | None:
+    """The statement at the top level that gives `evaluate` its meaning; a definition comes before an assignment or import."""
+    for statement in tree.body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == "evaluate":
+            return statement
+    return next((statement for statement in tree.body if "evaluate" in set(_names_bound(statement))), None)
+
+
+def _names_bound(statement: ast.stmt) -> Iterator[str]:
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name  # in a branch of `if` or `try`
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _decorator_keywords(function: ast.stmt) -> Iterator[ast.keyword]:
+    for decorator in getattr(function, "decorator_list", []):
+        if isinstance(decorator, ast.Call):
+            yield from decorator.keywords

@@ -1,0 +1,366 @@
+"""Versioned evaluators in one database: SQLite by default, PostgreSQL by URL; every change is one transaction."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.evaluation.bundle import Bundle, Mode
+from rm_gallery.evaluation.database import (
+    FORMAT,
+    STATE_TABLE,
+    cause_of,
+    default_store_url,
+    engine_of,
+    parsed_url,
+    statements,
+)
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_TRIES = 20
+_LONGEST = {"display_name": 200, "description": 5000}
+_T = TypeVar("_T")
+
+
+class StoreError(RMGalleryError):
+    """The database refused or lost an operation; nothing was changed."""
+
+
+class UnknownEvaluator(ConfigError):
+    """There is no evaluator, or no version of it, by that name."""
+
+
+class EvaluatorExists(ConfigError):
+    """An evaluator of that id is there and was not to be replaced."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of an evaluator, without its files."""
+
+    id: str
+    version: int
+    hash: str
+    display_name: str
+    description: str
+    metrics: tuple[str, ...]
+    requirements: tuple[str, ...]
+    mode: Mode
+    size: int
+    """Bytes of the stored files, packed."""
+    created: str
+    """When it was deployed, ISO 8601 in UTC."""
+    is_current: bool
+    """Whether this version is the one that is served."""
+
+    @property
+    def name(self) -> str:
+        """The resource name, whose last part is the id."""
+        return f"accounts/local/evaluators/{self.id}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        return {
+            "name": self.name,
+            "id": self.id,
+            "version": self.version,
+            "hash": self.hash,
+            "display_name": self.display_name,
+            "description": self.description,
+            "metrics": list(self.metrics),
+            "requirements": list(self.requirements),
+            "mode": self.mode,
+            "size": self.size,
+            "created": self.created,
+            "is_current": self.is_current,
+        }
+
+
+@dataclass(frozen=True)
+class Deployed(Version):
+    """One version with its files."""
+
+    bundle: Bundle
+
+
+class Store:
+    """The evaluators in one database; usable from several threads, processes and machines at once.
+
+    A reader sees a version whole or not at all; a process that dies while it writes leaves what was there.
+    Every method raises StoreError when the database fails it.
+    """
+
+    def __init__(self, engine: sa.Engine, shown: str) -> None:
+        self._engine = engine
+        self._sql = statements()
+        self.shown = shown
+        """Where it is, without password."""
+
+    @classmethod
+    def open(cls, url: str | os.PathLike[str] | None = None) -> Store:
+        """Open a store, and make it where there is none.
+
+        Args:
+            url: `postgresql://user:password@host/database`, `sqlite:///path` or the path of a SQLite file; default
+                `default_store_url`.
+
+        Raises:
+            ConfigError: the URL is none, or what it names cannot be opened or was made by a newer version.
+            MissingExtra: PostgreSQL without its driver.
+        """
+        statements()
+        from sqlalchemy.exc import SQLAlchemyError
+
+        parsed = parsed_url(os.fspath(url) if url is not None else default_store_url())
+        shown = parsed.render_as_string(hide_password=True)
+        store = cls(engine_of(parsed, shown), shown)
+        try:
+            store._prepare()
+        except SQLAlchemyError as error:
+            store.close()
+            raise ConfigError(f"the store {shown} cannot be opened: {cause_of(error)}") from error
+        except ConfigError:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        """Make the tables, or find that another process has; the row of state comes last, so that half of it is no store."""
+        from sqlalchemy.exc import DBAPIError
+
+        for left in reversed(range(_TRIES)):
+            found = self._read_state()
+            if found is not None:
+                break
+            try:
+                with self._engine.begin() as connection:
+                    self._sql.metadata.create_all(connection)
+                    connection.execute(self._sql.begin)
+            except DBAPIError:  # another process made it at the same moment, or it cannot be made
+                if not left:
+                    raise
+                time.sleep(0.1)
+        if found is not None and found > FORMAT:
+            raise ConfigError(f"the store {self.shown} was made by a newer version of rm_gallery; update this one")
+
+    def _read_state(self) -> int | None:
+        import sqlalchemy as sa
+
+        with self._engine.connect() as connection:
+            if not sa.inspect(connection).has_table(STATE_TABLE):
+                return None
+            found = connection.execute(self._sql.format).scalar_one_or_none()
+        return None if found is None else int(found)
+
+    def revision(self) -> int:
+        """A number that grows with every change; equal numbers mean that nothing has changed."""
+        return int(self._read(lambda connection: connection.execute(self._sql.revision).scalar_one()))
+
+    def save(
+        self, evaluator_id: str, bundle: Bundle, *, display_name: str = "", description: str = "", force: bool = False
+    ) -> Deployed:
+        """Store a bundle as the new current version of an evaluator.
+
+        Args:
+            evaluator_id: up to 63 letters, digits, "-", "_" and ".".
+            bundle: its files.
+            display_name: what people call it; default the id.
+            description: what it measures.
+            force: a further version of an evaluator that is there; older ones stay, see `rollback`.
+
+        Raises:
+            EvaluatorExists: it is there and `force` is not given.
+            ConfigError: an id or text that cannot be stored.
+        """
+        _check_id(evaluator_id)
+        for name, text in (("display_name", display_name), ("description", description)):
+            _check_text(name, text)
+        packed, facts = (
+            bundle.pack(),
+            {"metrics": bundle.metrics, "requirements": bundle.requirements, "mode": bundle.mode},
+        )
+        created = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        row = {
+            "id": evaluator_id,
+            "hash": bundle.hash,
+            "display_name": display_name or evaluator_id,
+            "description": description,
+            "facts": orjson.dumps(facts).decode(),
+            "size": len(packed),
+            "created": created,
+            "files": packed,
+        }
+
+        def write(connection: sa.Connection) -> int:
+            current = self._current(connection, evaluator_id)
+            if current is not None and not force:
+                raise EvaluatorExists(
+                    f"there is an evaluator {evaluator_id!r} (version {current}) in {self.shown}; choose another id, or "
+                    "replace it with force=True (--force); its versions are kept"
+                )
+            latest = connection.execute(self._sql.latest, {"wanted": evaluator_id}).scalar_one()
+            version = int(latest or 0) + 1
+            connection.execute(self._sql.add_version, {"version": version, **row})
+            if current is None:
+                connection.execute(self._sql.add_evaluator, {"id": evaluator_id, "current": version})
+            else:
+                connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": version})
+            return version
+
+        return self.current(evaluator_id, version=self._write(write))
+
+    def current(self, evaluator_id: str, *, version: int | None = None) -> Deployed:
+        """The version that is served, or another one by its number, with its files.
+
+        Raises:
+            UnknownEvaluator: there is none.
+            DamagedBundle: the stored files are not those that were deployed.
+        """
+        values = {"wanted": evaluator_id, "number": version}
+        row = self._read(lambda connection: connection.execute(self._sql.with_files, values).one_or_none())
+        if row is None:
+            raise self._unknown(evaluator_id, version)
+        facts = vars(_version_of(row))
+        return Deployed(**facts, bundle=Bundle.unpack(bytes(row.files), row.hash))
+
+    def versions(self, evaluator_id: str) -> list[Version]:
+        """All versions of an evaluator, the newest first; raises UnknownEvaluator."""
+        values = {"wanted": evaluator_id}
+        found = self._read(lambda connection: connection.execute(self._sql.history, values).all())
+        if not found:
+            raise self._unknown(evaluator_id, None)
+        return [_version_of(row) for row in found]
+
+    def list(self) -> list[Version]:
+        """The current version of every evaluator, by id."""
+        return [_version_of(row) for row in self._read(lambda connection: connection.execute(self._sql.listing).all())]
+
+    def rollback(self, evaluator_id: str, version: int | None = None) -> Version:
+        """Serve an older version again (default: the one before the current); no version is removed.
+
+        Raises:
+            UnknownEvaluator: there is no such evaluator or version, or none before the current.
+        """
+
+        def write(connection: sa.Connection) -> int:
+            current = self._current(connection, evaluator_id)
+            if current is None:
+                raise self._unknown(evaluator_id, None, connection)
+            known = connection.execute(self._sql.numbers, {"wanted": evaluator_id}).scalars().all()
+            wanted = max((n for n in known if n < current), default=None) if version is None else version
+            if wanted is None:
+                raise UnknownEvaluator(f"evaluator {evaluator_id!r} has no version before the current one ({current})")
+            if wanted not in known:
+                raise UnknownEvaluator(
+                    f"evaluator {evaluator_id!r} has no version {version}; it has {', '.join(map(str, known))}"
+                )
+            connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": wanted})
+            return wanted
+
+        served = self._write(write)
+        return next(each for each in self.versions(evaluator_id) if each.version == served)
+
+    def delete(self, evaluator_id: str) -> int:
+        """Remove an evaluator with all its versions; return how many there were. Raises UnknownEvaluator."""
+
+        def write(connection: sa.Connection) -> int:
+            if self._current(connection, evaluator_id) is None:
+                raise self._unknown(evaluator_id, None, connection)
+            connection.execute(self._sql.delete_evaluator, {"wanted": evaluator_id})
+            return int(connection.execute(self._sql.delete_versions, {"wanted": evaluator_id}).rowcount)
+
+        return self._write(write)
+
+    def _unknown(
+        self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None
+    ) -> UnknownEvaluator:
+        if version is not None:
+            return UnknownEvaluator(f"there is no version {version} of evaluator {evaluator_id[:80]!r} in {self.shown}")
+
+        def names(connection: sa.Connection) -> str:
+            return ", ".join(connection.execute(self._sql.ids).scalars())
+
+        known = (names(connection) if connection is not None else self._read(names)) or "none yet"
+        return UnknownEvaluator(f"there is no evaluator {evaluator_id[:80]!r} in {self.shown}; there are: {known}")
+
+    def _read(self, ask: Callable[[sa.Connection], _T]) -> _T:
+        with self._errors(), self._engine.connect() as connection:
+            return ask(connection)
+
+    def _write(self, change: Callable[[sa.Connection], _T]) -> _T:
+        """One transaction. It begins with a write to the one row, which makes writers wait for each other in any database."""
+        with self._errors(), self._engine.begin() as connection:
+            connection.execute(self._sql.change)
+            return change(connection)
+
+    def _current(self, connection: sa.Connection, evaluator_id: str) -> int | None:
+        found = connection.execute(self._sql.current, {"wanted": evaluator_id}).scalar_one_or_none()
+        return None if found is None else int(found)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise StoreError(f"the store {self.shown}: {cause_of(error)}; nothing was changed") from error
+
+
+def _check_id(evaluator_id: str) -> None:
+    if not isinstance(evaluator_id, str) or not _ID.fullmatch(evaluator_id):
+        raise ConfigError(
+            f"evaluator_id is {str(evaluator_id)[:80]!r}; it holds up to 63 letters, digits, '-', '_' and '.', "
+            "and begins with a letter or digit"
+        )
+
+
+def _check_text(name: str, text: str) -> None:
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} holds characters that are no valid Unicode") from None
+    if "\0" in text or size > _LONGEST[name]:
+        raise ConfigError(f"{name} may have {_LONGEST[name]} bytes and no NUL character; found {size} bytes")
+
+
+def _version_of(row: sa.Row[Any]) -> Version:
+    facts = orjson.loads(row.facts)
+    return Version(
+        id=row.id,
+        version=row.version,
+        hash=row.hash,
+        display_name=row.display_name,
+        description=row.description,
+        metrics=tuple(facts["metrics"]),
+        requirements=tuple(facts["requirements"]),
+        mode=facts["mode"],
+        size=row.size,
+        created=row.created,
+        is_current=row.version == row.current,
+    )
