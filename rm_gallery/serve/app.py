@@ -20,7 +20,7 @@ from rm_gallery.serve.native import NATIVE
 from rm_gallery.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI, Request
+    from fastapi import FastAPI, Query, Request
     from fastapi.responses import Response
     from fastapi.routing import APIRoute
 
@@ -135,6 +135,11 @@ def _mount(app: FastAPI, codec: Codec, door: Door) -> None:
     if codec.request_model is not None:
         parameters.append(
             inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=codec.request_model)
+        )
+    for name, (kind, meaning) in codec.query.items():
+        given = Query(default=None, description=meaning)
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given)
         )
 
     async def described() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -33,6 +33,8 @@ class Ask(NamedTuple):
     tools: list[Any] | None = None
     problem: str = ""
     """Why this item of a batch cannot be scored: it becomes failed (invalid_item) and costs no other one."""
+    kept: Any = None
+    """What the codec needs of the request again for its reply; nobody else reads it."""
 
 
 class Refused(RMGalleryError):
@@ -58,12 +60,15 @@ class Codec:
     path: str
     """As FastAPI writes it, with parameters in braces."""
     parse: Callable[[Any, Mapping[str, str]], tuple[str, Sequence[Ask]]]
-    """From body and path parameters to the target (`reward:NAME` or `evaluator:ID`) and the asks; raises Refused."""
+    """From body and parameters (of path and query) to the target (`reward:NAME`, `evaluator:ID`, or empty for the only one
+    there is) and the asks; raises Refused."""
     render: Callable[[Sequence[Ask], Sequence[Scored]], tuple[int, Any]]
     """From the asks and their outcomes, in the same order, to HTTP status and body."""
     request_model: type[BaseModel] | None = None
     response_model: Any = None
     request_example: Any = None
     summary: str = ""
+    query: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    """Query parameters: type and meaning."""
     method: str = "POST"
     scope: Scope = "evaluate"

@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -38,7 +39,7 @@ class Door:
         request_id = request_id_of(headers)
         try:
             body = parsed(await self._body(headers, receive), self.settings.max_depth)
-            target, asks = codec.parse(body, scope["path_params"])
+            target, asks = codec.parse(body, parameters(scope))
             found = await self.handler.score(target, asks, self._deadline(headers))
             status, reply = codec.render(asks, found)
             await respond(send, status, dumped(reply), request_id)
@@ -74,6 +75,13 @@ class Door:
             chunks.append(message.get("body", b""))
             if not message.get("more_body"):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def parameters(scope: Scope) -> dict[str, str]:
+    """The parameters of query and path; those of the path win."""
+    path: dict[str, str] = scope["path_params"]
+    query: bytes = scope.get("query_string", b"")
+    return {**dict(parse_qsl(query.decode("latin-1"))), **path} if query else path
 
 
 def request_id_of(headers: dict[bytes, bytes]) -> bytes:

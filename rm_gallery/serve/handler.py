@@ -36,14 +36,15 @@ class Handler:
         """The outcomes of the asks, in their order, within `deadline` seconds.
 
         Args:
-            target: `reward:NAME` of an offered reward, or `evaluator:ID` of a deployed evaluator.
+            target: `reward:NAME` of an offered reward, or `evaluator:ID` of a deployed evaluator; empty for the only one there
+                is, `evaluator:` for the only evaluator.
             asks: completions; one with a `problem` becomes failed (invalid_item).
             deadline: seconds; what is not done by then is failed (deadline).
 
         Raises:
             Refused: there is no such target (404), or there is no room for the asks now (429, 503).
         """
-        kind, _, name = target.partition(":")
+        kind, _, name = (target if target[-1:] not in ("", ":") else self._only(target)).partition(":")
         if kind == "evaluator":
             if self.evaluators is None:
                 raise Refused(404, "unknown_evaluator", f"There is no evaluator {name!r:.80}; none is deployed here.")
@@ -54,6 +55,20 @@ class Handler:
             hint = "GET /v1/rewards lists them."
             raise Refused(404, "unknown_reward", unknown_name("reward", name[:80], self.rewards, hint))
         return await self._rewarded(reward, asks, deadline)
+
+    def _only(self, target: str) -> str:
+        """The one target that is meant where a path names none."""
+        deployed = [f"evaluator:{each['id']}" for each in self.evaluators.list()] if self.evaluators else []
+        found = deployed if target and deployed else [*deployed, *(f"reward:{name}" for name in self.rewards)]
+        if len(found) == 1:
+            return found[0]
+        there = f"there are {len(found)}: {', '.join(sorted(found)[:10])}" if found else "there is none"
+        raise Refused(
+            404,
+            "unknown_target",
+            f"This path is that of the only reward or evaluator, and {there}. Name one with a path below /v1/rewards/NAME or "
+            "/v1/evaluations/ID.",
+        )
 
     async def _evaluated(self, evaluators: Evaluators, name: str, ask: Ask, deadline: float) -> Scored:
         return refused_item(ask) if ask.problem else await evaluators.evaluate(name, ask, deadline)

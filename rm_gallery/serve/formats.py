@@ -1,0 +1,167 @@
+"""What the formats of others have in common: where they are mounted, what they ask for, and what becomes of a missing score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
+
+M = TypeVar("M", bound=BaseModel)
+Params = Mapping[str, str]
+Render = Callable[[Sequence[Ask], Sequence[Scored]], tuple[int, Any]]
+MAX_ITEMS = 4096
+"""Completions that are taken in one request."""
+PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
+"""A format is mounted for the only target of a server, for a reward and for a deployed evaluator."""
+
+
+class Open(BaseModel):
+    """An object of a foreign format: fields that are not read are let through."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+
+class Turn(Open):
+    """A message as chat models take it."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class Format(NamedTuple):
+    """A request format of somebody else's, and the fields it has for ours."""
+
+    name: str
+    path: str
+    title: str
+    """Who sends it."""
+    fields: tuple[tuple[str, str], ...]
+    """Their fields and what they are here; `→` marks those of the reply."""
+    no_score: str
+    """What the sender gets for a completion without a score."""
+    codec: Callable[[str, str], Codec]
+    """The codec under a name at a path."""
+    places: tuple[tuple[str, str], ...] = ()
+    """Names and paths where it is mounted; none for the usual ones."""
+
+    def codecs(self) -> tuple[Codec, ...]:
+        """The format at every place where it is mounted."""
+        usual = tuple((f"{self.name}{suffix}", f"{place}{self.path}") for suffix, place in PLACES)
+        return tuple(self.codec(name, path) for name, path in self.places or usual)
+
+
+ON_ERROR = {"on_error": (float, "The number to send where there is no score; without it such a request is refused.")}
+COLUMNS = {
+    "reference": (str, "The column that holds the reference answer."),
+    "prompt": (str, "The column that holds the prompt, a text or messages."),
+}
+
+
+class Kept(NamedTuple):
+    """What a reply needs of its request."""
+
+    instead: float | None = None
+    """Number to send where there is no score; None refuses."""
+    of: Any = None
+
+
+def target_of(params: Params) -> str:
+    """The target that the path names; empty for the only one that the server offers."""
+    if "name" in params:
+        return f"reward:{params['name']}"
+    return f"evaluator:{params['id']}" if "id" in params else ""
+
+
+def read(model: type[M], body: Any, where: str = "") -> M:
+    """The body as its format has it; Refused (422) names the first field that does not fit."""
+    try:
+        return model.model_validate(body, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        found = "" if first["type"] == "missing" else f"; found {_shown(first['input'])}"
+        raise invalid(f"{'.'.join(filter(None, (where, place))) or 'the body'}: {first['msg']}{found}.") from None
+
+
+def _shown(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", type(None): "null"}
+    return kinds.get(type(value)) or f"{value!r:.60}"
+
+
+def kept_of(params: Params, of: Any = None) -> Kept:
+    """What the reply needs, with the query parameter `on_error`; Refused when that is no number."""
+    text = params.get("on_error", "")
+    try:
+        instead = float(text) if text else None
+    except ValueError:
+        instead = math.nan
+    if instead is not None and not math.isfinite(instead):
+        raise invalid(
+            f"on_error is {text!r:.60}; give the number that stands for a missing score, or leave it out to have such "
+            "requests refused."
+        )
+    return Kept(instead, of)
+
+
+def numbers(asks: Sequence[Ask], found: Sequence[Scored]) -> list[float]:
+    """One number per completion, for formats that have no other way to say it.
+
+    Refused (503, after a deadline 504) when one has no score, unless the sender said with `on_error` what stands for it.
+    """
+    instead = asks[0].kept.instead if asks else None
+    scores = [instead if each.score is None else each.score for each in found]
+    missing = [place for place, score in enumerate(scores) if score is None]
+    if missing:
+        first = found[missing[0]]
+        raise Refused(
+            504 if first.reason == "deadline" else 503,
+            "no_score",
+            f"{len(missing)} of {len(found)} completions have no score. Number {missing[0]} is {first.status} "
+            f"({first.reason}): {first.message} This format has no field for that; add ?on_error=NUMBER to get a number "
+            "of your choice in its place.",
+        )
+    return [score for score in scores if score is not None]
+
+
+def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
+    """The value for `field`: of the column that the query names, else of the first usual one that the row has, else None."""
+    named = params.get(field)
+    if named is None:
+        return next((row[name] for name in usual if row.get(name) is not None), None)
+    if named not in row:
+        there = ", ".join(sorted(map(str, row))[:20]) or "none"
+        raise invalid(f"?{field}={named[:60]} names a column that is not there; found: {there}.")
+    return row[named]
+
+
+REFERENCES = ("reference", "reference_answer", "ground_truth", "answer", "solution", "label", "target")
+PROMPTS = ("messages", "prompt")
+
+
+def conversation(value: Any, where: str) -> str | list[dict[str, Any]]:
+    """A prompt as text or messages; Refused for anything else."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and value:
+        for place, turn in enumerate(value):
+            read(Turn, turn, f"{where}[{place}]")
+        return value
+    raise invalid(f"{where} is {_shown(value)}; it is a text or a list of messages with role and content.")
+
+
+def one_length(where: str, **columns: list[Any] | None) -> int:
+    """The length that these lists share; Refused where they differ, or hold nothing or too much."""
+    lengths = {name: len(values) for name, values in columns.items() if values is not None}
+    if len(set(lengths.values())) != 1:
+        raise invalid(f"{where} of unlike length: {', '.join(f'{name} {n}' for name, n in lengths.items())}.")
+    count = next(iter(lengths.values()))
+    if not 0 < count <= MAX_ITEMS:
+        raise invalid(f"{next(iter(lengths))} has {count} entries; 1 to {MAX_ITEMS} are taken at once.")
+    return count

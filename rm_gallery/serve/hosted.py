@@ -1,0 +1,444 @@
+"""The request formats of hosted fine-tuning: Google's, Azure's, AWS's and OpenAI's graders.
+
+Field names are those of the services' documents: google-genai types (reinforcement tuning, v1beta1), Microsoft's endpoint
+grader, Amazon's reward functions for Nova, openai's grader_run_response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, Field, RootModel
+
+from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
+from rm_gallery.serve.formats import (
+    COLUMNS,
+    MAX_ITEMS,
+    ON_ERROR,
+    PROMPTS,
+    REFERENCES,
+    Format,
+    Open,
+    Params,
+    Turn,
+    column,
+    conversation,
+    kept_of,
+    numbers,
+    read,
+    target_of,
+)
+from rm_gallery.serve.trainers import REFUSED
+
+# -- Google ------------------------------------------------------------------------------------------------------------------
+
+
+class GooglePart(Open):
+    """A piece of a turn; other pieces, such as images, are kept as they are."""
+
+    text: str | None = None
+    thought: bool | None = None
+    functionCall: dict[str, Any] | None = None
+    functionResponse: dict[str, Any] | None = None
+
+
+class GoogleContent(Open):
+    """A turn."""
+
+    role: str | None = None
+    parts: list[GooglePart] = Field(default_factory=list)
+
+
+class GoogleExample(Open):
+    """What was asked, with its references."""
+
+    contents: list[GoogleContent] = Field(default_factory=list)
+    systemInstruction: GoogleContent | None = Field(
+        default=None, validation_alias=AliasChoices("systemInstruction", "system_instruction")
+    )
+    references: dict[str, str] = Field(default_factory=dict)
+    tools: list[Any] | None = None
+
+
+class GoogleRequest(Open):
+    """One rollout."""
+
+    example: GoogleExample
+    response: GoogleContent
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class GoogleReply(BaseModel):
+    """The service clips the reward to [-1, 1]."""
+
+    reward: float
+    user_requested_aux_info: str | None = None
+
+
+_GOOGLE_ROLES = {"model": "assistant", "function": "tool", None: "user"}
+
+
+def _google(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found, kept = read(GoogleRequest, body), kept_of(params)
+    example = found.example
+    before = [turn for content in example.contents for turn in _google_turns(content)]
+    if example.systemInstruction is not None:
+        before = [{**turn, "role": "system"} for turn in _google_turns(example.systemInstruction.model_copy())] + before
+    answer = _google_turns(found.response.model_copy(update={"role": "model"}))
+    rows = example.references
+    reference = column(rows, params, "reference", REFERENCES)
+    if reference is None and len(rows) == 1 and "reference" not in params:
+        reference = next(iter(rows.values()))
+    return target_of(params), [
+        Ask(prompt=before, completion=answer, reference=reference, row=dict(rows), tools=example.tools, kept=kept)
+    ]
+
+
+def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
+    """A turn as chat messages: one, and one more for every answer of a tool."""
+    role = _GOOGLE_ROLES.get(content.role, content.role)
+    said = [part for part in content.parts if not part.thought]
+    others = [part for part in said if part.text is None and not part.functionCall and not part.functionResponse]
+    texts = [part.text for part in said if part.text is not None]
+    shown: Any = "".join(texts)
+    if others:
+        shown = [{"type": "text", "text": text} for text in texts]
+        shown += [{"type": "inline", **part.model_dump(exclude_none=True)} for part in others]
+    turn: dict[str, Any] = {"role": role, "content": shown}
+    thoughts = "".join(part.text or "" for part in content.parts if part.thought)
+    if thoughts:
+        turn["reasoning_content"] = thoughts
+    calls = [part.functionCall for part in said if part.functionCall]
+    if calls:
+        turn["tool_calls"] = [_call(call) for call in calls]
+    answers = [part.functionResponse for part in said if part.functionResponse]
+    told = [{"role": "tool", "name": _text(a.get("name")), "content": _text(a.get("response"))} for a in answers]
+    return told if told and not texts and not calls else [turn, *told]
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = call.get("args")
+    function = {"name": _text(call.get("name")), "arguments": arguments if isinstance(arguments, dict) else {}}
+    return {"id": _text(call.get("id")), "type": "function", "function": function}
+
+
+def _text(value: Any) -> str:
+    import orjson
+
+    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+
+
+def _google_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    return 200, {"reward": numbers(asks, found)[0], "user_requested_aux_info": found[0].message or None}
+
+
+# -- Azure -------------------------------------------------------------------------------------------------------------------
+
+
+class AzureChoice(Open):
+    """One choice of a chat completion."""
+
+    message: Turn
+
+
+class AzureSample(Open):
+    """What the model gave: a chat completion, or its text."""
+
+    choices: list[AzureChoice] | None = None
+    output_text: str | None = None
+    output_tools: list[dict[str, Any]] | None = None
+
+
+class AzureRequest(Open):
+    """One rollout with its row."""
+
+    sample: AzureSample
+    item: dict[str, Any] | None = None
+    trace_id: str | None = None
+
+
+class AzureReply(BaseModel):
+    """The grade."""
+
+    score: float
+
+
+def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found, kept = read(AzureRequest, body), kept_of(params)
+    sample, row = found.sample, found.item or {}
+    if sample.choices:
+        answer = body["sample"]["choices"][0]["message"]
+    elif sample.output_text is not None or sample.output_tools:
+        answer = {"role": "assistant", "content": sample.output_text or ""}
+        answer |= {"tool_calls": sample.output_tools} if sample.output_tools else {}
+    else:
+        raise invalid("sample has neither choices nor output_text; give what the model said.")
+    prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
+    reference = column(row, params, "reference", REFERENCES)
+    ask = Ask(prompt=prompt, completion=[answer], reference=reference, row=row, id=found.trace_id or "", kept=kept)
+    return target_of(params), [ask]
+
+
+def _azure_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    return 200, {"score": numbers(asks, found)[0]}
+
+
+# -- AWS ---------------------------------------------------------------------------------------------------------------------
+
+
+class AwsItem(Open):
+    """One rollout; the reference answer stands in its metadata (Bedrock) or beside it (SageMaker)."""
+
+    id: str
+    messages: list[Turn] = Field(min_length=1)
+    metadata: dict[str, Any] | None = None
+    reference_answer: Any = None
+
+
+class AwsRequest(RootModel[list[AwsItem]]):
+    """The rollouts."""
+
+
+class AwsMetric(BaseModel):
+    """A number beside the reward."""
+
+    name: str
+    value: float
+    type: str
+
+
+class AwsReplyItem(BaseModel):
+    """The reward of one rollout."""
+
+    id: str
+    aggregate_reward_score: float
+    metrics_list: list[AwsMetric]
+
+
+class AwsReply(RootModel[list[AwsReplyItem]]):
+    """One entry per rollout, in the order they came."""
+
+
+def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found, kept = read(AwsRequest, body).root, kept_of(params)
+    if not 0 < len(found) <= MAX_ITEMS:
+        raise invalid(f"the body has {len(found)} entries; 1 to {MAX_ITEMS} are taken at once.")
+    asks = []
+    for raw, item in zip(body, found, strict=True):
+        row = {**(item.metadata or {}), **(item.model_extra or {})}
+        if item.reference_answer is not None:
+            row["reference_answer"] = item.reference_answer
+        reference = column(row, params, "reference", REFERENCES)
+        asks.append(Ask(messages=raw["messages"], reference=reference, row=row, id=item.id, kept=kept))
+    return target_of(params), asks
+
+
+def _aws_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    entries = []
+    for ask, each, score in zip(asks, found, numbers(asks, found), strict=True):
+        metrics = [{"name": name, "value": value, "type": "Reward"} for name, value in each.components.items()]
+        metrics.append({"name": "unscored", "value": float(each.score is None), "type": "Metric"})
+        entries.append({"id": ask.id, "aggregate_reward_score": score, "metrics_list": metrics})
+    return 200, entries
+
+
+# -- OpenAI ------------------------------------------------------------------------------------------------------------------
+
+
+class OpenaiRequest(Open):
+    """One rollout; `grader` names the reward where the path does not."""
+
+    grader: dict[str, Any] | None = None
+    model_sample: str
+    item: dict[str, Any] | None = None
+
+
+class OpenaiErrors(BaseModel):
+    """What went wrong, as flags."""
+
+    formula_parse_error: bool = False
+    sample_parse_error: bool = False
+    truncated_observation_error: bool = False
+    unresponsive_reward_error: bool = False
+    invalid_variable_error: bool = False
+    other_error: bool = False
+    python_grader_server_error: bool = False
+    python_grader_server_error_type: str | None = None
+    python_grader_runtime_error: bool = False
+    python_grader_runtime_error_details: str | None = None
+    model_grader_server_error: bool = False
+    model_grader_refusal_error: bool = False
+    model_grader_parse_error: bool = False
+    model_grader_server_error_details: str | None = None
+
+
+class OpenaiMetadata(BaseModel):
+    """What the grade is made of."""
+
+    name: str
+    type: str
+    errors: OpenaiErrors
+    execution_time: float
+    scores: dict[str, Any]
+    token_usage: int | None = None
+    sampled_model_name: str | None = None
+
+
+class OpenaiReply(BaseModel):
+    """A grade; null where there is none, with the flag that says why."""
+
+    reward: float | None
+    sub_rewards: dict[str, Any]
+    metadata: OpenaiMetadata
+    model_grader_token_usage_per_model: dict[str, Any]
+
+
+_FLAGS = {
+    "parse": "model_grader_parse_error",
+    "content_filter": "model_grader_refusal_error",
+    "truncated": "truncated_observation_error",
+    "deadline": "unresponsive_reward_error",
+    "invalid_item": "sample_parse_error",
+    "no_reference": "invalid_variable_error",
+    "rate_limit": "model_grader_server_error",
+    "transient": "model_grader_server_error",
+    "unreachable": "model_grader_server_error",
+    "fatal": "model_grader_server_error",
+    "error": "python_grader_runtime_error",
+}
+"""Our reasons for a missing score as flags of theirs; any other is other_error."""
+_DETAILS = {"model_grader_server_error", "python_grader_runtime_error"}
+
+
+def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found = read(OpenaiRequest, body)
+    grader, row = found.grader or {}, found.item or {}
+    target, named = target_of(params), grader.get("name")
+    if not target and isinstance(named, str) and named:
+        target = f"reward:{named}"
+    kept = kept_of(params, (str(named or target.partition(":")[2]), str(grader.get("type", "python"))))
+    prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
+    reference = column(row, params, "reference", REFERENCES)
+    return target, [Ask(prompt=prompt, completion=found.model_sample, reference=reference, row=row, kept=kept)]
+
+
+def _openai_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    each, kept = found[0], asks[0].kept
+    errors = OpenaiErrors().model_dump()
+    if each.score is None:
+        flag = _FLAGS.get(each.reason, "other_error")
+        errors[flag] = True
+        if flag in _DETAILS:
+            errors[f"{flag}_details"] = each.message
+    name, kind = kept.of
+    metadata = {"name": name, "type": kind, "errors": errors, "execution_time": 0.0, "scores": each.components}
+    return 200, {
+        "reward": kept.instead if each.score is None else each.score,
+        "sub_rewards": each.components,
+        "metadata": {**metadata, "token_usage": None, "sampled_model_name": None},
+        "model_grader_token_usage_per_model": {},
+    }
+
+
+_ROW = f"row; the reference is the column that `?reference=` names, else the first of {', '.join(REFERENCES)}"
+_ITEM_PROMPT = f"prompt: the column that `?prompt=` names, else the first of {', '.join(PROMPTS)}"
+FORMATS = (
+    Format(
+        "google",
+        "/google",
+        "Google reinforcement tuning (`cloud_run_reward_scorer`)",
+        (
+            ("example.systemInstruction, example.contents", "prompt; role model is assistant, function calls are tool calls"),
+            ("response", "completion; parts marked as thought are its reasoning"),
+            ("example.references", f"{_ROW}, else the only one"),
+            ("example.tools", "tools"),
+            ("→ reward", "score; the service clips it to [-1, 1]"),
+            ("→ user_requested_aux_info", "message"),
+        ),
+        REFUSED,
+        lambda name, path: Codec(
+            name, path, _google, _google_reply, GoogleRequest, GoogleReply,
+            {
+                "example": {
+                    "contents": [{"role": "user", "parts": [{"text": "What is 2 + 2?"}]}],
+                    "references": {"answer": "4"},
+                },
+                "response": {"parts": [{"text": "4"}]},
+                "metadata": {"step": 1, "tuning_job_id": 7},
+            },
+            "Score one completion in the format of Google's reinforcement tuning.",
+            {**ON_ERROR, "reference": COLUMNS["reference"]},
+        ),
+    ),
+    Format(
+        "azure",
+        "/azure",
+        "Azure Foundry (grader of type `endpoint`)",
+        (
+            ("sample.choices[0].message, else sample.output_text and output_tools", "completion"),
+            ("item", f"{_ROW}; {_ITEM_PROMPT}"),
+            ("trace_id", "id"),
+            ("→ score", "score"),
+        ),
+        REFUSED + "; the service then leaves the rollout out",
+        lambda name, path: Codec(
+            name, path, _azure, _azure_reply, AzureRequest, AzureReply,
+            {
+                "sample": {"choices": [{"message": {"role": "assistant", "content": "4"}}]},
+                "item": {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "reference_answer": "4"},
+                "trace_id": "trace_1",
+            },
+            "Score one completion in the format of Azure's endpoint grader.",
+            {**ON_ERROR, **COLUMNS},
+        ),
+    ),
+    Format(
+        "aws",
+        "/aws",
+        "AWS Bedrock and SageMaker (reward function behind a Lambda)",
+        (
+            ("[i].messages", "the conversation, its last assistant turn is scored"),
+            ("[i].metadata, [i].reference_answer and other fields", _ROW),
+            ("[i].id", "id"),
+            ("→ [i].aggregate_reward_score", "score"),
+            ("→ [i].metrics_list", "components, and unscored (0 or 1)"),
+        ),
+        REFUSED + " and the metric unscored = 1",
+        lambda name, path: Codec(
+            name, path, _aws, _aws_reply, AwsRequest, AwsReply,
+            [
+                {
+                    "id": "1",
+                    "messages": [
+                        {"role": "user", "content": "What is 2 + 2?"},
+                        {"role": "assistant", "content": "4"},
+                    ],
+                    "metadata": {"reference_answer": "4"},
+                }
+            ],
+            "Score completions in the format of AWS reward functions.",
+            {**ON_ERROR, "reference": COLUMNS["reference"]},
+        ),
+    ),
+    Format(
+        "openai_run",
+        "/run",
+        "OpenAI graders (`graders/run`)",
+        (
+            ("grader.name", "name of the reward, where the path names none"),
+            ("model_sample", "completion"),
+            ("item", f"{_ROW}; {_ITEM_PROMPT}"),
+            ("→ reward", "score"),
+            ("→ sub_rewards, metadata.scores", "components"),
+            ("→ metadata.errors", "the reason for a missing score, as a flag"),
+        ),
+        "`reward` null (with `?on_error=NUMBER` that number) and a flag in `metadata.errors`",
+        lambda name, path: Codec(
+            name, path, _openai, _openai_reply, OpenaiRequest, OpenaiReply,
+            {"grader": {"type": "python", "name": "math"}, "model_sample": "4", "item": {"prompt": "2 + 2?", "answer": "4"}},
+            "Score one completion in the format of OpenAI's graders.",
+            {**ON_ERROR, **COLUMNS},
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,317 @@
+"""The request formats of trainers: OpenRLHF's remote reward, slime's and miles' remote_rm, and vLLM's /score and /classify."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field, RootModel
+
+from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
+from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
+from rm_gallery.serve.formats import (
+    ON_ERROR,
+    Format,
+    Open,
+    Params,
+    Turn,
+    conversation,
+    kept_of,
+    numbers,
+    one_length,
+    read,
+    target_of,
+)
+
+# -- OpenRLHF ----------------------------------------------------------------------------------------------------------------
+
+
+class OpenrlhfRequest(Open):
+    """Texts with their prompts, special tokens included."""
+
+    query: list[str]
+    prompts: list[str]
+    labels: list[Any] | None = None
+
+
+class OpenrlhfReply(BaseModel):
+    """One entry per text; `extra_logs` holds numbers only."""
+
+    rewards: list[float]
+    scores: list[float]
+    extra_logs: dict[str, list[float]]
+
+
+def response_of(text: str, prompt: str) -> str | None:
+    """What stands behind the prompt, without special tokens at its ends; None for a text that does not begin with it.
+
+    Only special tokens, such as a begin-of-text mark that the prompt lacks, may stand before the prompt.
+    """
+    at = text.find(prompt)
+    if at < 0 or COMMON_MARKS.sub("", text[:at]).strip():
+        return None
+    answer = text[at + len(prompt) :]
+    end = len(answer)
+    for mark in reversed(list(COMMON_MARKS.finditer(answer))):
+        if answer[mark.end() : end].strip():
+            break
+        end = mark.start()
+    return answer[:end]
+
+
+def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found, kept = read(OpenrlhfRequest, body), kept_of(params)
+    one_length("query, prompts and labels are", query=found.query, prompts=found.prompts, labels=found.labels)
+    labels = found.labels or [None] * len(found.query)
+    asks = []
+    for place, (text, prompt, label) in enumerate(zip(found.query, found.prompts, labels, strict=True)):
+        answer = response_of(text, prompt)
+        problem = "" if answer is not None else f"query[{place}] does not begin with prompts[{place}]."
+        row = {"label": label}
+        asks.append(Ask(prompt=prompt, completion=answer or "", reference=label, row=row, problem=problem, kept=kept))
+    return target_of(params), asks
+
+
+def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    scores = numbers(asks, found)
+    names = list(dict.fromkeys(name for each in found for name in each.components))
+    # one key set, whatever became of a sample: a component that one of them lacks is left out for all
+    whole = [name for name in names if all(name in each.components for each in found)]
+    logs = {name: [each.components[name] for each in found] for name in whole}
+    logs["unscored"] = [float(each.score is None) for each in found]
+    return 200, {"rewards": scores, "scores": scores, "extra_logs": logs}
+
+
+# -- slime and miles ---------------------------------------------------------------------------------------------------------
+
+
+class RemoteRmRequest(Open):
+    """One response with its prompt, a text or messages."""
+
+    prompt: str | list[Turn] = ""
+    response: str
+    label: Any = None
+    metadata: dict[str, Any] | None = None
+
+
+class RemoteRmReply(RootModel[float | dict[str, float]]):
+    """The reward itself; with `?keys=true` an object with score, components and unscored, for --reward-key score."""
+
+
+def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found = read(RemoteRmRequest, body)
+    wanted = params.get("keys", "false")
+    if wanted not in ("true", "false"):
+        raise invalid(f"keys is {wanted!r:.60}; give true for an object with all components, or false.")
+    kept = kept_of(params, wanted == "true")
+    row = {**(found.metadata or {}), "label": found.label}
+    prompt = conversation(body.get("prompt"), "prompt")
+    return target_of(params), [Ask(prompt=prompt, completion=found.response, reference=found.label, row=row, kept=kept)]
+
+
+def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    score = numbers(asks, found)[0]
+    if not asks[0].kept.of:
+        return 200, score
+    return 200, {**found[0].components, "score": score, "unscored": float(found[0].score is None)}
+
+
+# -- vLLM --------------------------------------------------------------------------------------------------------------------
+
+
+class PoolingUsage(BaseModel):
+    """No tokens are counted here."""
+
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+    completion_tokens: int | None = 0
+
+
+class ScoreRequest(Open):
+    """Prompts and answers: one to many, or many to as many; `queries` and `documents` are other names for them."""
+
+    model: str | None = None
+    text_1: str | list[str] | None = None
+    text_2: str | list[str] | None = None
+    queries: str | list[str] | None = None
+    documents: str | list[str] | None = None
+
+
+class ScoreEntry(BaseModel):
+    """The score of one pair."""
+
+    index: int
+    object: str = "score"
+    score: float
+
+
+class ScoreReply(BaseModel):
+    """Scores in the order of the pairs."""
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str
+    data: list[ScoreEntry]
+    usage: PoolingUsage
+
+
+class ClassifyRequest(Open):
+    """Whole texts, or the messages of one conversation."""
+
+    model: str | None = None
+    input: str | list[str] | None = None
+    messages: list[Turn] | None = None
+
+
+class ClassifyEntry(BaseModel):
+    """The score of one text, as the only number of `probs`."""
+
+    index: int
+    label: str | None = None
+    probs: list[float] = Field(min_length=1)
+    num_classes: int
+
+
+class ClassifyReply(BaseModel):
+    """Scores in the order of the texts."""
+
+    id: str
+    object: str = "list"
+    created: int
+    model: str
+    data: list[ClassifyEntry]
+    usage: PoolingUsage
+
+
+def _model_target(model: str | None, params: Params) -> str:
+    return target_of(params) or (f"reward:{model}" if model else "")
+
+
+def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found, kept = read(ScoreRequest, body), None
+    first = found.text_1 if found.text_1 is not None else found.queries
+    second = found.text_2 if found.text_2 is not None else found.documents
+    if first is None or second is None:
+        raise invalid("the body lacks text_1 or text_2; give prompts and answers.")
+    answers = [second] if isinstance(second, str) else second
+    prompts = [first] * len(answers) if isinstance(first, str) else first
+    if len(prompts) == 1:
+        prompts = prompts * len(answers)
+    one_length("text_1 and text_2 are", text_1=prompts, text_2=answers)
+    kept = kept_of(params, found.model or "")
+    pairs = zip(prompts, answers, strict=True)
+    return _model_target(found.model, params), [Ask(prompt=p, completion=a, kept=kept) for p, a in pairs]
+
+
+def _vllm_classify(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found = read(ClassifyRequest, body)
+    kept = kept_of(params, found.model or "")
+    if (found.input is None) == (found.messages is None):
+        raise invalid("the body needs input (a text or several) or messages, and not both.")
+    if found.messages is not None:
+        asks = [Ask(messages=body["messages"], kept=kept)]
+    else:
+        texts = [found.input] if isinstance(found.input, str) else found.input or []
+        one_length("input is", input=texts)
+        asks = [Ask(completion=text, kept=kept) for text in texts]
+    return _model_target(found.model, params), asks
+
+
+def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tuple[int, Any]:
+    usage = {"prompt_tokens": 0, "total_tokens": 0, "completion_tokens": 0}
+    head = {"id": f"{prefix}-{uuid.uuid4().hex}", "object": "list", "created": int(time.time())}
+    return 200, {**head, "model": asks[0].kept.of, "data": data, "usage": usage}
+
+
+def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    scores = enumerate(numbers(asks, found))
+    return _pooled("score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores])
+
+
+def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+    scores = enumerate(numbers(asks, found))
+    data = [{"index": i, "label": None, "probs": [score], "num_classes": 1} for i, score in scores]
+    return _pooled("classify", asks, data)
+
+
+REFUSED = "HTTP 503; with `?on_error=NUMBER` that number"
+
+FORMATS = (
+    Format(
+        "openrlhf",
+        "/get_reward",
+        "OpenRLHF (`--reward.remote_url`)",
+        (
+            ("prompts[i]", "prompt"),
+            ("query[i] behind prompts[i], special tokens at its ends left out", "completion"),
+            ("labels[i]", "reference, and label of the row"),
+            ("→ rewards[i], scores[i]", "score"),
+            ("→ extra_logs", "components, and unscored (0 or 1)"),
+        ),
+        REFUSED,
+        lambda name, path: Codec(
+            name, path, _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
+            {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
+            "Score completions in OpenRLHF's format.",
+            ON_ERROR,
+        ),
+    ),
+    Format(
+        "remote_rm",
+        "/rm",
+        "slime, miles (`--rm-type remote_rm`)",
+        (
+            ("prompt", "prompt"),
+            ("response", "completion"),
+            ("label", "reference, and label of the row"),
+            ("metadata", "row"),
+            ("→ the body", "score; with `?keys=true` an object with score, components and unscored (0 or 1)"),
+        ),
+        REFUSED,
+        lambda name, path: Codec(
+            name, path, _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
+            {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
+            "Score one completion in the format of slime's and miles' remote_rm.",
+            {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
+        ),
+    ),
+    Format(
+        "vllm_score",
+        "/score",
+        "clients of vLLM `/score`",
+        (
+            ("model", "name of the reward, where the path names none"),
+            ("text_1 (queries)", "prompt; one for all, or one each"),
+            ("text_2 (documents)", "completion"),
+            ("→ data[i].score", "score"),
+        ),
+        REFUSED,
+        lambda name, path: Codec(
+            name, path, _vllm_score, _vllm_score_reply, ScoreRequest, ScoreReply,
+            {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
+            "Score pairs of prompt and answer in the format of vLLM's /score.",
+            ON_ERROR,
+        ),
+    ),
+    Format(
+        "vllm_classify",
+        "/classify",
+        "clients of vLLM `/classify`, verl's reward router",
+        (
+            ("model", "name of the reward, where the path names none"),
+            ("input", "completion, without a prompt"),
+            ("messages", "the conversation, its last assistant turn is scored"),
+            ("→ data[i].probs[0]", "score"),
+        ),
+        REFUSED,
+        lambda name, path: Codec(
+            name, path, _vllm_classify, _vllm_classify_reply, ClassifyRequest, ClassifyReply,
+            {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
+            "Score texts or a conversation in the format of vLLM's /classify.",
+            ON_ERROR,
+        ),
+    ),
+)  # fmt: skip
