@@ -54,7 +54,7 @@ def build_reward(
     name = reward if isinstance(reward, str) else reward_class.__name__
     fields = reward_class.model_fields
     grader = getattr(reward_class, "grader_class", None)
-    asks = "llm" in fields or (grader is not None and "llm" in grader.needs)
+    asks = asks_for_judge(reward_class)
     given = llm is not None or bool(base_url)
     if not asks:
         if given:
@@ -72,6 +72,14 @@ def build_reward(
         return RewardRegistry.create(reward, **params)
     built: BaseReward = reward_class(**params)
     return built
+
+
+def asks_for_judge(reward: object) -> bool:
+    """Whether a name or class is one that `build_reward` needs an `llm` for; what is built has its judge already."""
+    found: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    grader = getattr(found, "grader_class", None)
+    needed = "llm" in getattr(found, "model_fields", ()) or (grader is not None and "llm" in grader.needs)
+    return isinstance(found, type) and needed
 
 
 def _wrapped(reward: Any, params: dict[str, Any]) -> BaseReward:

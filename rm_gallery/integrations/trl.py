@@ -1,0 +1,319 @@
+"""Rewards as reward functions of TRL: GRPO, RLOO, online DPO and asynchronous GRPO.
+
+    trainer = GRPOTrainer(..., reward_funcs=[trl_reward("math_verify_reward", reference="solution")])
+
+TRL has a word for "no score": None leaves a completion out of its group's mean and gives it no advantage. So `on_error` is
+"none" here; it may be "raise", which ends the training, or a number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, SupportsIndex, overload
+
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.runner.build import asks_for_judge
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.log import logger
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored
+
+Values = list["float | None"]
+_HELPERS = ("trainer_state", "log_extra", "log_metric")
+_ON_REQUEST = "environments"
+"""What TRL hands over beside the columns; a reward sees the last only where `columns` names it."""
+_LOOSE_KEYS = (1, 14)
+"""The first version whose processes may log different names; before it they would wait for one another for ever."""
+_KEPT = 64
+"""Batches whose outcomes are kept for components that have not asked yet."""
+
+
+def trl_reward(
+    reward: object,
+    *,
+    reference: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    on_error: OnError = "none",
+    name: str | None = None,
+    options: Any = None,
+    logs: bool = True,
+    **params: Any,
+) -> TrlReward:
+    """A reward as one of TRL's `reward_funcs`; arguments as in `RowScorer`.
+
+    Its chart is `rewards/NAME/mean`. Beside it stand, where TRL offers to log, `rewards/NAME/unscored` and
+    `rewards/NAME/failed` (shares of the completions, 0 to 1) and each component as `rewards/NAME/COMPONENT` (the mean of
+    those that have it); the table of completions gets the outcome and what the judge said. `logs=False` leaves that out.
+    """
+    scorer = RowScorer(
+        reward,
+        reference=reference,
+        columns=columns,
+        llm=llm,
+        base_url=base_url,
+        on_error=on_error,
+        name=name,
+        options=options,
+        **params,
+    )
+    return TrlReward(scorer, logs=logs)
+
+
+def trl_rewards(rewards: Iterable[object], **shared: Any) -> list[TrlReward]:
+    """Several rewards for `reward_funcs`, in their order; their weights go into `reward_weights` of the trainer's config.
+
+    Args:
+        rewards: what `trl_reward` takes, or dicts of its arguments: `{"reward": "length_penalty", "name": "short"}`.
+        **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model.
+            Of two with one name the second gets `_2`, since TRL would draw both into one chart.
+    """
+    made: list[TrlReward] = []
+    taken: Counter[str] = Counter()
+    for given in rewards:
+        own = dict(given) if isinstance(given, Mapping) else {"reward": given}
+        if "reward" not in own:
+            raise ConfigError(
+                f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, own)) or 'nothing'}."
+            )
+        judge = {} if asks_for_judge(own["reward"]) else {"llm", "base_url"}
+        one = trl_reward(**{**{key: value for key, value in shared.items() if key not in judge}, **own})
+        taken[one.__name__] += 1
+        if taken[one.__name__] > 1:
+            one.__name__ = f"{one.__name__}_{taken[one.__name__]}"
+        made.append(one)
+    return made
+
+
+def trl_components(reward: object, components: Iterable[str], **settings: Any) -> list[TrlReward]:
+    """One reward function per component of a reward, which still scores each completion once.
+
+    So each has its own chart `rewards/NAME/COMPONENT/mean`, its own place in `reward_weights`, and is normalised by itself
+    with `multi_objective_aggregation="normalize_then_sum"`. A completion without the component is None there. `settings`
+    are the arguments of `trl_reward`.
+    """
+    logs = settings.pop("logs", True)
+    names = list(components)
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"components is {names!r:.80}; name at least one component, each once.")
+    scorer = trl_reward(reward, **settings).scorer
+    shared = _Batches(len(names))
+    return [TrlReward(scorer, logs=logs, component=name, shared=shared) for name in names]
+
+
+class TrlReward:
+    """A callable for `reward_funcs`, one object for every trainer and version.
+
+    Called where an event loop runs it returns what can be awaited and, for a trainer that does not, iterated over; elsewhere
+    the list itself. Picklable, with a `__name__` of its own for the charts.
+    """
+
+    def __init__(
+        self, scorer: RowScorer, *, logs: bool = True, component: str | None = None, shared: _Batches | None = None
+    ) -> None:
+        """Take what scores the rows."""
+        if not scorer.reward.higher_is_better:
+            logger.warning(
+                "{}: a lower score is better, and a trainer raises what it is given: set a negative weight in reward_weights.",
+                scorer.name,
+            )
+        self.scorer = scorer
+        self.component = component
+        self.__name__ = scorer.name if component is None else f"{scorer.name}/{component}"
+        self._logs = logs
+        self._shared = shared
+        self._missed = False
+        self._show_async()
+
+    def _show_async(self) -> None:
+        # TRL looks at the attribute to learn whether to await; Python calls the class's, which also serves who does not
+        self.__dict__["__call__"] = self.ascored
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "__call__"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._show_async()
+
+    def __repr__(self) -> str:
+        return f"trl_reward({self.__name__!r})"
+
+    def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Sequence[float | None]:
+        """A number, or None, per completion; `columns` are the dataset's, and TRL's helpers."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self.scored(prompts, completions, **columns)
+        return _Later(self, prompts, completions, columns)
+
+    def scored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
+        """The same, waited for."""
+        rows = self._rows(completions, columns)
+        outcomes, first = self._claimed(completions)
+        if first:
+            with _settling(outcomes):
+                outcomes.set_result(self.scorer.score_rows(prompts, completions, rows))
+        return self._values(outcomes.result(), columns if first else {})
+
+    async def ascored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
+        """The same, awaited."""
+        rows = self._rows(completions, columns)
+        outcomes, first = self._claimed(completions)
+        if first:
+            with _settling(outcomes):
+                outcomes.set_result(await self.scorer.ascore_rows(prompts, completions, rows))
+        return self._values(await asyncio.wrap_future(outcomes), columns if first else {})
+
+    def _claimed(self, completions: Sequence[Any]) -> tuple[Future[list[Scored]], bool]:
+        return (Future(), True) if self._shared is None else self._shared.claim(completions)
+
+    def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The columns by row; whatever else a version of TRL hands over is no column."""
+        n = len(completions)
+        kept = {
+            name: values
+            for name, values in columns.items()
+            if name not in _HELPERS
+            and isinstance(values, list | tuple)
+            and len(values) == n
+            and (name != _ON_REQUEST or name in self.scorer.columns.values())
+        }
+        return [{name: values[place] for name, values in kept.items()} for place in range(n)]
+
+    def _values(self, found: list[Scored], helpers: Mapping[str, Any]) -> Values:
+        if self._logs:
+            if callable(log_metric := helpers.get("log_metric")):
+                self._chart(found, log_metric)
+            if callable(log_extra := helpers.get("log_extra")):
+                self._tabulate(found, log_extra)
+        if self.component is None:
+            return [self.scorer.value(each) for each in found]
+        self._watch(found)
+        return [
+            self.scorer.value(each) if each.score is None else each.components.get(self.component) for each in found
+        ]
+
+    # -- charts ---------------------------------------------------------------------------------------------------------
+
+    def _parts(self, found: list[Scored]) -> list[str]:
+        """Names of the components to log: none of them where TRL draws a chart each, or where processes must agree."""
+        if self.component is not None or not _names_may_differ():
+            return []
+        return list(dict.fromkeys(name for each in found for name in each.components))
+
+    def _chart(self, found: list[Scored], log_metric: Callable[[str, float], None]) -> None:
+        for status in ("unscored", "failed"):
+            share = sum(each.status == status for each in found) / max(1, len(found))
+            log_metric(f"rewards/{self.scorer.name}/{status}", share)
+        for part in self._parts(found):
+            values = [each.components[part] for each in found if part in each.components]
+            log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
+
+    def _tabulate(self, found: list[Scored], log_extra: Callable[[str, list[Any]], None]) -> None:
+        name = self.scorer.name
+        log_extra(f"{name}/outcome", [each.reason or each.status for each in found])
+        log_extra(f"{name}/message", [each.message for each in found])
+        for part in self._parts(found):
+            log_extra(f"{name}/{part}", [each.components.get(part) for each in found])
+
+    def _watch(self, found: list[Scored]) -> None:
+        """Say once when a component is in no result: it may be misspelt."""
+        there = {name for each in found for name in each.components}
+        if not self._missed and self.component not in there and any(each.score is not None for each in found):
+            self._missed = True
+            logger.warning(
+                "{}: no completion of a batch has the component '{}'; there are: {}.",
+                self.scorer.name,
+                self.component,
+                ", ".join(sorted(there)) or "none",
+            )
+
+
+class _Later(Sequence["float | None"]):
+    """Values that are worked out when they are awaited, or else when they are looked at."""
+
+    def __init__(self, reward: TrlReward, prompts: Any, completions: Any, columns: dict[str, Any]) -> None:
+        self._reward, self._prompts, self._completions, self._columns = reward, prompts, completions, columns
+        self._known: Values | None = None
+
+    def __await__(self) -> Generator[Any, None, Values]:
+        return self._reward.ascored(self._prompts, self._completions, **self._columns).__await__()
+
+    def _values(self) -> Values:
+        if self._known is None:
+            self._known = self._reward.scored(self._prompts, self._completions, **self._columns)
+        return self._known
+
+    def __len__(self) -> int:
+        return len(self._values())
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> float | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Values: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._values()[index]
+
+
+@contextmanager
+def _settling(outcomes: Future[list[Scored]]) -> Iterator[None]:
+    """Hands an error on to whoever else waits for the outcomes."""
+    try:
+        yield
+    except BaseException as error:
+        outcomes.set_exception(error)
+        raise
+
+
+class _Batches:
+    """Outcomes of the batches at work, by the very list of their completions, for several functions that all ask for them."""
+
+    def __init__(self, users: int) -> None:
+        self._users = users
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[tuple[Any, Future[list[Scored]], list[int]]] = []
+
+    def __getstate__(self) -> int:
+        return self._users
+
+    def __setstate__(self, users: int) -> None:
+        self._users = users
+        self._begin()
+
+    def claim(self, completions: Any) -> tuple[Future[list[Scored]], bool]:
+        """The outcomes to come, and whether it is the caller's to find them."""
+        with self._lock:
+            for entry in self._open:
+                if entry[0] is completions:
+                    entry[2].append(1)
+                    if len(entry[2]) == self._users:
+                        self._open.remove(entry)
+                    return entry[1], False
+            outcomes: Future[list[Scored]] = Future()
+            if self._users > 1:
+                self._open = [*self._open[-_KEPT:], (completions, outcomes, [1])]
+            return outcomes, True
+
+
+@lru_cache(maxsize=1)
+def _names_may_differ() -> bool:
+    """Whether processes may log names that the others do not have at that step."""
+    if int(os.environ.get("WORLD_SIZE") or 1) < 2:
+        return True
+    try:
+        return tuple(int(part) for part in version("trl").split(".")[:2]) >= _LOOSE_KEYS
+    except (PackageNotFoundError, ValueError):
+        return False
