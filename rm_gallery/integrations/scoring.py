@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.conversation import sample_of_messages, turns_of
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.outcome import Status
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.log import logger
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"
@@ -180,13 +180,19 @@ class RowScorer:
 
     def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
         """Score one row."""
-        sample = self._sample(prompt, completion, self._mapped(row))
-        return self._one(self.reward.evaluate(sample, options=self._alone and _quiet(self._alone)))
+        found = self._sample_or_fault(prompt, completion, row)
+        if isinstance(found, Scored):
+            return self._noted(found)
+        done = self.reward.evaluate(found, options=self._alone and _quiet(self._alone))
+        return self._noted(scored_of(self.reward, done.output[0]))
 
     async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
         """Awaitable twin of `score`, from any event loop."""
-        sample = self._sample(prompt, completion, self._mapped(row))
-        return self._one(await self.reward.async_evaluate(sample, options=self._alone and _quiet(self._alone)))
+        found = self._sample_or_fault(prompt, completion, row)
+        if isinstance(found, Scored):
+            return self._noted(found)
+        done = await self.reward.async_evaluate(found, options=self._alone and _quiet(self._alone))
+        return self._noted(scored_of(self.reward, done.output[0]))
 
     def value(self, found: Scored) -> float | None:
         """The number a trainer gets for an outcome: its score, else what `on_error` says.
@@ -213,17 +219,23 @@ class RowScorer:
         return {**found, **{field: found[column] for field, column in self.columns.items()}}
 
     def _sample(self, prompt: Conversation, completion: Conversation, row: dict[str, Any]) -> DataSample:
-        asked, spoken = _messages(prompt, "user"), _messages(completion, "assistant")
-        last = next((i for i in reversed(range(len(spoken))) if spoken[i].role.value == "assistant"), None)
-        fields = {} if last is None else {k: v for k, v in vars(spoken[last]).items() if k != "role"}
-        reference = row.get("reference") if "reference" in self.columns else None
-        answer = Step(role="assistant", **fields, label=None if reference is None else {"reference": reference})
-        steps = [Step(**vars(message)) for i, message in enumerate(spoken) if i != last]
-        if "context" in self.columns and row["context"] and asked:
-            kept = {**asked[-1].additional_kwargs, "context": row["context"]}
-            asked[-1] = asked[-1].model_copy(update={"additional_kwargs": kept})
-        output = DataOutput(answer=answer, steps=steps or None)
-        return DataSample(input=asked, output=[output], metadata=row or None)
+        asked = turns_of(prompt, ())
+        if asked and row.get("context") and "context" in self.columns:
+            asked[-1]["context"] = row["context"]
+        reference = None
+        if "reference" in self.columns:
+            reference = row.pop("reference")
+            row.pop("ground_truth", None)  # the named column is the truth, even where it is empty
+        turns = [*asked, *turns_of(None, completion)]
+        return sample_of_messages(turns, ground_truth=reference, original_messages=asked, row=row)
+
+    def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Scored:
+        """The row's sample, or its outcome where its messages are none; ConfigError for a column that is not there."""
+        columns = self._mapped(row)
+        try:
+            return self._sample(prompt, completion, columns)
+        except DataError as error:
+            return Scored(None, "failed", "data", str(error))
 
     def _samples(
         self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None
@@ -239,13 +251,15 @@ class RowScorer:
         places: list[list[int]] = []
         kept: list[Scored | None] = [None] * len(rows)
         groups: dict[str, int] = {}
-        errors: list[ConfigError] = []
+        absent: list[ConfigError] = []
         for place, (prompt, completion, row) in enumerate(zip(prompts, completions, rows, strict=True)):
             try:
-                sample = self._sample(prompt, completion, self._mapped(row))
+                sample = self._sample_or_fault(prompt, completion, row)
             except ConfigError as error:
-                errors.append(error)
-                kept[place] = Scored(None, "failed", "data", str(error))
+                absent.append(error)
+                sample = Scored(None, "failed", "data", str(error))
+            if isinstance(sample, Scored):
+                kept[place] = sample
                 continue
             if self.reward.kind in _GROUPS:
                 first = groups.setdefault(repr((prompt, sample.reference())), len(samples))
@@ -255,8 +269,8 @@ class RowScorer:
                     continue
             samples.append(sample)
             places.append([place])
-        if errors and len(errors) == len(rows):
-            raise errors[0]
+        if absent and len(absent) == len(rows):
+            raise absent[0]
         return samples, places, kept
 
     def _outcomes(self, samples: list[DataSample], places: list[list[int]], kept: list[Scored | None]) -> list[Scored]:
@@ -267,8 +281,7 @@ class RowScorer:
         self._watch.note(found)
         return found
 
-    def _one(self, sample: DataSample) -> Scored:
-        found = scored_of(self.reward, sample.output[0])
+    def _noted(self, found: Scored) -> Scored:
         self._watch.note([found])
         return found
 
@@ -283,17 +296,6 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
 def _quiet(options: RunOptions) -> RunOptions:
     """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a training run."""
     return options if options.control is not None else replace(options, control=RunControl(quiet=True))
-
-
-def _messages(conversation: Conversation, speaker: str) -> list[ChatMessage]:
-    if conversation is None or isinstance(conversation, str):
-        return [ChatMessage.model_validate({"role": speaker, "content": conversation or ""})]
-    return [message if isinstance(message, ChatMessage) else _message(message) for message in conversation]
-
-
-def _message(message: Any) -> ChatMessage:
-    dump = getattr(message, "model_dump", None)
-    return ChatMessage.model_validate(dict(message) if dump is None else dump())
 
 
 class _Watch:

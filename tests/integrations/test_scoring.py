@@ -95,7 +95,7 @@ TOOL_RUN = [
     ("prompt", "completion", "expected"),
     [
         ("问?", "答", ([("user", "问?")], "答", [])),
-        (None, None, ([("user", "")], "", [])),
+        (None, None, ([], "", [])),
         ([{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], [{"role": "assistant", "content": "a"}],
          ([("system", "s"), ("user", "q")], "a", [])),
         ("q", [], ([("user", "q")], "", [])),
@@ -116,12 +116,13 @@ def test_prompts_and_completions_become_one_sample(prompt: Any, completion: Any,
         ({"reference": "solution"}, {"solution": ["4", "four"]}, ["4", "four"]),
         ({"reference": "solution"}, {"solution": None}, None),
         ({"columns": {"reference": "solution"}}, {"solution": "4", "reference": "5"}, "4"),
+        ({"reference": "solution"}, {"solution": None, "ground_truth": "5"}, None),
     ],
 )
 def test_the_reference_is_the_named_column(settings: Any, row: Any, reference: Any) -> None:
     found = seen("q", "a", row, **settings)
     assert found["reference"] == reference
-    assert found["metadata"].items() >= {k: v for k, v in row.items() if k != "reference"}.items()
+    assert found["metadata"].get("solution") == row.get("solution")
 
 
 def test_columns_may_be_swapped() -> None:
@@ -206,6 +207,28 @@ def test_a_missing_column_names_the_columns_there_are() -> None:
             call()
     found = scorer.score_rows(["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}])
     assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")]
+
+
+def test_messages_that_are_none_cost_their_own_row() -> None:
+    scorer = RowScorer("math_verify_reward", reference="solution")
+    bad, rows = [{"content": "no role"}], rows_of({"solution": ["4", "4"]}, 2)
+    found = scorer.score_rows(["q", "q"], [bad, "4"], rows)
+    assert [(each.score, each.reason) for each in found] == [(None, "data"), (1.0, "")]
+    assert scorer.score("q", bad, rows[0]) == found[0]
+    assert "completion[0]" in found[0].message
+
+
+def test_a_context_is_shown_to_judges_where_it_is_named() -> None:
+    asked: list[str] = []
+
+    def reply(prompt: str) -> str:
+        asked.append(prompt)
+        return "<score>3</score>"
+
+    for columns in ({"context": "page"}, {}):
+        scorer = RowScorer("base_helpfulness_pointwise", llm=FakeLLM(reply=reply), columns=columns)
+        assert scorer.score("What colour?", "Blue.", {"page": "The sky is blue."}).score is not None
+    assert ["The sky is blue." in each for each in asked] == [True, False]
 
 
 @pytest.mark.parametrize("values", ["ab", [1], 7])
