@@ -20,7 +20,7 @@ from rm_gallery.serve.native import NATIVE
 from rm_gallery.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI, Query, Request
+    from fastapi import FastAPI, Request
     from fastapi.responses import Response
     from fastapi.routing import APIRoute
 
@@ -136,6 +136,8 @@ def _mount(app: FastAPI, codec: Codec, door: Door) -> None:
         parameters.append(
             inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=codec.request_model)
         )
+    from fastapi import Query
+
     for name, (kind, meaning) in codec.query.items():
         given = Query(default=None, description=meaning)
         parameters.append(
