@@ -22,6 +22,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.gallery.benchmarks.figures import one_line
+from rm_gallery.report.table_task import Columns
 
 
 def reward_names(incomplete: str) -> list[str]:
@@ -76,6 +77,12 @@ Table = Annotated[
 ]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
 Reference = Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."
+    ),
+]
 LabelColumn = Annotated[str | None, typer.Option(help="The labels file's column of labels, where it has several.")]
 LabelProbability = Annotated[
     str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
@@ -151,29 +158,62 @@ class Running:
             raise typer.Exit(130) from None
 
 
+@dataclass(frozen=True)
+class Tabled:
+    """What every command over anybody's table takes, beside the columns it judges: the fields of `Columns` a user names."""
+
+    reference: Reference = None
+    labels: Labels = None
+    label_column: LabelColumn = None
+    label_probability: LabelProbability = None
+    id: Id = None
+    cluster: Cluster = None
+    by: By = None
+    numbers: Numbers = False
+    encoding: Encoding = None
+    separator: Separator = None
+    sheet: SheetName = None
+    header_row: HeaderRow = None
+    export: Export = None
+    dry_run: DryRun = False
+    limit: Limit = None
+    max_failures: MaxFailures = 0
+    estimate: EstimateFlag = False
+
+    def columns(self, run: Running) -> Columns:
+        """How the table is read."""
+        named = {field.name: getattr(self, field.name) for field in fields(Columns) if hasattr(self, field.name)}
+        return Columns(**{**named, "by": self.by or (), "seed": run.seed, "on_bad_row": run.on_bad_row})
+
+
+GROUPS: dict[str, type[Any]] = {"run": Running, "table": Tabled}
+"""Parameters of commands that stand for an option per field of their class."""
+
+
 def judging(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes the keyword `run: Running` of a command an option for each field, in that place; `without` names those it lacks."""
-    return lambda command: _with_options(command, [field for field in fields(Running) if field.name not in without])
+    """Makes a command's keywords of `GROUPS` an option for each field, in that place; `without` names those of `run` it lacks."""
+    return lambda command: _with_options(command, frozenset(without))
 
 
-def _with_options(command: Callable[..., None], places: list[Field[Any]]) -> Callable[..., None]:
-    own, shared = (get_type_hints(of, include_extras=True) for of in (command, Running))
+def _with_options(command: Callable[..., None], without: frozenset[str]) -> Callable[..., None]:
+    own = get_type_hints(command, include_extras=True)
     found: dict[str, Parameter] = {}
+    groups: dict[str, list[Field[Any]]] = {}
     for name, parameter in signature(command).parameters.items():
-        if name == "run":
-            for field in places:
-                hint = shared[field.name]
-                found[field.name] = Parameter(
-                    field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint
-                )
-        else:
+        if name not in GROUPS:
             found[name] = parameter.replace(annotation=own[name])
+            continue
+        groups[name] = [field for field in fields(GROUPS[name]) if name != "run" or field.name not in without]
+        hints = get_type_hints(GROUPS[name], include_extras=True)
+        for field in groups[name]:
+            hint = own.get(field.name, hints[field.name])
+            found[field.name] = Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        run = Running(**{field.name: given.pop(field.name) for field in places})
-        set_log_level(run.log_level)
-        command(run=run, **given)
+        made = {name: GROUPS[name](**{f.name: given.pop(f.name) for f in places}) for name, places in groups.items()}
+        set_log_level(made["run"].log_level)
+        command(**made, **given)
 
     with_options.__annotations__ = {name: parameter.annotation for name, parameter in found.items()}
     with_options.__signature__ = Signature([*found.values()])  # type: ignore[attr-defined]  # what the command line reads

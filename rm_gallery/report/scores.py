@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import RowRef
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.estimate import Estimate
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted, one_line
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.report import comparing
-from rm_gallery.report.evaluate import estimate as estimate_run
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.sheet import Questions, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.report.sheet import number_of
+from rm_gallery.report.table_task import Columns, TableRule, TableTask, counted_part
 
 
 @dataclass(frozen=True)
@@ -140,12 +134,8 @@ class _Counting:
 
     def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
         own = [values[place] for place in places]
-        scored = sum(value is not None for value in own)
         mean = comparing.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
-        found = [self._status.get(place, "stopped") for place in places]
-        failed, stopped = found.count("failed"), found.count("stopped")
-        unscored = len(own) - scored - failed - stopped
-        return Figure("mean_score", len(own), scored, unscored, failed, stopped, mean.estimate, mean.ci95)
+        return counted_part("mean_score", values, places, self._status, score=mean.estimate, ci95=mean.ci95)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:
@@ -164,29 +154,14 @@ def spread_of(values: Sequence[float]) -> dict[str, Any]:
     return dict(zip(_SPREAD, (sd, low, lower, middle, upper, high), strict=True))
 
 
-class Scores(Benchmark):
+class Scores(TableRule["Scoring"]):
     """A table as what `evaluate` judges: the mean score of its answers."""
 
-    source = "none: anybody's table"
-    licence = "that of the table"
     version = "mean over rows"
-    baselines = False
-
-    def __init__(self, task: Scoring) -> None:
-        super().__init__()
-        self._of = task
-
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Never: its columns are named."""
-        return False
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Not called: the rows are samples already."""
-        raise ConfigError("the rows of a table are read by Scoring.read")
 
     def check(self, reward: BaseReward) -> None:
         """Raise ConfigError for a reward that only compares, when there is nothing to compare."""
-        if reward.kind != "pointwise" and len(self._of.questions.answers) == 1:
+        if reward.kind != "pointwise" and len(self.task.questions.answers) == 1:
             raise ConfigError(
                 f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise rewards; name one, or "
                 "compare two columns with `rm-gallery winrate`."
@@ -194,88 +169,36 @@ class Scores(Benchmark):
 
     def scorer(self, seed: int = 0) -> _Counting:
         """Start counting."""
-        return _Counting(self._of)
-
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """How the table was read."""
-        return tuple(self._of.questions.sheet.notes)
+        return _Counting(self.task)
 
 
 Scores.name = "scores"  # no name of the catalogue: it cannot be asked for without a table
 
 
 @dataclass
-class Scoring:
+class Scoring(TableTask):
     """A table with answers to be scored, read and checked; nothing is judged yet."""
 
-    questions: Questions
-    labels: list[float | None] | None = None
-    probabilities: list[float | None] | None = None
-    groups: dict[str, list[str | None]] = field(default_factory=dict)
-    columns: dict[str, Any] = field(default_factory=dict)
     turn: float = 1.0
     bounds: tuple[float, float] = UNBOUNDED
 
     @classmethod
-    def read(
-        cls,
-        data: Any,
-        prompt: str,
-        answers: Sequence[str],
-        *,
-        reference: str | None = None,
-        id: str | None = None,
-        labels: str | None = None,
-        label_column: str | None = None,
-        label_probability: str | None = None,
-        cluster: str | None = None,
-        by: Sequence[str] = (),
-        numbers: bool = False,
-        **reading: Any,
-    ) -> Scoring:
-        """Read a table and find its columns; arguments as in `score_table`. Raises ConfigError as it does."""
-        sheet = open_sheet(data, **reading)
+    def read(cls, data: Any, prompt: str, answers: Sequence[str], columns: Columns | None = None) -> Scoring:
+        """Read a table and find its columns. Raises ConfigError as `score_table` does."""
+        columns = columns or Columns()
         roles = {"--answer" if len(answers) == 1 else f"--answer {k}": name for k, name in enumerate(answers, 1)}
-        questions = questions_of(
-            sheet, prompt, roles, reference=reference, id_column=id, cluster=cluster, numbers=numbers, needed=1
-        )
-        known = None
-        if labels is not None:
-            known = labels_of(sheet, labels, number_of, "a number", id_column=id, label_column=label_column)
-        chances = label_chances(sheet, known, label_probability)
-        columns = {"prompt": prompt, "answers": list(answers), "cluster": cluster, "reference": reference}
-        return cls(questions, known, chances, groups_of(sheet, by), columns)
+        return cls.found(columns.open(data), prompt, roles, columns, needed=1, label=number_of, expected="a number")
 
-    def understood(self, reward: BaseReward) -> list[str]:
-        """What was understood and what it will take, a line each."""
-        return self.questions.understood(self.columns["prompt"], reward, self.labels)
+    def rule(self) -> Scores:
+        """The mean score."""
+        return Scores(self)
 
-    def estimate(
-        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
-    ) -> Estimate:
-        """Judge ten rows and extrapolate."""
-        return estimate_run(reward, self.questions.samples, Scores(self), seed=seed, options=options, **keywords)
-
-    def judge(
-        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
-    ) -> ScoreReport:
-        """Judge the rows and report; arguments as in `evaluate`."""
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+        """Take over the reward's range and direction."""
         low, high = reward.score_range
         self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
         self.turn = 1.0 if reward.higher_is_better else -1.0
-        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
-        about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
-        chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, self.questions.samples, Scores(self), seed=seed, hooks=hooks, options=chosen)
-        assert isinstance(report, ScoreReport)
-        reasons = dict(report.reasons)
-        if self.questions.blank:
-            reasons["unscored: blank"] = self.questions.blank_reason()
-        report = replace(report, data=self.questions.sheet.name, reasons=reasons)
-        if chosen.run_dir is not None:
-            self.questions.keep_blank(chosen.run_dir)
-            report.save(Path(chosen.run_dir) / "report.json")
-        return report
+        return super().begun(reward, options, seed)
 
 
 def score_table(
@@ -289,8 +212,7 @@ def score_table(
     base_url: str | None = None,
     seed: int = 0,
     options: RunOptions | None = None,
-    run_options: Mapping[str, Any] | None = None,
-    **reading: Any,
+    **keywords: Any,
 ) -> ScoreReport:
     """Score the answers of a table and report their mean with a 95 % interval over clusters.
 
@@ -304,13 +226,14 @@ def score_table(
         base_url: the judge's endpoint; OPENAI_BASE_URL by default.
         seed: decides samples and orders.
         options: how the run goes; with `run_dir` the same call continues an unfinished run.
-        run_options: fields of `RunOptions`, which win over `options`.
-        **reading: `reference`, `id`, `labels` (people's scores as numbers), `label_column`, `label_probability`, `cluster`,
-            `by`, `numbers`, `limit`, `on_bad_row`, `encoding`, `separator`, `sheet`, `header_row`, as in `winrate`.
+        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`; labels are people's scores as numbers.
 
     Raises:
         ConfigError: a column is missing, blank or numeric, or a label no number; said before anything is paid.
     """
     built = build_reward(reward, params, llm, base_url, seed)
-    task = Scoring.read(data, prompt, [answers] if isinstance(answers, str) else answers, seed=seed, **reading)
-    return task.judge(built, seed=seed, options=options, **(run_options or {}))
+    columns, run_options = Columns.out_of({"seed": seed, **keywords})
+    task = Scoring.read(data, prompt, [answers] if isinstance(answers, str) else answers, columns)
+    report = task.judge(built, seed=seed, options=options, **run_options)
+    assert isinstance(report, ScoreReport)
+    return report

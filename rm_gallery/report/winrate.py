@@ -9,35 +9,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls.estimate import Estimate
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.report import comparing
 from rm_gallery.report.comparing import WinRateReport
-from rm_gallery.report.evaluate import estimate as estimate_run
-from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import is_run, open_run
-from rm_gallery.report.sheet import (
-    Questions,
-    groups_of,
-    joined,
-    label_chances,
-    labels_of,
-    number_of,
-    open_sheet,
-    questions_of,
-)
+from rm_gallery.report.sheet import joined, number_of, open_sheet
+from rm_gallery.report.table_task import Columns, TableRule, TableTask, counted_part
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
 EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
@@ -138,70 +124,36 @@ class _Counting:
         )
 
     def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
-        found = [self._status.get(place, "stopped") for place in places]
         known = [win for place in places if (win := wins[place]) is not None]
-        scored, score = len(known), math.fsum(known) / len(known) if known else None
-        failed, stopped = found.count("failed"), found.count("stopped")
-        unscored = len(found) - scored - failed - stopped
-        return Figure("win_rate", len(found), scored, unscored, failed, stopped, score, ci95, chance=0.5)
+        score = math.fsum(known) / len(known) if known else None
+        return counted_part("win_rate", wins, places, self._status, score=score, ci95=ci95, chance=0.5)
 
 
-class WinRate(Benchmark):
+class WinRate(TableRule["Comparison"]):
     """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the second."""
 
-    source = "none: anybody's table"
-    licence = "that of the table"
     version = "ties count half, both orders of a row are one row"
-    baselines = False
-
-    def __init__(self, comparison: Comparison) -> None:
-        super().__init__()
-        self._of = comparison
-
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Never: its columns are named."""
-        return False
-
-    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Not called: the rows are samples already."""
-        raise ConfigError("the rows of a win rate are read by Comparison.read")
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The row; what was settled by an earlier part of the run is read again, and nothing more is asked."""
-        if self._of.until is not None and self._of.until.settled:
-            self._of.until.stop()
+        if self.task.until is not None and self.task.until.settled:
+            self.task.until.stop()
         return super().questions(sample, reward)
 
     def scorer(self, seed: int = 0) -> _Counting:
         """Start counting."""
-        return _Counting(self._of)
-
-    def notes(self, reward: BaseReward) -> tuple[str, ...]:
-        """How the table was read."""
-        return tuple(self._of.questions.sheet.notes)
+        return _Counting(self.task)
 
 
 WinRate.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
 
 
 @dataclass
-class Comparison:
-    """A table with columns of answers, read and checked; nothing is judged yet.
+class Comparison(TableTask):
+    """A table with columns of answers to be compared; `labels` are the win of the first column by people."""
 
-    Attributes:
-        questions: the rows that can be judged.
-        labels: the win of the first column by people, per row of the table.
-        probabilities: with which each row was chosen for labelling.
-        groups: subgroups by column.
-    """
-
-    questions: Questions
-    labels: list[float | None] | None = None
-    probabilities: list[float | None] | None = None
-    groups: dict[str, list[str | None]] = field(default_factory=dict)
     length_controlled: bool = False
     until_decided: bool = False
-    columns: dict[str, Any] = field(default_factory=dict)
     until: _UntilDecided | None = field(default=None, repr=False)
 
     @classmethod
@@ -210,76 +162,56 @@ class Comparison:
         data: Any,
         prompt: str,
         answers: Sequence[str],
+        columns: Columns | None = None,
         *,
         other: Any = None,
-        reference: str | None = None,
-        id: str | None = None,
-        labels: str | None = None,
-        label_column: str | None = None,
-        label_probability: str | None = None,
-        cluster: str | None = None,
-        by: Sequence[str] = (),
         length_controlled: bool = False,
         until_decided: bool = False,
-        numbers: bool = False,
-        **reading: Any,
     ) -> Comparison:
         """Read a table and find its columns; arguments as in `winrate`. Raises ConfigError as it does."""
+        columns = columns or Columns()
         if len(answers) < 2:
             raise ConfigError(f"a win rate compares at least two columns of answers; found {len(answers)}.")
-        if until_decided and labels is not None:
+        if until_decided and columns.labels is not None:
             raise ConfigError(
                 "--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one."
             )
-        sheet = open_sheet(data, **reading)
+        sheet = columns.open(data)
         if other is not None:
-            beside = open_sheet(other, on_bad_row=reading.get("on_bad_row", "raise"))
-            sheet, second = joined(sheet, beside, answers[1], id or "id", prompt)
+            beside = open_sheet(other, on_bad_row=columns.on_bad_row)
+            sheet, second = joined(sheet, beside, answers[1], columns.id or "id", prompt)
             answers = [answers[0], second, *answers[2:]]
         roles = dict(zip(["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))], answers, strict=False))
-        questions = questions_of(
-            sheet, prompt, roles, reference=reference, id_column=id, cluster=cluster, numbers=numbers, needed=2
+        names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
+        return cls.found(
+            sheet,
+            prompt,
+            roles,
+            columns,
+            needed=2,
+            label=lambda cell: label_of(cell, names),
+            expected=EXPECTED_LABEL,
+            length_controlled=length_controlled,
+            until_decided=until_decided,
         )
-        known = None
-        if labels is not None:
-            names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
-            known = labels_of(
-                sheet, labels, lambda c: label_of(c, names), EXPECTED_LABEL, id_column=id, label_column=label_column
-            )
-        chances = label_chances(sheet, known, label_probability)
-        groups = groups_of(sheet, by)
-        columns = {"prompt": prompt, "answers": list(answers), "cluster": cluster, "reference": reference}
-        return cls(questions, known, chances, groups, length_controlled, until_decided, columns)
 
-    def understood(self, reward: BaseReward) -> list[str]:
+    def rule(self) -> WinRate:
+        """The win rate."""
+        return WinRate(self)
+
+    def understood(self, reward: BaseReward, *, early: bool = False) -> list[str]:
         """What was understood and what it will take, a line each."""
-        return self.questions.understood(self.columns["prompt"], reward, self.labels, early=self.until_decided)
+        return super().understood(reward, early=early or self.until_decided)
 
-    def estimate(
-        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
-    ) -> Estimate:
-        """Judge ten rows and extrapolate."""
-        return estimate_run(reward, self.questions.samples, WinRate(self), seed=seed, options=options, **keywords)
-
-    def judge(
-        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
-    ) -> WinRateReport:
-        """Judge the rows and report; arguments as in `evaluate`."""
-        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
-        samples, control = list(self.questions.samples), chosen.control or RunControl()
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+        """Prepare to stop where it is settled, if that is wanted."""
+        samples, control = list(self.questions.samples), options.control or RunControl()
         if self.until_decided:
             samples = self._in_turns(samples, control, seed)
-            if self.until is not None and chosen.run_dir and not chosen.force_new and is_run(chosen.run_dir):
-                self.until.look_back(Path(chosen.run_dir))
-        about = {"sheet": self.questions.sheet.digest(), "columns": self.columns, "until_decided": self.until_decided}
-        chosen = replace(chosen, control=control, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, samples, WinRate(self), seed=seed, hooks=hooks, options=chosen)
-        assert isinstance(report, WinRateReport)
-        report = self._finished(report, reward)
-        if chosen.run_dir is not None:
-            self.questions.keep_blank(chosen.run_dir)
-            report.save(Path(chosen.run_dir) / "report.json")
-        return report
+            if self.until is not None and options.run_dir and not options.force_new and is_run(options.run_dir):
+                self.until.look_back(Path(options.run_dir))
+        about = {"until_decided": self.until_decided}
+        return replace(options, control=control, manifest={**about, **(options.manifest or {})}), samples
 
     def _in_turns(self, samples: list[DataSample], control: RunControl, seed: int) -> list[DataSample]:
         """The samples in the seeded order in which they are looked at, clusters together."""
@@ -291,18 +223,15 @@ class Comparison:
         self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
         return [sample for turn in turns for sample in turn]
 
-    def _finished(self, report: WinRateReport, reward: BaseReward) -> WinRateReport:
-        reasons = dict(report.reasons)
-        if self.questions.blank:
-            reasons["unscored: blank"] = self.questions.blank_reason()
+    def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
+        """Put in what length alone reaches and, where the run could stop early, the interval that allows for it."""
+        assert isinstance(report, WinRateReport)
         extra = dict(report.extra)
         longest = {
             name: {} if x is None else {"longest": x, "shortest": 1.0 - x} for name, x in extra.pop("longest").items()
         }
         parts = {name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()}
-        report = replace(
-            report, data=self.questions.sheet.name, reasons=reasons, baselines=longest[""], extra=extra, by_subset=parts
-        )
+        report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
         if self.until is None:
             return report
         sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
@@ -344,28 +273,14 @@ def winrate(
     answers: Sequence[str],
     *,
     other: Any = None,
-    reference: str | None = None,
-    id: str | None = None,
-    labels: str | None = None,
-    label_column: str | None = None,
-    label_probability: str | None = None,
-    cluster: str | None = None,
-    by: Sequence[str] = (),
     length_controlled: bool = False,
     until_decided: bool = False,
-    numbers: bool = False,
     params: Mapping[str, Any] | None = None,
     llm: str | dict[str, Any] | BaseLLM | None = None,
     base_url: str | None = None,
-    limit: int | None = None,
     seed: int = 0,
-    on_bad_row: str = "raise",
-    encoding: str | None = None,
-    separator: str | None = None,
-    sheet: str | None = None,
-    header_row: int | None = None,
     options: RunOptions | None = None,
-    **run_options: Any,
+    **keywords: Any,
 ) -> WinRateReport:
     """Say how often the first column of answers beats the second, by a reward, with ties, flips, n and a 95 % interval.
 
@@ -378,56 +293,25 @@ def winrate(
         answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking as well.
         other: another table that holds the second column, joined by `id` (default: the column `id`), such as the result file
             of another model on the same questions.
-        reference: column of reference answers, for rewards that read one.
-        id: column of ids, which labels in a file of their own need.
-        labels: column of people's verdicts for some rows, or a file that holds them by id: a, b, tie, the name of a column, or
-            the win of a as a number 0..1. Gives agreement and the win rate corrected for the judge's errors.
-        label_column: the file's column of labels, where it has several.
-        label_probability: column of the probability with which a row was chosen for labelling, where that was no plain chance.
-        cluster: column that says which rows belong together; rows with the same prompt do anyway.
-        by: columns whose values are subgroups; p-values are corrected for all of them.
         length_controlled: adds the win rate at equal length.
         until_decided: stop as soon as a confidence sequence leaves 50 % out. The order of rows is then seeded.
-        numbers: take columns of numbers for texts.
         params: fields of a reward that is given by name or class.
         llm: its judge; there is no default. `base_url` is its endpoint.
         base_url: the judge's endpoint; OPENAI_BASE_URL by default.
-        limit: judge a seeded sample of this many rows.
         seed: decides samples, orders and bootstrap draws.
-        on_bad_row: `raise`, or `skip` and count.
-        encoding: of csv files, `separator` their separator; found unless given.
-        separator: see `encoding`.
-        sheet: of a workbook, and `header_row` (from 1) where its names stand.
-        header_row: see `sheet`.
         options: how the run goes; with `run_dir` the same call continues an unfinished run.
-        **run_options: fields of `RunOptions` as keywords.
+        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`. Labels are people's verdicts: a, b, tie, the name of a column, or the win of a as a
+            number 0..1; they give agreement and the win rate corrected for the judge's errors.
 
     Raises:
         ConfigError: a column is missing, blank or numeric, a label cannot be read or joined, options exclude each other; said
             before anything is paid.
     """
     built = build_reward(reward, params, llm, base_url, seed)
+    columns, run_options = Columns.out_of({"seed": seed, **keywords})
     comparison = Comparison.read(
-        data,
-        prompt,
-        answers,
-        other=other,
-        reference=reference,
-        id=id,
-        labels=labels,
-        label_column=label_column,
-        label_probability=label_probability,
-        cluster=cluster,
-        by=by,
-        length_controlled=length_controlled,
-        until_decided=until_decided,
-        numbers=numbers,
-        limit=limit,
-        seed=seed,
-        on_bad_row=on_bad_row,
-        encoding=encoding,
-        separator=separator,
-        sheet=sheet,
-        header_row=header_row,
+        data, prompt, answers, columns, other=other, length_controlled=length_controlled, until_decided=until_decided
     )
-    return comparison.judge(built, seed=seed, options=options, **run_options)
+    report = comparison.judge(built, seed=seed, options=options, **run_options)
+    assert isinstance(report, WinRateReport)
+    return report
