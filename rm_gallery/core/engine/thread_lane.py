@@ -179,6 +179,8 @@ class ThreadLane:
                 or len(self._runners) > self._threads_wanted(cost := self._pending[0][0].work.cost)
             ):
                 self._runners.discard(runner)
+                if self._pending and self._idle:  # the call was for this one, and it leaves
+                    self._ready.notify()
                 return False
             pending = self._pending
             runner.at = 0
