@@ -273,6 +273,7 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
         for name, key in (
             ("calls to the judge", "calls"),
             ("replies from the cache", "cached"),
+            ("judgements a gate spared", "spared"),
             ("retries", "retries"),
             ("tokens read", "input_tokens"),
             ("tokens written", "output_tokens"),

@@ -39,6 +39,8 @@ class RunControl:
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
     cached: int = 0
+    spared: int = 0
+    """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
     in_flight: int = 0
     started: float = field(default_factory=time.monotonic)
@@ -59,7 +61,7 @@ class RunControl:
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.retries = self.in_flight = 0
+        self.calls = self.cached = self.spared = self.retries = self.in_flight = 0
         self.stopped = None
         self.halted = False
         self.parent = None
@@ -107,16 +109,19 @@ class RunControl:
         while self._held:
             self._held.popitem()[1]()
 
-    def count(self, *, usage: Usage | None = None, calls: int = 0, cached: int = 0, retries: int = 0) -> None:
+    def count(
+        self, *, usage: Usage | None = None, calls: int = 0, cached: int = 0, retries: int = 0, spared: int = 0
+    ) -> None:
         """Add to the counters."""
         with self._lock:
             self.calls += calls
             self.cached += cached
+            self.spared += spared
             self.retries += retries
             if usage is not None:
                 self.usage.add(usage)
         if self.parent is not None:
-            self.parent.count(usage=usage, calls=calls, cached=cached, retries=retries)
+            self.parent.count(usage=usage, calls=calls, cached=cached, retries=retries, spared=spared)
 
 
 class Deadline:
@@ -209,6 +214,7 @@ def snapshot(control: RunControl) -> dict[str, Any]:
     return {
         "calls": control.calls,
         "cached": control.cached,
+        **({"spared": control.spared} if control.spared else {}),
         "retries": control.retries,
         "input_tokens": control.usage.input_tokens,
         "output_tokens": control.usage.output_tokens,

@@ -100,7 +100,12 @@ class Progress:
             parts.append((0, f"cost {control.usage.cost:.{2 if control.usage.cost >= 1 else 4}f}"))
         parts.append((3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"))
         counts = [(4, control.in_flight, "in flight"), (5, control.retries, "retries")]
-        counts += [(6, control.cached, "cached"), (7, self.reused, "reused"), (8, tokens, "tokens")]
+        counts += [
+            (6, control.cached, "cached"),
+            (6, control.spared, "spared"),
+            (7, self.reused, "reused"),
+            (8, tokens, "tokens"),
+        ]
         parts += [(rank, f"{value:,} {name}") for rank, value, name in counts if value]
         label = self.label
         while width is not None and len(line := _joined(label, parts)) > width:

@@ -1,0 +1,488 @@
+"""Rewards made of rewards: gates, cascades and weighted sums, in which what need not be asked is not asked."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore, RewardIssue
+from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.engine.outcome import Outcome, scored
+from rm_gallery.core.reward.kinds import BasePointWiseReward, Bounds, write_scores
+from rm_gallery.core.reward.merge import issue_of, write
+from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
+
+BUILDER = "rm_gallery.core.runner.build"
+"""Makes a reward of a name, a grader or a function; looked up when it is asked for, since it stands above."""
+METRICS, STAGES, PARTS = "metrics", "stages", "parts"
+"""Keys of a composition's extra data: its parts' scores, what became of each stage, and the parts' own extra data."""
+NEAR = 1e-9
+
+
+def as_part(value: Any) -> BaseReward:
+    """A reward, its class or registered name, a grader, a reward function or an environment, as a reward."""
+    if isinstance(value, BaseReward):
+        return value
+    made: BaseReward = importlib.import_module(BUILDER).build_reward(value)
+    return made
+
+
+def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
+    """What a reward said of an output it has judged: its score, or why there is none."""
+    score = reward.score_of_output(output)
+    if score is not None:
+        return Outcome("scored", score)
+    issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
+    if not issues:
+        return Outcome("unscored", reason="no_score", message=f"{reward.name} gave no score.")
+    return Outcome(issues[0].status, reason=issues[0].reason, message=issues[0].message)
+
+
+def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
+    return [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
+
+
+class Savings(NamedTuple):
+    """How often a part was asked and how often it did not have to be."""
+
+    asked: int
+    saved: int
+
+    @property
+    def share(self) -> float:
+        """Share of the judgements saved, [0, 1]."""
+        return self.saved / max(1, self.asked + self.saved)
+
+
+class _Part(NamedTuple):
+    """What a part said of one output."""
+
+    outcome: Outcome[float]
+    output: DataOutput
+    """As the part left it."""
+
+
+class _Found(NamedTuple):
+    """What comes of one output."""
+
+    outcome: Outcome[RewardResult]
+    extra: dict[str, Any]
+    """What is known of its parts, whether or not there is a score."""
+
+
+class Composition(BasePointWiseReward):
+    """What all compositions share: how parts are asked, and how what comes of it gets to the outputs.
+
+    A composition of rewards that score answers by themselves is one of those (`pointwise`). With a part that compares it
+    is a `listwise` one: that part is then asked once about all the answers that reached it.
+    """
+
+    def parts(self) -> dict[str, BaseReward]:
+        """The rewards it is made of, by the name under which each is reported."""
+        raise NotImplementedError(f"{type(self).__name__} says what its parts are.")
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]  # a class has none before it has parts
+        """`listwise` as soon as one part compares answers, else `pointwise`."""
+        compares = any(part.kind in ("listwise", "pairwise") for part in self.parts().values())
+        return "listwise" if compares else "pointwise"
+
+    @property
+    def least_workers(self) -> int:
+        """The most that a part needs."""
+        return max(part.least_workers for part in self.parts().values())
+
+    @property
+    def llm(self) -> Any:
+        """The model that judges for the first part that has one, None where none does."""
+        return next((llm for part in self.parts().values() if (llm := getattr(part, "llm", None)) is not None), None)
+
+    def describe(self) -> dict[str, Any]:
+        """As of every reward; the parts tell their own models."""
+        said = super().describe()
+        said.pop("llm", None)
+        return said
+
+    def check(self) -> None:
+        """Raise ConfigError when one of the parts could score nothing at all."""
+        for part in self.parts().values():
+            part.check()
+
+    def plan(self, sample: DataSample) -> list[Job]:
+        """One job per output; one for the whole sample where a part compares."""
+        if self.kind == "listwise":
+            return [Job(sample, None, sample)] if sample.output else []
+        return super().plan(sample)
+
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[Any]]) -> None:
+        """Each output gets what was found out about it."""
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            outputs = sample.output if job.place is None else [sample.output[job.place]]
+            found: list[_Found] = outcome.value if outcome.value is not None else [_Found(outcome, {})] * len(outputs)
+            for output, (one, extra) in zip(outputs, found, strict=True):
+                if one.ok:
+                    write_scores(self, output.answer, one)
+                else:
+                    write(output.answer, self, [], issue_of(self.name, one), extra)
+
+    async def _asked(self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]) -> list[_Part]:
+        """What a part says of these outputs of the sample."""
+        chosen = sample if len(at) == len(sample.output) else copy_with(sample, output=[sample.output[i] for i in at])
+        judged = await part.async_evaluate(chosen, hooks=hooks or None)
+        return [_Part(said_of(part, output), output) for output in judged.output]
+
+
+class _Notes:
+    """What is noted of one output on its way through the parts."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, str] = {}
+        self.metrics: dict[str, dict[str, Any]] = {}
+        self.extra: dict[str, Any] = {}
+
+    def add(self, name: str, part: BaseReward, said: _Part) -> None:
+        """Note a part's score, and what else it found out."""
+        own = said.output.answer.reward
+        reason = "; ".join(d.reason for d in own.details if d.reason) if said.outcome.ok else said.outcome.message
+        self.metrics[name] = metric(said.outcome.value, reason)
+        extra = own.extra_data.get(part.key_in(own)) if own.extra_data else None
+        if extra:
+            self.extra[name] = extra
+
+    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> _Found:
+        """The composition's own outcome, with all that was noted."""
+        given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
+        extra = {key: value for key, value in given.items() if value}
+        if outcome.value is None:
+            return _Found(Outcome(outcome.status, reason=outcome.reason, message=outcome.message), extra)
+        detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
+        return _Found(Outcome("scored", RewardResult(name=name, details=[detail], extra_data=extra)), extra)
+
+
+def metric(score: float | None, reason: str = "") -> dict[str, Any]:
+    """A component of a score in the layout of a function reward's metrics; None where it could not be told."""
+    return {"score": 0.0 if score is None else score, "is_score_valid": score is not None, "reason": reason}
+
+
+def _best(reward: BaseReward) -> float | None:
+    """The best score a reward can give, None where there is no bound."""
+    return reward.score_range[1 if reward.higher_is_better else 0]
+
+
+def _worst(reward: BaseReward) -> float | None:
+    return reward.score_range[0 if reward.higher_is_better else 1]
+
+
+def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
+    return score >= limit - NEAR if higher_is_better else score <= limit + NEAR
+
+
+class Stage(Configured):
+    """One reward of a cascade, and when the cascade ends with it.
+
+    Args:
+        reward: anything `as_part` takes.
+        stop_below: a score worse than this ends the cascade with its `otherwise`, in the units of the reward. In a stage
+            before the last that has neither limit it is the best score the reward can give: a plain gate.
+        stop_above: a score this good or better ends the cascade with this score: the stage is sure.
+        no_score: what an answer without a score here means: `stop` ends the cascade without a score, `next` goes on, for
+            a small judge in front of a larger one.
+    """
+
+    reward: SerializeAsAny[BaseReward]
+    stop_below: float | None = Field(default=None, allow_inf_nan=False)
+    stop_above: float | None = Field(default=None, allow_inf_nan=False)
+    no_score: Literal["stop", "next"] = "stop"
+
+    def __init__(self, reward: Any = None, **limits: Any) -> None:
+        """Take the reward and its limits."""
+        super().__init__(**{"reward": reward, **limits})
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _as_part(cls, value: Any) -> BaseReward:
+        return as_part(value)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Stage:
+        low, high = self.stop_below, self.stop_above
+        if low is not None and high is not None and not _reaches(high, low, self.reward.higher_is_better):
+            raise ValueError(
+                f"stop_below is {low} and stop_above {high}; for {self.reward.name} the second must be the better score"
+            )
+        return self
+
+
+class Cascade(Composition):
+    """Asks rewards one after another, the cheap ones first, and ends with the first that decides.
+
+    `Cascade(format_rule, Stage(small_judge, stop_below=0.2, stop_above=0.8), large_judge)`: a stage before the last is a
+    `Stage`, or a reward alone, which is then a gate: what does not get its best score stops there.
+
+    An answer's score is `otherwise` where a stage stopped it, else the score of the stage that decided. Where the deciding
+    stages have different ranges or directions their scores are normalised to [0, 1]. A stage without a score ends the
+    cascade without a score, for the stage's reason, unless its `no_score` is `next`; a score is never made of a missing one.
+    The extra data hold every part's score (`metrics`) and what became of each stage (`stages`); `savings` counts them.
+    """
+
+    stages: list[Stage] = Field(min_length=2)
+    otherwise: float = Field(default=math.nan)
+    """The score of an answer that a stage stopped; by default the worst score there is."""
+
+    def __init__(self, *stages: Any, **settings: Any) -> None:
+        """Take the stages in their order, and the settings of any reward."""
+        if stages:
+            settings["stages"] = [stage if isinstance(stage, Stage) else Stage(stage) for stage in stages]
+        super().__init__(**settings)
+
+    def model_post_init(self, context: Any) -> None:
+        """Fill in limits, range and the score of what is stopped."""
+        filled = [self._filled(stage) for stage in self.stages[:-1]]
+        last = self.stages[-1]
+        if last.stop_below is not None or last.stop_above is not None:
+            raise ConfigError(
+                f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop its limits."
+            )
+        object.__setattr__(self, "stages", [*filled, last])
+        deciding = [stage.reward for stage in self.stages if stage.stop_above is not None or stage is last]
+        if len({(part.score_range, part.higher_is_better) for part in deciding}) > 1:
+            for part in deciding:
+                part.normalized(0.0)  # raises for a range without bounds
+        if math.isnan(self.otherwise):
+            worst = _worst(last.reward) if self._alike(deciding) else 0.0
+            if worst is None:
+                raise ConfigError(
+                    f"{type(self).__name__}: the scores of {last.reward.name} have no worst one; say with otherwise= what an "
+                    "answer gets that is stopped."
+                )
+            object.__setattr__(self, "otherwise", float(worst))
+        super().model_post_init(context)
+
+    def _filled(self, stage: Stage) -> Stage:
+        if stage.stop_below is not None or stage.stop_above is not None:
+            return stage
+        threshold = getattr(getattr(stage.reward, "grader", None), "threshold", None)
+        limit = _best(stage.reward) if threshold is None else threshold
+        if limit is None:
+            raise ConfigError(
+                f"{type(self).__name__}: the scores of {stage.reward.name} have no best one; say from which score on an answer "
+                "passes (threshold= of a Gate, stop_below= of a Stage)."
+            )
+        return stage.model_copy(update={"stop_below": float(limit)})
+
+    @staticmethod
+    def _alike(deciding: Sequence[BaseReward]) -> bool:
+        return len({(part.score_range, part.higher_is_better) for part in deciding}) == 1
+
+    def parts(self) -> dict[str, BaseReward]:
+        """The stages' rewards."""
+        return _named([stage.reward for stage in self.stages])
+
+    def _deciding(self) -> list[BaseReward]:
+        last = self.stages[-1]
+        return [stage.reward for stage in self.stages if stage.stop_above is not None or stage is last]
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]
+        """The range of the deciding stages, widened by `otherwise`."""
+        deciding = self._deciding()
+        low, high = deciding[0].score_range if self._alike(deciding) else (0.0, 1.0)
+        widen = self.otherwise
+        return (None if low is None else min(low, widen), None if high is None else max(high, widen))
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """The direction of the deciding stages; higher where they were normalised."""
+        deciding = self._deciding()
+        return deciding[0].higher_is_better if self._alike(deciding) else True
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[_Found]:
+        names = list(self.parts())
+        notes = [_Notes() for _ in sample.output]
+        done: dict[int, tuple[Outcome[float], str | None]] = {}
+        for name, stage in zip(names, self.stages, strict=True):
+            open_ = [i for i in range(len(sample.output)) if i not in done]
+            for i in done:
+                notes[i].stages[name] = "not asked"
+            if not open_:
+                continue
+            for i, said in zip(open_, await self._asked(stage.reward, sample, open_, kwargs), strict=True):
+                notes[i].add(name, stage.reward, said)
+                ended = self._ended(stage, name, said, notes[i])
+                if ended is not None:
+                    done[i] = ended
+        control = current_run.get()
+        spared = sum(state == "not asked" for note in notes for state in note.stages.values())
+        if control is not None and spared:
+            control.count(spared=spared)
+        return [notes[i].found(self.name, *done[i]) for i in range(len(sample.output))]
+
+    def _ended(self, stage: Stage, name: str, said: _Part, notes: _Notes) -> tuple[Outcome[float], str | None] | None:
+        """An output's outcome and its reason if the cascade ends with this stage, None where it goes on."""
+        outcome, part = said.outcome, stage.reward
+        if outcome.value is None:
+            notes.stages[name] = outcome.status
+            if stage.no_score == "next" and stage is not self.stages[-1]:
+                return None
+            return Outcome(outcome.status, reason=outcome.reason, message=f"{name}: {outcome.message}"), None
+        score, better = outcome.value, part.higher_is_better
+        if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
+            notes.stages[name] = "stopped"
+            reason = f"{name} is {score:g}, {'below' if better else 'above'} {stage.stop_below:g}"
+            return scored(self.otherwise), reason
+        sure = stage.stop_above is not None and _reaches(score, stage.stop_above, better)
+        if not sure and stage is not self.stages[-1]:
+            notes.stages[name] = "passed"
+            return None
+        notes.stages[name] = "decided"
+        value = score if self._alike(self._deciding()) else part.normalized(score)
+        return scored(value), notes.metrics[name]["reason"] or None
+
+    def savings(self, samples: Iterable[DataSample]) -> dict[str, Savings]:
+        """Per part, how many answers of samples this cascade has scored it was asked about, and how many it was spared."""
+        counts = {name: [0, 0] for name in self.parts()}
+        for sample in samples:
+            for output in sample.output:
+                said = output.answer.reward
+                for name, state in said.extra_data.get(self.key_in(said), {}).get(STAGES, {}).items():
+                    counts[name][state == "not asked"] += 1
+        return {name: Savings(*count) for name, count in counts.items()}
+
+
+class Gate(Cascade):
+    """A reward behind a cheap condition: where the condition fails, the score is the worst one and the reward is not asked.
+
+    `Gate("format_reward", judge)`. The score is the guarded reward's, in its units. A condition without a score
+    gives none: the answer is unscored or failed as the condition was, and the guarded reward is not asked either.
+
+    Args:
+        condition: the cheap reward; anything `as_part` takes.
+        then: the reward behind it.
+        threshold: the score from which on the condition holds, in its own units; by default its best score, of a grader
+            its own threshold.
+        otherwise: the score where it does not hold; by default the worst one of `then`.
+        name: the name under which scores are recorded.
+    """
+
+    def __init__(
+        self, condition: Any = None, then: Any = None, threshold: float | None = None, **settings: Any
+    ) -> None:
+        """Take the condition and what it guards."""
+        if "stages" in settings:  # a copy of one
+            super().__init__(**settings)
+        elif condition is None or then is None:
+            raise ConfigError("Gate: it takes a condition and a reward behind it: Gate(condition, then).")
+        else:
+            super().__init__(Stage(condition, stop_below=threshold), Stage(then), **settings)
+
+
+class WeightedSum(Composition):
+    """The sum of rewards, each times its weight, as trainers add up the components of a reward.
+
+    A weight of 2 counts twice. A penalty is a reward that says how much of a flaw is there, higher for more, with a negative
+    weight; it is not turned round as well. A part of which lower is better therefore takes a negative weight.
+    The sum is unscored or failed as soon as one part is: a missing part is never a 0. All parts are asked at once.
+
+    Args:
+        parts: rewards by name, or a list of them; anything `as_part` takes.
+        weights: by name; 1 where none is given. A part with the weight 0 is asked and reported, and does not count.
+    """
+
+    rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
+    weights: dict[str, float] = Field(default_factory=dict)
+
+    def __init__(self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any) -> None:
+        """Take the parts and their weights."""
+        if parts is not None:
+            given = parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
+            settings["rewards"] = {name: as_part(part) for name, part in given.items()}
+        super().__init__(**{"weights": dict(weights or {}), **settings})
+
+    def model_post_init(self, context: Any) -> None:
+        """Check the weights."""
+        object.__setattr__(self, "weights", checked_weights(type(self).__name__, self.weights, self.rewards))
+        for name, part in self.rewards.items():
+            if not part.higher_is_better and self.weights[name] > 0:
+                raise ConfigError(
+                    f"{type(self).__name__}: lower is better for '{name}' and its weight is {self.weights[name]:g}; give it a "
+                    "negative weight, which makes it a penalty."
+                )
+        super().model_post_init(context)
+
+    def parts(self) -> dict[str, BaseReward]:
+        """The rewards by their names."""
+        return dict(self.rewards)
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]
+        """The lowest and the highest sum there can be."""
+        ends = [
+            [None if bound is None else self.weights[name] * bound for bound in part.score_range]
+            for name, part in self.rewards.items()
+            if self.weights[name]
+        ]
+        turned = [
+            end if self.weights[name] > 0 else end[::-1] for name, end in zip(self._counting(), ends, strict=True)
+        ]
+        low, high = ([bound for end in turned if (bound := end[side]) is not None] for side in (0, 1))
+        return (
+            math.fsum(low) if len(low) == len(turned) else None,
+            math.fsum(high) if len(high) == len(turned) else None,
+        )
+
+    def _counting(self) -> list[str]:
+        return [name for name in self.rewards if self.weights[name]]
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[_Found]:
+        everything = list(range(len(sample.output)))
+        tasks = [asyncio.ensure_future(self._asked(part, sample, everything, kwargs)) for part in self.rewards.values()]
+        try:
+            said = dict(zip(self.rewards, await asyncio.gather(*tasks), strict=True))
+        finally:  # what fails for all leaves no sibling behind that goes on asking
+            for task in tasks:
+                task.cancel()
+        return [self._sum({name: found[i] for name, found in said.items()}) for i in everything]
+
+    def _sum(self, said: Mapping[str, _Part]) -> _Found:
+        notes = _Notes()
+        for name, found in said.items():
+            notes.add(name, self.rewards[name], found)
+        missing = {name: found.outcome for name, found in said.items() if found.outcome.value is None}
+        if missing:
+            first = min(missing.values(), key=lambda outcome: outcome.status != "failed")
+            message = "; ".join(f"{name}: {outcome.message}" for name, outcome in missing.items())
+            return notes.found(self.name, Outcome(first.status, reason=first.reason, message=message))
+        terms = {name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()}
+        total = math.fsum(weight * score for weight, score in terms.values())
+        reason = " + ".join(f"{weight:g}×{name} {score:g}" for name, (weight, score) in terms.items())
+        return notes.found(self.name, scored(total), reason)
+
+
+def checked_weights(what: str, weights: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
+    """A weight per name, 1 where none is given; ConfigError for one that is no finite number or has no such name."""
+    known = list(names)
+    for name, weight in weights.items():
+        if name not in known:
+            raise ConfigError(f"{what}: weights: " + unknown_name("component", name, known))
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+            raise ConfigError(f"{what}: the weight of '{name}' is {weight!r:.80}; it is a finite number.")
+    return {name: float(weights.get(name, 1.0)) for name in known}
+
+
+def _named(parts: Sequence[BaseReward]) -> dict[str, BaseReward]:
+    """Rewards by their names; a name that comes again is numbered."""
+    found: dict[str, BaseReward] = {}
+    for part in parts:
+        name, number = part.name, 2
+        while name in found:
+            name, number = f"{part.name} {number}", number + 1
+        found[name] = part
+    return found

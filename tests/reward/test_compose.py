@@ -1,0 +1,304 @@
+"""Gates, cascades and weighted sums: what they score, what they do not ask, and what comes of parts without a score."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from rm_gallery import DataSample, FakeLLM
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseReward, BaseStepWiseReward
+from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from tests.reward.rewards import PointJudge, longest, ranked, scored
+from tests.support.samples import issues, make_sample, scores
+
+
+class Words(BasePointWiseReward):
+    """The number of words, up to ten; `?` cannot be judged, `!` breaks."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 10.0)
+    seen: ClassVar[list[str]] = []
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        Words.seen.append(text)
+        if "?" in text:
+            raise Unscored("A question cannot be judged.", reason="no_reference")
+        if "!" in text:
+            raise OSError("disk full")
+        return scored(self.name, float(len(text.split())) + kwargs.get("bonus", 0.0), "counted")
+
+
+class Tagged(BasePointWiseReward):
+    """1 for an answer in tags, 0 for none; `~` cannot be judged."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if "~" in text:
+            raise Unscored("Not this one.", reason="not_applicable")
+        return scored(self.name, float("<a>" in text))
+
+
+class Flaws(Words):
+    """Lower is better."""
+
+    higher_is_better: ClassVar[bool] = False
+
+
+class Unbounded(Words):
+    score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
+
+
+class Lengths(BaseListWiseReward):
+    """Compares all answers: 1 for the longest of them."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        lengths = [len(output.answer.text) for output in sample.output]
+        return ranked(self.name, *(float(n == max(lengths)) for n in lengths))
+
+
+class Steps(BaseStepWiseReward):
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, 0.5)
+
+
+class Relevant(BaseGrader):
+    threshold: float | None = 0.3
+
+    def _grade(self, response: str) -> float:
+        return 0.4 if "<a>" in response else 0.1
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen() -> None:
+    Words.seen.clear()
+
+
+def asked() -> list[str]:
+    return sorted(Words.seen)
+
+
+# -- gates -----------------------------------------------------------------------------------------------------------------
+
+GATES: list[tuple[Callable[[], BaseReward], list[str], list[float | None], list[str]]] = [
+    (lambda: Gate(Tagged(), Words()), ["<a> x y", "x y"], [3.0, 0.0], ["<a> x y"]),
+    (lambda: Gate(Tagged, Words, otherwise=-1.0), ["<a> x y", "x y"], [3.0, -1.0], ["<a> x y"]),
+    (lambda: Gate(Relevant(), Words()), ["<a> x y", "x y"], [3.0, 0.0], ["<a> x y"]),
+    (lambda: Gate(Relevant(), Words(), threshold=0.5), ["<a> x y"], [0.0], []),
+    (lambda: Gate(Flaws(), Tagged(), threshold=2.0), ["<a> x", "<a> x y z"], [1.0, 0.0], ["<a> x", "<a> x y z"]),
+    (lambda: Gate(Tagged(), Flaws()), ["<a> x", "x"], [2.0, 10.0], ["<a> x"]),
+    (lambda: Gate(Tagged(), Unbounded(), otherwise=-100.0), ["<a>", "x"], [1.0, -100.0], ["<a>"]),
+    (lambda: Gate(Tagged(), Gate(Flaws(), Words(), threshold=2.0)), ["<a> x", "<a> x y", "x"], [2.0, 0.0, 0.0], []),
+    (lambda: Gate("think_format", Words()), ["x"], [0.0], []),
+    (lambda: Gate(Tagged(), Lengths()), ["<a> x", "far too long", "<a> x y"], [0.0, 0.0, 1.0], []),
+]
+
+
+@pytest.mark.parametrize(("make", "answers", "expected", "reached"), GATES)
+def test_a_gate_scores_as_what_it_guards_and_asks_no_more(
+    make: Callable[[], BaseReward], answers: list[str], expected: list[float | None], reached: list[str]
+) -> None:
+    gate = make()
+    assert scores(gate.evaluate(make_sample(*answers))) == expected
+    if reached:
+        assert asked() == sorted(reached)
+
+
+@pytest.mark.parametrize(
+    ("answer", "issue", "asks"),
+    [
+        ("~ <a>", ("unscored", "not_applicable"), False),
+        ("<a> ?", ("unscored", "no_reference"), True),
+        ("<a> !", ("failed", "error"), True),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda: Gate(Tagged(), Words()), lambda: Cascade(Tagged(), Words())])
+def test_a_part_without_a_score_leaves_none(
+    make: Callable[[], BaseReward], answer: str, issue: tuple[str, str], asks: bool
+) -> None:
+    found = make().evaluate(make_sample(answer, "x"))
+    assert scores(found) == [None, 0.0]
+    assert issues(found) == [issue]
+    assert found.output[0].answer.reward.issues[0].message.startswith("Words: " if asks else "Tagged: ")
+    assert bool(asked()) is asks
+
+
+# -- cascades --------------------------------------------------------------------------------------------------------------
+
+
+def sure(**settings: Any) -> Cascade:
+    small = Stage(Words(name="small"), stop_below=2.0, stop_above=5.0, **settings)
+    return Cascade(Tagged(), small, Words(name="large"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "score", "stages"),
+    [
+        ("x", 0.0, ["stopped", "not asked", "not asked"]),
+        ("<a>", 0.0, ["passed", "stopped", "not asked"]),
+        ("<a> x y", 3.0, ["passed", "passed", "decided"]),
+        ("<a> x x x x x", 6.0, ["passed", "decided", "not asked"]),
+    ],
+)
+def test_a_cascade_ends_with_the_stage_that_decides(answer: str, score: float, stages: list[str]) -> None:
+    reward = sure()
+    found = reward.evaluate(make_sample(answer))
+    assert scores(found) == [score]
+    said = found.output[0].answer.reward.extra_data["Cascade"]
+    assert list(said["stages"].values()) == stages
+    assert list(said["metrics"]) == [
+        n for n, s in zip(["Tagged", "small", "large"], stages, strict=True) if s != "not asked"
+    ]
+
+
+@pytest.mark.parametrize(("no_score", "status"), [("stop", ["unscored"]), ("next", ["unscored", "unscored"])])
+def test_a_small_judge_that_cannot_tell_hands_over_where_it_is_told_to(no_score: str, status: list[str]) -> None:
+    found = sure(no_score=no_score).evaluate(make_sample("<a> x ?"))
+    stages = found.output[0].answer.reward.extra_data["Cascade"]["stages"]
+    assert list(stages.values())[1:] == [*status, "not asked"][:2]
+    assert issues(found) == [("unscored", "no_reference")]
+
+
+def test_stages_of_different_ranges_are_normalised() -> None:
+    reward = Cascade(Stage(Tagged(), stop_above=1.0), Words())
+    found = reward.evaluate(make_sample("<a>", "x x x x x"))
+    assert (scores(found), reward.score_range) == ([1.0, 0.5], (0.0, 1.0))
+
+
+def test_what_is_saved_is_counted_in_the_results_and_in_the_run() -> None:
+    reward, control = sure(), RunControl()
+    samples = [make_sample("x", "<a> x y", unique_id=str(n)) for n in range(20)]
+    done = reward.evaluate_batch(samples, options=RunOptions(control=control, max_workers=4, progress=False))
+    assert reward.savings(done) == {"Tagged": Savings(40, 0), "small": Savings(20, 20), "large": Savings(20, 20)}
+    assert reward.savings(done)["large"].share == 0.5
+    assert control.spared == 40
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "answer", "expected", "bounds"),
+    [
+        (lambda: WeightedSum([Tagged(), Words()]), "<a> x", 3.0, (0.0, 11.0)),
+        (lambda: WeightedSum({"tags": Tagged(), "n": Words()}, {"tags": 2.0, "n": 0.1}), "<a> x", 2.2, (0.0, 3.0)),
+        (lambda: WeightedSum({"tags": Tagged, "n": Words}, {"n": -0.1}), "<a> x", 0.8, (-1.0, 1.0)),
+        (lambda: WeightedSum({"tags": Tagged, "flaws": Flaws}, {"flaws": -1.0}), "<a> x", -1.0, (-10.0, 1.0)),
+        (lambda: WeightedSum({"tags": Tagged, "n": Unbounded}, {"n": 0.0}), "<a> x", 1.0, (0.0, 1.0)),
+        (lambda: WeightedSum([Tagged(), Unbounded()]), "<a> x", 3.0, (None, None)),
+        (lambda: WeightedSum([Words(), Words()]), "<a> x", 4.0, (0.0, 20.0)),
+        (lambda: WeightedSum([Gate(Tagged(), Words()), Lengths()]), "<a> x", 3.0, (0.0, 11.0)),
+    ],
+)
+def test_a_sum_by_weight(make: Callable[[], BaseReward], answer: str, expected: float, bounds: Any) -> None:
+    reward = make()
+    assert scores(reward.evaluate(make_sample(answer))) == pytest.approx([expected])
+    assert reward.score_range == bounds
+
+
+def test_a_sum_without_one_of_its_parts_is_none() -> None:
+    found = WeightedSum({"tags": Tagged(), "n": Words()}).evaluate(make_sample("<a>", "~ !", "~", "x ?"))
+    assert scores(found) == [2.0, None, None, None]
+    assert issues(found) == [("failed", "error"), ("unscored", "not_applicable"), ("unscored", "no_reference")]
+    assert "tags: Not this one." in found.output[1].answer.reward.issues[0].message
+
+
+def test_steps_count_as_the_one_score_of_their_output() -> None:
+    sample = make_sample("<a>")
+    sample.output[0].steps = [sample.output[0].answer.model_copy(), sample.output[0].answer.model_copy()]
+    assert scores(WeightedSum([Tagged(), Steps()]).evaluate(sample)) == [1.5]
+
+
+# -- doors, identity, refusals ---------------------------------------------------------------------------------------------
+
+
+def test_every_door_gives_the_same() -> None:
+    reward = Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0)
+    samples = [make_sample("<a> x y", "x", unique_id=str(n)) for n in range(5)]
+    alone = [scores(reward.evaluate(sample)) for sample in samples]
+
+    async def awaited() -> list[list[float | None]]:
+        one = [scores(await reward.async_evaluate(sample)) for sample in samples]
+        many = [scores(sample) for sample in await reward.async_evaluate_batch(samples, max_workers=3)]
+        assert one == many
+        return one
+
+    copied = pickle.loads(pickle.dumps(reward))
+    assert alone == [[3.0, 0.0]] * 5
+    assert asyncio.run(awaited()) == alone == [scores(sample) for sample in copied.evaluate_batch(samples)]
+
+
+def test_a_thousand_at_once() -> None:
+    reward = WeightedSum([Gate(Tagged(), Words()), Words()])
+    found = reward.evaluate_batch([make_sample("<a> x", "x", unique_id=str(n)) for n in range(500)], max_workers=64)
+    assert all(scores(sample) == [4.0, 1.0] for sample in found)
+
+
+def test_hooks_reach_the_parts() -> None:
+    assert scores(Gate(Tagged(), Words()).evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [3.0]
+
+
+def test_a_run_folder_continues_with_what_it_has(tmp_path: Any) -> None:
+    reward = Gate(Tagged(), Words())
+    samples = [make_sample("<a> x", "x", unique_id=str(n)) for n in range(4)]
+    first = reward.evaluate_batch(samples, run_dir=tmp_path / "run")
+    Words.seen.clear()
+    assert [scores(s) for s in reward.evaluate_batch(samples, run_dir=tmp_path / "run")] == [scores(s) for s in first]
+    assert asked() == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Gate(Tagged(), Words()), Gate(Tagged(), Words(), threshold=0.5)),
+        (Gate(Tagged(), Words()), Gate(Tagged(), Flaws())),
+        (Gate(Tagged(), Words()), Gate(Tagged(), Words(), otherwise=-1.0)),
+        (
+            Gate(Tagged(), PointJudge(llm=FakeLLM(model="a")), otherwise=0.0),
+            Gate(Tagged(), PointJudge(llm=FakeLLM(model="b")), otherwise=0.0),
+        ),
+        (WeightedSum([Words()]), WeightedSum([Words()], {"Words": 2.0})),
+    ],
+)
+def test_another_part_or_setting_is_another_reward(one: BaseReward, other: BaseReward) -> None:
+    assert one.settings_hash != other.settings_hash
+    assert one.settings_hash == pickle.loads(pickle.dumps(one)).settings_hash
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Gate(Tagged()), "Gate"),
+        (lambda: Gate("no_such_reward", Words()), "no_such_reward"),
+        (lambda: Gate(3, Words()), "3"),
+        (lambda: Gate(Tagged(), Words(), otherwize=1), "otherwise"),
+        (lambda: Gate(Unbounded(), Words()), "threshold"),
+        (lambda: Gate(Tagged(), Unbounded()), "otherwise"),
+        (lambda: Gate(Tagged(), Words(), threshold=float("nan")), "stop_below"),
+        (lambda: Cascade(Tagged()), "stages"),
+        (lambda: Cascade(Tagged(), Stage(Words(), stop_below=1.0)), "comes last"),
+        (lambda: Cascade(Stage(Words(), stop_below=3.0, stop_above=1.0), Words()), "stop_above"),
+        (lambda: Cascade(Stage(Words(), stop_above=3.0), Unbounded()), "range"),
+        (lambda: WeightedSum([]), "rewards"),
+        (lambda: WeightedSum([Words()], {"Word": 2.0}), "Words"),
+        (lambda: WeightedSum([Words()], {"Words": float("inf")}), "finite"),
+        (lambda: WeightedSum([Flaws()]), "negative"),
+    ],
+)
+def test_what_cannot_be_composed_is_said(make: Callable[[], BaseReward], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make()
