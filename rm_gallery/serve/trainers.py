@@ -129,7 +129,7 @@ class PoolingUsage(BaseModel):
     completion_tokens: int | None = 0
 
 
-class ScoreRequest(Open):
+class VllmScoreRequest(Open):
     """Prompts and answers: one to many, or many to as many; `queries` and `documents` are other names for them."""
 
     model: str | None = None
@@ -139,7 +139,7 @@ class ScoreRequest(Open):
     documents: str | list[str] | None = None
 
 
-class ScoreEntry(BaseModel):
+class VllmScoreEntry(BaseModel):
     """The score of one pair."""
 
     index: int
@@ -147,18 +147,18 @@ class ScoreEntry(BaseModel):
     score: float
 
 
-class ScoreReply(BaseModel):
+class VllmScoreReply(BaseModel):
     """Scores in the order of the pairs."""
 
     id: str
     object: str = "list"
     created: int
     model: str
-    data: list[ScoreEntry]
+    data: list[VllmScoreEntry]
     usage: PoolingUsage
 
 
-class ClassifyRequest(Open):
+class VllmClassifyRequest(Open):
     """Whole texts, or the messages of one conversation."""
 
     model: str | None = None
@@ -166,7 +166,7 @@ class ClassifyRequest(Open):
     messages: list[Turn] | None = None
 
 
-class ClassifyEntry(BaseModel):
+class VllmClassifyEntry(BaseModel):
     """The score of one text, as the only number of `probs`."""
 
     index: int
@@ -175,14 +175,14 @@ class ClassifyEntry(BaseModel):
     num_classes: int
 
 
-class ClassifyReply(BaseModel):
+class VllmClassifyReply(BaseModel):
     """Scores in the order of the texts."""
 
     id: str
     object: str = "list"
     created: int
     model: str
-    data: list[ClassifyEntry]
+    data: list[VllmClassifyEntry]
     usage: PoolingUsage
 
 
@@ -191,7 +191,7 @@ def _model_target(model: str | None, params: Params) -> str:
 
 
 def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found, kept = read(ScoreRequest, body), None
+    found, kept = read(VllmScoreRequest, body), None
     first = found.text_1 if found.text_1 is not None else found.queries
     second = found.text_2 if found.text_2 is not None else found.documents
     if first is None or second is None:
@@ -207,7 +207,7 @@ def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
 
 
 def _vllm_classify(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found = read(ClassifyRequest, body)
+    found = read(VllmClassifyRequest, body)
     kept = kept_of(params, found.model or "")
     if (found.input is None) == (found.messages is None):
         raise invalid("the body needs input (a text or several) or messages, and not both.")
@@ -290,7 +290,7 @@ FORMATS = (
         ),
         REFUSED,
         lambda name, path: Codec(
-            name, path, _vllm_score, _vllm_score_reply, ScoreRequest, ScoreReply,
+            name, path, _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,
             {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
             "Score pairs of prompt and answer in the format of vLLM's /score.",
             ON_ERROR,
@@ -308,7 +308,7 @@ FORMATS = (
         ),
         REFUSED,
         lambda name, path: Codec(
-            name, path, _vllm_classify, _vllm_classify_reply, ClassifyRequest, ClassifyReply,
+            name, path, _vllm_classify, _vllm_classify_reply, VllmClassifyRequest, VllmClassifyReply,
             {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
             "Score texts or a conversation in the format of vLLM's /classify.",
             ON_ERROR,
