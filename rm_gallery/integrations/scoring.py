@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rm_gallery.core.data.conversation import sample_of_messages, turns_of
+from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
@@ -219,15 +219,14 @@ class RowScorer:
         return {**found, **{field: found[column] for field, column in self.columns.items()}}
 
     def _sample(self, prompt: Conversation, completion: Conversation, row: dict[str, Any]) -> DataSample:
-        asked = turns_of(prompt, ())
-        if asked and row.get("context") and "context" in self.columns:
-            asked[-1]["context"] = row["context"]
-        reference = None
         if "reference" in self.columns:
             reference = row.pop("reference")
             row.pop("ground_truth", None)  # the named column is the truth, even where it is empty
-        turns = [*asked, *turns_of(None, completion)]
-        return sample_of_messages(turns, ground_truth=reference, original_messages=asked, row=row)
+            row |= {} if reference is None else {"reference": reference}
+        sample = sample_of_completion(prompt, completion, row=row)
+        if sample.input and row.get("context") and "context" in self.columns:
+            sample.input[-1].additional_kwargs["context"] = row["context"]
+        return sample
 
     def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Scored:
         """The row's sample, or its outcome where its messages are none; ConfigError for a column that is not there."""

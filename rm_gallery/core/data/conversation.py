@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.data.load.fields import ROLE_ALIASES, nearest, shown
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall
+from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import build
 
@@ -62,6 +62,16 @@ class Readable(BaseModel):
         return self._fields().items()
 
 
+class CalledFunction(Readable, ToolFunction):
+    """Name and arguments of a called function, as an object and as a mapping."""
+
+
+class Call(Readable, ToolCall):
+    """A tool call of a `Message`, as an object and as a mapping."""
+
+    function: CalledFunction = Field(default_factory=CalledFunction)
+
+
 class Message(Readable):
     """One turn of a conversation as a reward function reads it; keys beyond these fields are kept as fields.
 
@@ -73,7 +83,7 @@ class Message(Readable):
     role: str
     content: str | list[dict[str, Any]] | None = ""
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[Call] | None = None
     tool_call_id: str | None = None
     function_call: dict[str, Any] | None = None
 
@@ -219,40 +229,71 @@ def sample_of_messages(
     if original_messages is not None:
         prompt = message_dicts(original_messages, "original_messages")
         begins = len(prompt) if turns[: len(prompt)] == prompt else None
-        if begins is None or not any(turn["role"] in _ANSWERS for turn in turns[begins:]):
+        if begins is None or _last_answer(turns, begins) is None:
             begins, metadata["original_messages"] = None, prompt
-    answer = next((at for at in range(len(turns) - 1, -1, -1) if turns[at]["role"] in _ANSWERS), None)
-    if begins is None:
-        begins = _completion_begins(turns, answer)
     if ground_truth is not None:
         metadata["reference"] = ground_truth
     if tools is not None:
         metadata["tools"] = tools
-    said = [_step(turn, f"messages[{begins + at}]") for at, turn in enumerate(turns[begins:])]
+    begins = _completion_begins(turns) if begins is None else begins
+    return _sample(turns, begins, metadata, unique_id)
+
+
+def sample_of_completion(
+    prompt: Any, completion: Any, *, row: Mapping[str, Any] | None = None, unique_id: str = ""
+) -> DataSample:
+    """The sample that a trainer's row is: a prompt and its completion, each a text, a message or a list of messages.
+
+    A text is what the user says, or the assistant answers; an absent prompt (None) says nothing. Of the completion the
+    last assistant turn is the answer, the turns before it are its steps. `row` is as in `sample_of_messages`; so are the
+    errors.
+    """
+    asked, spoken = _spoken(prompt, "user", "prompt"), _spoken(completion, "assistant", "completion")
+    return _sample([*asked, *spoken], len(asked), dict(row or {}), unique_id)
+
+
+def _spoken(said: Any, speaker: str, what: str) -> list[dict[str, Any]]:
+    if isinstance(said, str):
+        return [{"role": speaker, "content": said}]
+    if said is None:
+        return [] if speaker == "user" else [{"role": speaker, "content": ""}]
+    return message_dicts([said] if isinstance(said, Mapping) else said, what)
+
+
+def _sample(turns: list[dict[str, Any]], begins: int, metadata: dict[str, Any], unique_id: str) -> DataSample:
+    """The sample of a conversation whose completion begins at a turn."""
+    answer = _last_answer(turns, begins)
+    steps = None
     if answer is None:
-        output = DataOutput(answer=_absent(turns[begins:]))
+        last, after = _step({"role": "assistant", "content": ""}, "completion"), turns[begins:]
+        last.additional_kwargs[_ABSENT] = True
     else:
-        last = said[answer - begins]
-        if answer + 1 < len(turns):
-            last.additional_kwargs = {**last.additional_kwargs, _AFTER: turns[answer + 1 :]}
-        output = build(DataOutput, {"answer": last, "steps": said[: answer - begins] or None})
-    return DataSample(
-        unique_id=unique_id,
-        input=[_chat(turn, f"messages[{at}]") for at, turn in enumerate(turns[:begins])],
-        output=[output],
-        metadata=metadata or None,
-    )
+        last, after = _step(turns[answer], f"messages[{answer}]"), turns[answer + 1 :]
+        steps = [_step(turns[at], f"messages[{at}]") for at in range(begins, answer)] or None
+    if after:
+        last.additional_kwargs[_AFTER] = after
+    fields: dict[str, Any] = {
+        "unique_id": unique_id,
+        "input": [_chat(turn, f"messages[{at}]") for at, turn in enumerate(turns[:begins])],
+        "output": [build(DataOutput, {"answer": last, "steps": steps})],
+        "metadata": metadata or None,
+    }
+    return build(DataSample, {**fields, "task_category": None, "source": None, "created_at": None})
+
+
+def _last_answer(turns: list[dict[str, Any]], begins: int) -> int | None:
+    return next((at for at in range(len(turns) - 1, begins - 1, -1) if turns[at]["role"] in _ANSWERS), None)
 
 
 _ANSWERS = frozenset({"assistant", "gpt", "bot", "model"})
 _ASKS = frozenset({"user", "human", "system", "developer"})
 
 
-def _completion_begins(turns: list[dict[str, Any]], answer: int | None) -> int:
+def _completion_begins(turns: list[dict[str, Any]]) -> int:
     """Where the completion that holds the answer begins: at the first assistant turn since somebody else was heard."""
-    if answer is None:
+    begins = answer = _last_answer(turns, 0)
+    if begins is None or answer is None:
         return len(turns)
-    begins = answer
     for at in range(answer, -1, -1):
         if turns[at]["role"] in _ASKS:
             break
@@ -261,21 +302,9 @@ def _completion_begins(turns: list[dict[str, Any]], answer: int | None) -> int:
     return begins
 
 
-def _absent(after: list[dict[str, Any]]) -> Step:
-    kept: dict[str, Any] = {_ABSENT: True, **({_AFTER: after} if after else {})}
-    return Step(role="assistant", content="", additional_kwargs=kept)
-
-
-def turns_of(prompt: Any, completion: Any) -> list[dict[str, Any]]:
-    """The conversation of a prompt and its completion, each a text or a list of messages.
-
-    A text is what the user says, or the assistant answers; an absent prompt (None) says nothing.
-    """
-    asked = [] if prompt is None else [{"role": "user", "content": prompt}] if isinstance(prompt, str) else None
-    asked = message_dicts(prompt, "prompt") if asked is None else asked
-    if completion is None or isinstance(completion, str):
-        return [*asked, {"role": "assistant", "content": completion}]
-    return [*asked, *message_dicts([completion] if isinstance(completion, Mapping) else completion, "completion")]
+def chat_messages(messages: Any, what: str = "messages") -> list[ChatMessage]:
+    """Messages of any make as the `ChatMessage`s that a sample's input holds; errors as in `message_dicts`."""
+    return [_chat(turn, f"{what}[{at}]") for at, turn in enumerate(message_dicts(messages, what))]
 
 
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import Field, SerializeAsAny
 
+from rm_gallery.core.data.conversation import chat_messages
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.registry import GraderRegistry
@@ -97,7 +98,7 @@ _FIELDS = frozenset("id query messages context response responses reference_resp
 def sample_of(fields: Mapping[str, Any]) -> DataSample:
     """The sample that a reward sees of a grader's fields."""
     if fields.get("messages"):
-        messages = [ChatMessage.model_validate(dict(message)) for message in fields["messages"]]
+        messages = chat_messages(fields["messages"])
     else:
         messages = [ChatMessage(content=str(fields.get("query") or ""))]
     if fields.get("context"):

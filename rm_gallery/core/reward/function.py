@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
-from pydantic import Field, SkipValidation
-
-from rm_gallery.core.data.conversation import Message, as_messages, dict_of, messages_of
-from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.data.conversation import Message, as_messages
 from rm_gallery.core.reward.function_file import load_module, origin_of, split_target
 from rm_gallery.core.reward.function_inputs import (
     Reader,
@@ -22,11 +19,17 @@ from rm_gallery.core.reward.function_inputs import (
     resolved_hints,
 )
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult, StepOutput, checked_result
-from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, write_scores
+from rm_gallery.core.reward.function_reward import (
+    GIVEN,
+    AsyncFunctionGroupReward,
+    AsyncFunctionReward,
+    Bounds,
+    FunctionGroupReward,
+    FunctionReward,
+)
 from rm_gallery.core.reward.meta import RewardMeta
-from rm_gallery.core.reward.reward import BaseReward, Job
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, Unscored
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.core.utils.identity import function_code, is_users, plain_form
 from rm_gallery.core.utils.models import unknown_name
 
@@ -42,8 +45,6 @@ __all__ = [
 
 R = TypeVar("R", covariant=True)
 Mode = Literal["pointwise", "batch"]
-_GIVEN = ("messages", "rollouts_messages", "original_messages", "ground_truth", "resources")
-"""What a function gets by these names; columns of a data set with such a name do not come through."""
 
 
 # -- the decorator -----------------------------------------------------------------------------------------------------------
@@ -58,6 +59,7 @@ class RewardFunction(Generic[R]):
     """
 
     __name__: str
+    __qualname__: str
 
     def __init__(
         self,
@@ -66,9 +68,12 @@ class RewardFunction(Generic[R]):
         id: str | None = None,
         requirements: Sequence[str] | None = None,
         resources: Mapping[str, Sequence[Resource]] | None = None,
+        score_range: Bounds = (None, None),
     ) -> None:
         """Take the function and what is declared about it; ConfigError when it cannot be a reward function."""
         functools.update_wrapper(self, function)
+        self.__dict__.setdefault("__name__", type(function).__name__)
+        self.__dict__.setdefault("__qualname__", type(function).__qualname__)
         if mode not in ("pointwise", "batch"):
             raise ConfigError(f"reward_function: mode is {mode!r:.80}; 'pointwise' or 'batch'.")
         self.function, self.mode, self.id = function, mode, id
@@ -82,6 +87,7 @@ class RewardFunction(Generic[R]):
                 f"reward_function: {self.name} has no parameter '{needed}', found {', '.join(self._named) or 'none'}; "
                 f"a {mode} function is written def {function.__name__}({needed}, ground_truth=None, **kwargs)."
             )
+        self.score_range = _bounds(score_range, self.name)
         self._resources = Resources(resources, self.name) if resources else None
 
     @property
@@ -153,7 +159,7 @@ class RewardFunction(Generic[R]):
             if name in ("messages", "rollouts_messages"):
                 continue
             if parameter.default is parameter.empty and name not in taken and name != "resources":
-                there = ", ".join(sorted(name for name in given if name not in _GIVEN)) or "none"
+                there = ", ".join(sorted(name for name in given if name not in GIVEN)) or "none"
                 raise DataError(
                     f"{self.name} needs '{name}', which the sample does not have; its columns are: {there}."
                 )
@@ -178,8 +184,8 @@ class RewardFunction(Generic[R]):
         own = {key: value for key, value in settings.items() if key in ("name", "max_workers", "deadline", "params")}
         params = {key: value for key, value in settings.items() if key not in own}
         for key in params:
-            if key not in self._named or key in _GIVEN:
-                known = {*(name for name in self._named if name not in _GIVEN), "name", "max_workers", "deadline"}
+            if key not in self._named or key in GIVEN:
+                known = {*(name for name in self._named if name not in GIVEN), "name", "max_workers", "deadline"}
                 raise ConfigError(unknown_name(f"setting of {self.name}", key, known))
         own["params"] = {**(own.get("params") or {}), **params}
         made: BaseReward = self._kind(function=self, **own)
@@ -192,35 +198,68 @@ class RewardFunction(Generic[R]):
         def new(cls: type[BaseReward], **settings: Any) -> BaseReward:
             return self.reward(**{**called, **settings})
 
-        body = {"__new__": new, "__module__": self.function.__module__, "__doc__": self.__doc__}
-        body |= {"__qualname__": self.function.__qualname__, "of_function": self, "of_name": None}
-        body["__annotations__"] = {"of_function": ClassVar[Any], "of_name": ClassVar[Any]}
-        made: type[BaseReward] = RewardMeta(self.function.__name__, (self._kind,), body)
+        body = {"__new__": new, "__module__": self.__module__, "__doc__": self.__doc__}
+        body |= {"__qualname__": self.__qualname__, "score_range": self.score_range}
+        body["__annotations__"] = {"score_range": ClassVar[Bounds]}
+        made: type[BaseReward] = RewardMeta(self.__name__, (self._kind,), body)
         return made
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name and code, also of what it uses."""
         function = inspect.unwrap(self.function)
-        said: dict[str, Any] = {"(function)": str(getattr(function, "__qualname__", self.name)), "mode": self.mode}
+        said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode}
         if not inspect.isfunction(function) or not is_users(function.__module__):
             return {**said, "(of)": plain_form(function, self.name)}
         closure = inspect.getclosurevars(function).nonlocals
+        said |= {"range": list(self.score_range)} if self.score_range != (None, None) else {}
         said |= {"code": function_code(function), "requirements": self.requirements}
         return {**said, **({"closure": plain_form(closure, self.name)} if closure else {})}
 
     def __reduce__(self) -> Any:
-        origin = origin_of(self.function.__module__)
-        return (
-            self.function.__qualname__
-            if origin is None
-            else (function_named, (f"{origin}:{self.function.__qualname__}",))
-        )
+        module, name = self.__module__, self.__qualname__
+        origin = origin_of(module)
+        at_home = _at(module, name) is self
+        if at_home and origin is not None:
+            return function_named, (f"{origin}:{name}",)
+        if at_home and module != "__main__":
+            return name
+        if at_home:  # a script's functions are known by name to its own processes, and by value to those of a cluster
+            self.function.__qualname__ = f"{name}.function"
+        given = self._resources.given if self._resources is not None else None
+        return _unpickled, (self.function, self.mode, self.id, self.requirements, given, self.score_range)
 
     def __deepcopy__(self, memo: Any) -> RewardFunction[R]:
         return self
 
     def __repr__(self) -> str:
         return f"<reward function {self.name}>"
+
+
+def _bounds(given: Any, name: str) -> Bounds:
+    fits = (
+        isinstance(given, Sequence) and len(given) == 2 and all(b is None or isinstance(b, (int, float)) for b in given)
+    )
+    low, high = given if fits else (1, 0)
+    if not fits or (low is not None and high is not None and not low < high):
+        raise ConfigError(
+            f"reward_function: score_range of {name} is {given!r:.80}; give (lowest, highest), None for no bound."
+        )
+    return low, high
+
+
+def _at(module: str, name: str) -> Any:
+    """What stands under a dotted name in a module that is loaded; None where nothing does."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _unpickled(function: Any, *declared: Any) -> RewardFunction[Any]:
+    here = _at(function.__module__, function.__qualname__.removesuffix(".function"))
+    return (
+        here if isinstance(here, RewardFunction) and here.function is function else RewardFunction(function, *declared)
+    )
 
 
 def _each(read: Reader, value: Any, what: str) -> list[Any]:
@@ -245,6 +284,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
+    score_range: Bounds = (None, None),
 ) -> Callable[[Callable[..., Any]], RewardFunction[Any]]: ...
 def reward_function(
     function: Callable[..., Any] | None = None,
@@ -253,6 +293,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
+    score_range: Bounds = (None, None),
 ) -> Any:
     """Make a function over messages a reward: `@reward_function`, or `@reward_function(mode="batch", …)`.
 
@@ -267,155 +308,13 @@ def reward_function(
         requirements: packages the function needs where it is deployed, as pip names them.
         resources: objects by name with `setup()`, called once before the first call, and `cleanup()`, called at the end;
             handed to the function as `resources`.
+        score_range: lowest and highest score; None where there is no bound. A score outside fails, it is never clipped.
     """
     if function is None:
-        return lambda decorated: RewardFunction(decorated, mode, id, requirements, resources)
+        return lambda decorated: RewardFunction(decorated, mode, id, requirements, resources, score_range)
     if not callable(function):
         raise ConfigError(f"reward_function is given {function!r:.80}; write @reward_function above a function.")
-    return RewardFunction(function, mode, id, requirements, resources)
-
-
-# -- the reward --------------------------------------------------------------------------------------------------------------
-
-
-class InvalidResult(RMGalleryError):
-    """A reward function said itself that judging broke, by the `error` of its result."""
-
-    reason = "function_error"
-
-
-def _result(reward: Any, found: EvaluateResult) -> RewardResult:
-    """A result as a reward returns it; what the function could not judge is raised."""
-    if found.error:
-        raise InvalidResult(f"{reward.name}: {found.error}")
-    if not found.is_score_valid:
-        raise Unscored(found.reason or f"{reward.name} said that its score is not valid.", reason="invalid_score")
-    extra: dict[str, Any] = {}
-    if found.metrics:
-        extra["metrics"] = {name: metric.model_dump() for name, metric in found.metrics.items()}
-    if found.step_outputs:
-        extra["step_outputs"] = [step.model_dump() for step in found.step_outputs]
-    detail = RewardDimensionWithScore(name=reward.name, score=found.score, reason=found.reason)
-    return RewardResult(name=reward.name, details=[detail], extra_data=extra)
-
-
-def _given(reward: Any, sample: DataSample, hooks: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known about a sample beside its messages, by the names that functions use."""
-    about = sample.metadata or {}
-    given = {name: value for name, value in about.items() if name not in _GIVEN}
-    truth = sample.reference()
-    if truth is not None:
-        given["ground_truth"] = truth
-    if reward.function.takes("original_messages"):
-        prompt = about.get("original_messages")
-        given["original_messages"] = [dict_of(message) for message in sample.input] if prompt is None else prompt
-    return {**given, **reward.params, **hooks}
-
-
-class FunctionReward(BasePointWiseReward):
-    """A reward function as a reward: each answer's conversation is handed to the function by itself.
-
-    The function sees the whole conversation, the sample's `reference()` as `ground_truth`, the input as `original_messages`
-    and the metadata by their names. Its metrics are in `extra_data["metrics"]`. Range and direction are the function's own:
-    any finite score, higher is better.
-    """
-
-    function: SkipValidation[RewardFunction[Any]] = Field(default=...)
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Fixed values for parameters of the function."""
-
-    def __init__(self, function: RewardFunction[Any] | None = None, **settings: Any) -> None:
-        """Take the function; its name is the reward's."""
-        super().__init__(**_settings(function, settings))
-
-    @classmethod
-    def of_name(cls, target: str) -> type[BaseReward]:
-        """What `func:FILE:NAME` or `func:package.module:NAME` stands for; the name may be left out where there is one.
-
-        Raises ConfigError when the file cannot be loaded or holds no such reward function.
-        """
-        return function_named(target).reward_class()
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        given = self.function.arguments(_given(self, sample, kwargs))
-        found: Any = self.function(messages=messages_of(sample, sample.output[0]), **given)
-        return self._later(found) if inspect.isawaitable(found) else _result(self, found)
-
-    async def _later(self, found: Awaitable[Any]) -> RewardResult:
-        return _result(self, await found)
-
-
-class AsyncFunctionReward(FunctionReward):
-    """An async reward function as a reward; thousands of calls wait at once on the library's event loop."""
-
-    @classmethod
-    def is_async(cls) -> bool:
-        """True."""
-        return True
-
-
-class FunctionGroupReward(BaseListWiseReward):
-    """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in one call.
-
-    It returns one result for each, in their order; one that is not valid costs only its own answer the score.
-    """
-
-    function: SkipValidation[RewardFunction[Any]] = Field(default=...)
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Fixed values for parameters of the function."""
-
-    def __init__(self, function: RewardFunction[Any] | None = None, **settings: Any) -> None:
-        """Take the function; its name is the reward's."""
-        super().__init__(**_settings(function, settings))
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        given = self.function.arguments(_given(self, sample, kwargs))
-        rollouts = [messages_of(sample, output) for output in sample.output]
-        found: Any = self.function(rollouts_messages=rollouts, **given)
-        return self._later(found) if inspect.isawaitable(found) else _Group(name=self.name, results=found)
-
-    async def _later(self, found: Awaitable[Any]) -> RewardResult:
-        return _Group(name=self.name, results=await found)
-
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
-        """Each result goes to its own answer."""
-        for job, raw in zip(jobs, outcomes, strict=True):
-            if isinstance(raw.value, _Group):
-                for at, found in zip(job.place, raw.value.results, strict=True):
-                    write_scores(self, sample.output[at].answer, _outcome_of(self, found))
-            else:
-                for output in sample.output:
-                    write_scores(self, output.answer, raw)
-
-
-class AsyncFunctionGroupReward(FunctionGroupReward):
-    """An async reward function of mode `batch` as a reward."""
-
-    @classmethod
-    def is_async(cls) -> bool:
-        """True."""
-        return True
-
-
-class _Group(RewardResult):
-    """The results of a group, one for each answer."""
-
-    results: list[EvaluateResult] = Field(default_factory=list)
-
-
-def _outcome_of(reward: BaseReward, found: EvaluateResult) -> Outcome[RewardResult]:
-    try:
-        return Outcome("scored", _result(reward, found))
-    except RMGalleryError as error:
-        return outcome_of_error(error)
-
-
-def _settings(function: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    if function is None:
-        return settings
-    if not isinstance(function, RewardFunction):  # a plain one, from callers that check no types
-        function = RewardFunction(function)
-    return {"name": function.name, **settings, "function": function}
+    return RewardFunction(function, mode, id, requirements, resources, score_range)
 
 
 def function_named(target: str) -> RewardFunction[Any]:

@@ -66,6 +66,7 @@ def _executed(path: Path, where: str) -> ModuleType:
         raise ConfigError(f"func:{where}: {path.name} is no Python file; its name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
+    _set_aside(path.parent)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
@@ -78,3 +79,12 @@ def _executed(path: Path, where: str) -> ModuleType:
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def _set_aside(folder: Path) -> None:
+    """Forget modules that were found beside another such file under the name of one beside this: each gets its own."""
+    others = {path.parent for path in _known} - {folder}
+    for beside in folder.iterdir():
+        file = getattr(sys.modules.get(beside.stem), "__file__", None)
+        if file is not None and not others.isdisjoint(Path(file).parents):
+            del sys.modules[beside.stem]
