@@ -46,6 +46,8 @@ class Scored(NamedTuple):
     """For a score what the judge said, else one sentence about what is wrong."""
     components: dict[str, float] = {}  # never written to
     """The parts of the score, and numbers reported beside it, by name."""
+    extra: Mapping[str, Any] = {}  # never written to
+    """What else the reward said of it, such as a function's `metrics` with their reasons and its `step_outputs`."""
 
 
 class NoScore(RMGalleryError):
@@ -77,7 +79,8 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Scored:
         said += [detail.reason for detail in own if detail.reason]
         if place.extra_data:
             components.update(_numbers(place.extra_data.get(key, {}).get(METRICS)))
-    return Scored(score, "scored", "", "; ".join(said), components)
+    extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
+    return Scored(score, "scored", "", "; ".join(said), components, extra)
 
 
 def _numbers(metrics: Any) -> dict[str, float]:

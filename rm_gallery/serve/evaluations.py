@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field, RootModel
+from pydantic_core import to_jsonable_python
 
 from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
 from rm_gallery.serve.formats import MAX_ITEMS, Format, Open, Params, Turn, read, target_of
@@ -85,11 +86,14 @@ def _result(found: Scored) -> dict[str, Any]:
     base |= {"metrics": {}, "step_outputs": None, "error": None}
     if found.status == "failed":
         return {**base, "error": f"{found.reason}: {found.message}"}
-    whole = getattr(found, "result", None)
-    if found.score is not None and whole is not None:
-        return dict(whole)
     metrics = {name: {"is_score_valid": True, "score": part, "reason": ""} for name, part in found.components.items()}
-    return {**base, "metrics": metrics}
+    told = found.extra.get("metrics")
+    for name, metric in told.items() if isinstance(told, Mapping) else ():
+        if isinstance(metric, Mapping) and "score" in metric:
+            metrics[name] = {**metrics.get(name, {}), **metric}
+    # what a function put there may be anything
+    steps = to_jsonable_python(found.extra.get("step_outputs"), fallback=str)
+    return {**base, "metrics": metrics, "step_outputs": steps}
 
 
 def _one_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:

@@ -264,6 +264,18 @@ def test_components_arrive_under_the_names_of_each_format() -> None:
     assert answered("azure", {"sample": {"output_text": "4"}}, RIGHT) == {"score": 1.0}
 
 
+def test_a_functions_metrics_keep_their_reasons_and_its_steps_are_passed_on() -> None:
+    metrics = {
+        "a": {"score": 0.25, "is_score_valid": True, "reason": "low"},
+        "c": {"score": 0.0, "is_score_valid": False, "reason": "none"},
+    }
+    steps = [{"step_index": 0, "base_reward": 1.0, "metrics": {"odd": object}, "reason": None}]
+    found = RIGHT._replace(extra={"metrics": metrics, "step_outputs": steps})
+    reply = answered("evaluate", {"messages": [SAID]}, found)
+    assert reply["metrics"] == {**metrics, "b": {"is_score_valid": True, "score": 0.75, "reason": ""}}
+    assert reply["step_outputs"][0]["base_reward"] == 1.0
+
+
 BODIES = {
     "openrlhf": {"query": ["q4"], "prompts": ["q"]},
     "remote_rm": {"response": "4"},
