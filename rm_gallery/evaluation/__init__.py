@@ -6,11 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rm_gallery.evaluation.pool import EvaluatorPool
     from rm_gallery.evaluation.store import Deployed, Store
 
-_WHERE = {"Deployed": "store", "Store": "store"}
+_WHERE = {"Deployed": "store", "EvaluatorPool": "pool", "Store": "store"}
 
-__all__ = ["Deployed", "Store"]
+__all__ = ["Deployed", "EvaluatorPool", "Store"]
 
 
 def __getattr__(name: str) -> Any:

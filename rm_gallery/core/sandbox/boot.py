@@ -73,13 +73,25 @@ def mounts() -> tuple[str, ...]:
 
 
 def package_mounts(folders: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options that make extra package folders visible, and their paths inside."""
+    """Return the options that make extra package folders visible, and their paths inside.
+
+    A folder that is itself a package (it holds `__init__.py`) is visible alone, without what lies beside it.
+    """
     options: list[str] = []
     inside: list[str] = []
     for number, folder in enumerate(folders):
         inside.append(f"/packages/{number}")
-        options += ["--ro-bind", os.path.realpath(folder), inside[-1]]
+        target = inside[-1]
+        if is_package(folder):
+            options += ["--dir", target]
+            target += f"/{os.path.basename(os.path.abspath(folder))}"
+        options += ["--ro-bind", os.path.realpath(folder), target]
     return options, inside
+
+
+def is_package(folder: str) -> bool:
+    """Whether a folder is itself a package and no folder of packages."""
+    return os.path.isfile(os.path.join(folder, "__init__.py"))
 
 
 def environment() -> dict[str, str]:
@@ -104,6 +116,7 @@ _MODULES_OF: dict[str, tuple[str, ...]] = {
     "functions": ("codec", "base", "answer"),
     "programs": ("codec", "base", "answer"),
     "testing": ("codec", "base", "remote", "testing"),
+    "service": ("codec", "base", "service"),
     "probe": ("codec", "base"),
 }
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess
 
-Role = Literal["functions", "programs", "testing", "probe"]
+Role = Literal["functions", "programs", "testing", "service", "probe"]
 
 
 class Runner(abc.ABC):

@@ -48,7 +48,7 @@ class SubprocessRunner(LocalRunner):
     def __init__(self, packages: Sequence[str] = ()) -> None:
         if os.name != "posix":
             raise SandboxUnavailable('sandbox="subprocess" needs resource limits, which only POSIX systems have')
-        self._packages = list(packages)
+        self._packages = [os.path.dirname(os.path.abspath(p)) if boot.is_package(p) else p for p in packages]
 
     def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one interpreter in a temp folder of its own; see LocalRunner."""

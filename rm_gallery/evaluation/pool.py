@@ -1,0 +1,437 @@
+"""Processes that run one deployed evaluator behind the sandbox's walls, a request at a time, and are replaced when they break."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.metadata
+import itertools
+import json
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pydantic import ValidationError
+
+import rm_gallery
+from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.sandbox.attempt import Prints, crash_reason
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME
+from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits
+from rm_gallery.core.sandbox.runner import LocalRunner
+from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
+from rm_gallery.evaluation.bundle import Bundle
+from rm_gallery.evaluation.worker import failed
+
+if TYPE_CHECKING:
+    from rm_gallery.evaluation.store import Deployed
+
+LIMITS = SandboxLimits()
+"""What one request may take by default: 10 s, 512 MB, 16 processes and threads, 16 MB of files, 256 KB of prints."""
+MAX_REPLY = 4 * 2**20
+_START_SECONDS = 30.0
+_LIFE_CPU_SECONDS = 3600.0
+"""CPU time after which the kernel ends a worker; it is replaced between requests at half of it."""
+_TICK = 0.1
+_GROW_AFTER = 0.02
+"""Seconds a request waits for a busy worker before another one is started."""
+_IDLE_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+_LOAD_AGAIN_SECONDS = 5.0
+
+
+class EvaluatorBroken(RMGalleryError):
+    """The code of an evaluator cannot be loaded; deploy a version that can."""
+
+    reason = "evaluator_load"
+
+
+class _Lost(Exception):
+    """The worker is gone or no longer to be trusted; `code` says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class _Request:
+    number: int
+    frame: bytes
+    count: int
+    until: float
+    future: Future[list[EvaluateResult]] = field(default_factory=Future)
+    begun: bool = False
+
+
+class EvaluatorPool:
+    """Runs an evaluator's code in sandboxed processes of its own; use it from one event loop, or from several.
+
+    A request that takes too long, too much memory, prints too much or crashes costs itself only: its process is ended, and
+    the next request has a new one. What the code keeps in memory lasts from request to request of the same process.
+    Processes are started when they are needed and ended after five minutes without a request.
+    """
+
+    def __init__(
+        self,
+        deployed: Bundle | Deployed,
+        *,
+        workers: int = 8,
+        limits: SandboxLimits = LIMITS,
+        sandbox: str = "auto",
+        max_waiting: int = 10_000,
+    ) -> None:
+        """Take what is deployed; no process is started yet.
+
+        Args:
+            deployed: what `Store.current` gives, or a bundle.
+            workers: processes at most, each for one request at a time.
+            limits: `wall_seconds` of one request, the memory, processes, files and prints of one process.
+            sandbox: "auto" or "bwrap" for bubblewrap; "subprocess" asks for limits alone, for code one would run oneself.
+            max_waiting: requests that may wait; further ones fail at once (busy).
+
+        Raises:
+            SandboxUnavailable: there is no bubblewrap here.
+            ConfigError: a setting that does not fit.
+        """
+        self._bundle: Bundle = deployed if isinstance(deployed, Bundle) else deployed.bundle
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ConfigError(f"workers must be a whole number from 1, found {workers!r}")
+        runner = get_runner(sandbox, packages=package_folders())
+        if not isinstance(runner, LocalRunner):
+            raise ConfigError(
+                f"sandbox is {sandbox[:40]!r}; deployed evaluators run with 'auto', 'bwrap' or 'subprocess'"
+            )
+        self._runner = runner
+        self._limits = limits
+        self._workers = workers
+        self._max_waiting = max_waiting
+        self._waiting: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._numbers = itertools.count(1)
+        self._closed = False
+        self._broken: tuple[float, str] | None = None
+
+    async def ready(self) -> None:
+        """Start a first process and load the code.
+
+        Raises:
+            EvaluatorBroken: it does not load, or a package it requires is not installed here.
+            SandboxUnavailable: the sandbox does not start.
+        """
+        found = await self._asked([], None)
+        if found:
+            code, _, message = (found[0].error or "").partition(": ")
+            raise SandboxUnavailable(message) if code == "sandbox" else EvaluatorBroken(message)
+
+    async def evaluate(self, payload: Mapping[str, Any], *, deadline: float | None = None) -> EvaluateResult:
+        """Evaluate one conversation; see `evaluate_batch`."""
+        return (await self._asked([payload], deadline))[0]
+
+    async def evaluate_batch(
+        self, payloads: Sequence[Mapping[str, Any]], *, deadline: float | None = None
+    ) -> list[EvaluateResult]:
+        """Evaluate conversations; a function of mode "batch" gets them in one call, any other one by one.
+
+        A result is never a made-up score: what cannot be judged has `is_score_valid=False`, and what broke also an `error`
+        that begins with a short code (deadline, memory, processes, output, crashed, function_error, invalid_input,
+        invalid_result, evaluator_load, busy, closed, sandbox).
+
+        Args:
+            payloads: `{"messages", "ground_truth"?, "original_messages"?, "tools"?, "kwargs"?}`, JSON types.
+            deadline: seconds they may take, waiting included; `limits.wall_seconds` holds for each request as well.
+        """
+        if self._bundle.mode == "batch":
+            return await self._asked(payloads, deadline) if payloads else []
+        return [results[0] for results in await asyncio.gather(*(self._asked([p], deadline) for p in payloads))]
+
+    async def close(self) -> None:
+        """Finish what is waiting, then end every process; later requests fail (closed)."""
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads)
+            for _ in threads:
+                self._waiting.put(None)
+        for thread in threads:
+            while thread.is_alive():
+                await asyncio.sleep(0.01)
+
+    async def _asked(self, payloads: Sequence[Mapping[str, Any]], deadline: float | None) -> list[EvaluateResult]:
+        number = next(self._numbers)
+        frame = _frame_of(number, payloads)
+        problem = self._problem(frame)
+        if problem is not None:
+            return [problem] * max(len(payloads), 1)
+        until = time.monotonic() + (deadline if deadline is not None else 3600.0)
+        request = _Request(number, frame, len(payloads), until)
+        self._put(request)
+        waiting = asyncio.wrap_future(request.future)
+        done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
+        if not done and not request.begun:
+            self._grow()
+        if deadline is not None and not done:
+            # a request that is still waiting in line when its time is over is not to be begun at all
+            await asyncio.wait([waiting], timeout=max(0.0, until - time.monotonic()))
+            if not waiting.done() and not request.begun and waiting.cancel():
+                return [failed("deadline", f"no worker was free within {deadline:g} s")] * max(len(payloads), 1)
+        return await waiting
+
+    def _problem(self, frame: bytes) -> EvaluateResult | None:
+        if self._closed:
+            return failed("closed", "the evaluator is no longer served")
+        if len(frame) > MAX_FRAME:
+            return failed("invalid_input", f"the conversation has {len(frame)} bytes; the limit is {MAX_FRAME}")
+        if self._waiting.qsize() >= self._max_waiting:
+            return failed("busy", f"{self._max_waiting} requests are waiting already; try again later")
+        broken = self._broken
+        if broken is not None and time.monotonic() < broken[0]:
+            return failed("evaluator_load", broken[1])
+        return None
+
+    def _put(self, request: _Request) -> None:
+        self._waiting.put(request)
+        if not self._threads:
+            self._grow()
+
+    def _grow(self) -> None:
+        with self._lock:
+            if len(self._threads) < self._workers and not self._closed:
+                thread = threading.Thread(target=self._serve, name="rm-gallery-evaluator", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+
+    def _serve(self) -> None:
+        """One worker's thread: the process dies with the thread that started it, so the thread stays with it."""
+        worker: _Worker | None = None
+        last = time.monotonic()
+        try:
+            while True:
+                try:
+                    request = self._waiting.get(timeout=_LOOK_SECONDS)
+                except queue.Empty:
+                    worker = _still_good(worker)
+                    if time.monotonic() - last > _IDLE_SECONDS and self._left():
+                        return
+                    continue
+                if request is None:
+                    return
+                if request.future.set_running_or_notify_cancel():
+                    request.begun = True
+                    worker = self._served(_still_good(worker), request)
+                    last = time.monotonic()
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+            if worker is not None:
+                worker.end()
+
+    def _left(self) -> bool:
+        """Take this thread off, unless a request came meanwhile: then somebody has to stay."""
+        with self._lock:
+            if self._waiting.empty():
+                self._threads.discard(threading.current_thread())
+                return True
+            return False
+
+    def _served(self, worker: _Worker | None, request: _Request) -> _Worker | None:
+        """Answer a request with this worker or a new one; return the worker when it can go on."""
+        results: list[EvaluateResult] = []
+        try:
+            if worker is None:
+                worker = self._started()
+            if request.count:
+                cpu, results = worker.ask(request)
+                if cpu > _LIFE_CPU_SECONDS / 2:
+                    worker.end()
+                    worker = None
+        except _Lost as error:
+            if error.code == "evaluator_load":
+                self._broken = time.monotonic() + _LOAD_AGAIN_SECONDS, str(error)
+            results = [failed(error.code, str(error))] * max(request.count, 1)
+            if worker is not None:
+                worker.end()
+                worker = None
+        except Exception as error:  # noqa: BLE001 - it goes to whoever asked; the thread goes on
+            request.future.set_exception(error)
+            if worker is not None:
+                worker.end()
+            return None
+        request.future.set_result(results)
+        return worker
+
+    def _started(self) -> _Worker:
+        missing = missing_requirements(self._bundle.requirements)
+        if missing:
+            raise _Lost(
+                "evaluator_load",
+                f"it requires {', '.join(missing)}, not installed here; pip install {' '.join(missing)}",
+            )
+        limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
+        try:
+            return _Worker(self._runner, limits, self._bundle)
+        except SandboxUnavailable as error:
+            raise _Lost("sandbox", str(error)) from error
+
+
+def _still_good(worker: _Worker | None) -> _Worker | None:
+    """The worker, or None when it ended or took too much while nobody asked it; that costs no request."""
+    if worker is not None and worker.spoilt():
+        worker.end()
+        return None
+    return worker
+
+
+class _Worker:
+    """One sandboxed process with the evaluator loaded; used and ended by the thread that made it."""
+
+    def __init__(self, runner: LocalRunner, limits: SandboxLimits, bundle: Bundle) -> None:
+        """Start it and load the code; raises SandboxUnavailable, or _Lost (evaluator_load) when the code cannot be loaded."""
+        self._limits = limits
+        self._prints = Prints(limits.output_bytes)
+        self._buffer = bytearray()
+        self._over = False
+        self._process, boot = runner.start("service", limits)
+        self._pump = Pump()
+        try:
+            self._pump.on_read(self._process.stdout, self._take)
+            self._pump.on_read(self._process.stderr, self._prints.take)
+            job = {"files": dict(bundle.files), "metrics": list(bundle.metrics), "mode": bundle.mode}
+            entry = {"module": "rm_gallery.evaluation.worker", "function": "open_evaluator", "job": job}
+            self._pump.write(self._process.stdin, boot + _framed(encode(entry, limit=MAX_FRAME)))
+            self._boot()
+            self._load()
+        except BaseException:
+            self.end()
+            raise
+
+    def _boot(self) -> None:
+        try:
+            self._reply(time.monotonic() + _START_SECONDS, "the sandbox did not start")
+        except _Lost as error:
+            said = self._prints.last_line or str(error)
+            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {said}") from error
+
+    def _load(self) -> None:
+        seconds = max(_START_SECONDS, self._limits.wall_seconds)
+        try:
+            said: Any = decode(self._reply(time.monotonic() + seconds, f"it took more than {seconds:g} s"))
+            status, message = said
+        except (_Lost, CodecError, TypeError, ValueError) as error:
+            raise _Lost("evaluator_load", f"the evaluator does not load: {error}") from error
+        if status != "ok":
+            raise _Lost("evaluator_load", f"the evaluator does not load: {message}")
+
+    def ask(self, request: _Request) -> tuple[float, list[EvaluateResult]]:
+        """CPU seconds the process has used so far, and the results; raises _Lost."""
+        self._prints.reset()
+        self._buffer.clear()
+        now = time.monotonic()
+        until = min(request.until, now + self._limits.wall_seconds)
+        if until <= now:
+            return 0.0, [failed("deadline", "no worker was free in time")] * request.count
+        self._pump.write(self._process.stdin, _framed(request.frame))
+        try:
+            value: Any = {}
+            while value.get("id") != request.number:  # an answer to an earlier request is nobody's any more
+                value = orjson.loads(self._reply(until, f"it took longer than {until - now:.3g} s"))
+            found, cpu = value["results"], float(value["cpu"])
+            if not isinstance(found, list) or len(found) != request.count:
+                raise ValueError("not one result for each item")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _Lost("invalid_result", "its process sent no result") from error
+        return cpu, [_result_of(one) for one in found]
+
+    def _reply(self, until: float, late: str) -> bytes:
+        """The next whole message; raises _Lost when time, memory, prints or the process end first."""
+        while True:
+            if len(self._buffer) >= 4:
+                size = int.from_bytes(self._buffer[:4], "big")
+                if size > MAX_REPLY:
+                    raise _Lost("output", f"its result has {size} bytes; the limit is {MAX_REPLY}")
+                if len(self._buffer) >= 4 + size:
+                    body = bytes(self._buffer[4 : 4 + size])
+                    del self._buffer[: 4 + size]
+                    return body
+            self._check(until, late)
+            self._pump.turn(max(0.0, min(_TICK, until - time.monotonic())))
+
+    def _check(self, until: float, late: str) -> None:
+        if self._over:
+            raise _Lost("crashed", f"its process ended ({crash_reason(self._process)})")
+        if self._prints.exceeded:
+            raise _Lost("output", f"it printed more than {self._limits.output_kb} KB")
+        excess = self._process.excess()
+        if excess == "memory":
+            raise _Lost(excess, f"it used more than {self._limits.memory_mb} MB")
+        if excess:
+            raise _Lost(excess, f"it started more than {self._limits.processes} processes")
+        if time.monotonic() >= until:
+            raise _Lost("deadline", late)
+
+    def spoilt(self) -> bool:
+        """Whether it ended, or took or said what it may not, since its last answer."""
+        self._pump.turn(0)
+        return self._over or self._prints.exceeded or bool(self._buffer) or bool(self._process.excess())
+
+    def _take(self, data: bytes) -> None:
+        if data:
+            self._buffer += data
+        else:
+            self._over = True
+
+    def end(self) -> None:
+        """Kill the process with everything it started."""
+        self._pump.__exit__(None, None, None)
+        self._process.end()
+
+
+def _framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:
+    value = {"id": number, "items": payloads}
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # lone surrogates and integers beyond 64 bits
+        return json.dumps(value).encode()
+
+
+def _result_of(value: Any) -> EvaluateResult:
+    try:
+        return EvaluateResult.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+
+@functools.cache
+def package_folders() -> tuple[str, ...]:
+    """What the code of evaluators may import, read-only: this package, and the packages installed beside it."""
+    named = ("site-packages", "dist-packages")
+    installed = [entry for entry in sys.path if os.path.basename(entry) in named and os.path.isdir(entry)]
+    return (str(Path(rm_gallery.__file__).parent), *dict.fromkeys(installed))
+
+
+def missing_requirements(requirements: Sequence[str]) -> list[str]:
+    """The requirements whose package is not installed here, as they were written; versions are not compared."""
+    missing = []
+    for line in requirements:
+        name = re.split(r"[\s<>=!~;\[@(]", line, maxsplit=1)[0]
+        try:
+            importlib.metadata.distribution(name)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            missing.append(line)
+    return missing

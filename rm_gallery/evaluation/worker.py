@@ -1,0 +1,199 @@
+"""The inside of an evaluator's process: its files written out, each metric's `evaluate` loaded, conversations answered as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+from pydantic_core import PydanticSerializationError
+
+from rm_gallery.core.data.conversation import message_dicts
+from rm_gallery.core.engine.loop import run as run_on_loop
+from rm_gallery.core.reward.function import RewardFunction
+from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
+from rm_gallery.core.utils.errors import DataError, Unscored
+
+_FOLDER = "evaluator"
+_MAIN = "main.py"
+_OWN = ("messages", "rollouts_messages", "original_messages", "ground_truth", "tools", "resources")
+_LONGEST = 500
+
+
+def open_evaluator(job: Mapping[str, Any]) -> Callable[[bytes], bytes]:
+    """What answers requests: JSON `{"id", "items": [payload, …]}` in, `{"id", "cpu", "results": [EvaluateResult, …]}` out.
+
+    `job` holds `files` (path to bytes), `metrics` (folder names) and `mode`; raises what a metric raises while it is loaded.
+    """
+    root = Path(_FOLDER).absolute()
+    for path, data in job["files"].items():
+        target = root.joinpath(*path.split("/"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    functions = {name: _load(root / name, number, job["mode"]) for number, name in enumerate(job["metrics"])}
+    return _Answers(functions)
+
+
+def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
+    """The `evaluate` of a folder, which can import what lies beside its main.py, also as its own package (`from . import x`)."""
+    package = f"metric_{number}"
+    holder = ModuleType(package)
+    holder.__path__ = [str(folder)]
+    holder.__spec__ = importlib.machinery.ModuleSpec(package, None, is_package=True)
+    sys.modules[package] = holder
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        module = importlib.import_module(f"{package}.main")
+    finally:
+        sys.path.remove(str(folder))
+        sys.path.append(str(folder))  # for imports inside functions
+    # files of the same name in another metric's folder are modules of their own
+    for name, found in list(sys.modules.items()):
+        if not name.startswith(package) and str(getattr(found, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+            del sys.modules[name]
+    found_function = getattr(module, "evaluate", None)
+    if isinstance(found_function, RewardFunction):
+        return found_function
+    if not callable(found_function):
+        raise DataError(f"{folder.name}/{_MAIN} defines no function 'evaluate'")
+    return RewardFunction(found_function, "batch" if mode == "batch" else "pointwise")
+
+
+class _Answers:
+    def __init__(self, functions: Mapping[str, RewardFunction[Any]]) -> None:
+        self._functions = functions
+
+    def __call__(self, request: bytes) -> bytes:
+        asked = _parsed(request)
+        items = asked["items"]
+        by_metric = {name: _asked(function, items) for name, function in self._functions.items()}
+        results = [combined({name: found[at] for name, found in by_metric.items()}) for at in range(len(items))]
+        dumped = b",".join(map(_dumped, results))
+        return b'{"id":%d,"cpu":%.3f,"results":[%b]}' % (asked["id"], time.process_time(), dumped)
+
+
+def _parsed(request: bytes) -> Any:
+    try:
+        return orjson.loads(request)
+    except ValueError:  # lone surrogates and integers beyond 64 bits
+        return json.loads(request)
+
+
+def _dumped(result: EvaluateResult) -> bytes:
+    try:
+        return result.model_dump_json().encode()
+    except (PydanticSerializationError, ValueError):
+        pass
+    try:  # the same with a question mark for what is no valid Unicode
+        return json.dumps(result.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
+    except (PydanticSerializationError, ValueError, TypeError) as error:
+        return failed("invalid_result", f"the result is not JSON: {type(error).__name__}").model_dump_json().encode()
+
+
+def _asked(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
+    if function.mode == "pointwise":
+        return [_guarded(lambda item=item: [_one(function, item)], 1)[0] for item in items]  # type: ignore[misc]
+    return _guarded(lambda: _group(function, items), len(items))
+
+
+def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[EvaluateResult]:
+    """The results, or `count` times why there are none."""
+    try:
+        return ask()
+    except Unscored as error:
+        failure = EvaluateResult(score=0.0, is_score_valid=False, reason=str(error)[:_LONGEST])
+    except MemoryError:
+        failure = failed("memory", "the evaluator used more memory than it may")
+    except DataError as error:
+        failure = failed("invalid_input", str(error))
+    except BaseException as error:  # noqa: BLE001 - whatever an evaluator raises, and if it leaves, is the outcome of this item
+        failure = failed("function_error", f"{type(error).__name__}: {error}{_place(error)}")
+    return [failure] * count
+
+
+def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> EvaluateResult:
+    messages = message_dicts(item["messages"])
+    result = function(messages=messages, **function.arguments(_given(function, item, messages)))
+    found: EvaluateResult = run_on_loop(_awaited(result)) if inspect.isawaitable(result) else result
+    return found
+
+
+def _group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
+    """One call for all; what is known beside the messages is the first one's, as for the answers to one prompt."""
+    rollouts = [message_dicts(item["messages"], f"rollouts_messages[{at}]") for at, item in enumerate(items)]
+    given = function.arguments(_given(function, items[0], rollouts[0])) if items else {}
+    result = function(rollouts_messages=rollouts, **given)
+    found: list[EvaluateResult] = run_on_loop(_awaited(result)) if inspect.isawaitable(result) else result
+    return found
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _given(function: RewardFunction[Any], item: Mapping[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is known beside the messages, by the names functions use; the prompt alone where it is not said apart."""
+    given = {name: value for name, value in (item.get("kwargs") or {}).items() if name not in _OWN}
+    given |= {name: item[name] for name in ("ground_truth", "tools", "original_messages") if item.get(name) is not None}
+    if function.takes("original_messages"):
+        given.setdefault("original_messages", messages[:-1])
+    return given
+
+
+def failed(code: str, message: str) -> EvaluateResult:
+    """The result of an evaluation that broke: never valid, its error the code and one sentence."""
+    text = " ".join(message.split())
+    return EvaluateResult(score=0.0, is_score_valid=False, error=f"{code}: {text[:_LONGEST]}")
+
+
+def _place(error: BaseException) -> str:
+    """Where in the evaluator's own files it happened; nothing else of the trace is told."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        parts = Path(frame.filename).parts
+        if _FOLDER in parts:
+            return f" ({'/'.join(parts[parts.index(_FOLDER) + 1 :])}, line {frame.lineno})"
+    return ""
+
+
+def _named_error(name: str, error: str) -> str:
+    """An error, its code still first, with the metric it is of."""
+    code, colon, message = error.partition(": ")
+    return f"{code}: {name}: {message}" if colon else f"{name}: {error}"
+
+
+def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
+    """One metric's result as it is; of several the mean, each metric beside it, valid only where all are."""
+    if len(results) == 1:
+        return next(iter(results.values()))
+    metrics: dict[str, MetricResult] = {}
+    for name, result in results.items():
+        said = result.error or result.reason or ""
+        metrics[name] = MetricResult(score=result.score, is_score_valid=result.is_score_valid, reason=said)
+        metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
+    errors = [_named_error(name, result.error) for name, result in results.items() if result.error]
+    invalid = [
+        f"{name}: {result.reason or 'no score'}" for name, result in results.items() if not result.is_score_valid
+    ]
+    if errors or invalid:
+        return EvaluateResult(
+            score=0.0,
+            is_score_valid=False,
+            reason="; ".join(invalid),
+            metrics=metrics,
+            error=errors[0] if errors else None,
+        )
+    mean = sum(result.score for result in results.values()) / len(results)
+    shown = ", ".join(f"{name} {result.score:.4g}" for name, result in results.items())
+    return EvaluateResult(score=mean, reason=f"mean of {shown}", metrics=metrics)
