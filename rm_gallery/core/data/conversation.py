@@ -224,32 +224,47 @@ def sample_of_messages(
         DataError: a message does not fit; it is named by its position.
     """
     turns = message_dicts(messages)
-    metadata = dict(row or {})
+    metadata = _metadata(row, ground_truth, tools)
     begins = None
     if original_messages is not None:
         prompt = message_dicts(original_messages, "original_messages")
         begins = len(prompt) if turns[: len(prompt)] == prompt else None
         if begins is None or _last_answer(turns, begins) is None:
             begins, metadata["original_messages"] = None, prompt
-    if ground_truth is not None:
-        metadata["reference"] = ground_truth
-    if tools is not None:
-        metadata["tools"] = tools
     begins = _completion_begins(turns) if begins is None else begins
     return _sample(turns, begins, metadata, unique_id)
 
 
 def sample_of_completion(
-    prompt: Any, completion: Any, *, row: Mapping[str, Any] | None = None, unique_id: str = ""
+    prompt: Any,
+    completion: Any,
+    *,
+    ground_truth: Any = None,
+    tools: Any = None,
+    row: Mapping[str, Any] | None = None,
+    unique_id: str = "",
 ) -> DataSample:
     """The sample that a trainer's row is: a prompt and its completion, each a text, a message or a list of messages.
 
     A text is what the user says, or the assistant answers; an absent prompt (None) says nothing. Of the completion the
-    last assistant turn is the answer, the turns before it are its steps. `row` is as in `sample_of_messages`; so are the
-    errors.
+    last assistant turn is the answer, the turns before it are its steps. The rest is as in `sample_of_messages`.
     """
     asked, spoken = _spoken(prompt, "user", "prompt"), _spoken(completion, "assistant", "completion")
-    return _sample([*asked, *spoken], len(asked), dict(row or {}), unique_id)
+    return _sample([*asked, *spoken], len(asked), _metadata(row, ground_truth, tools), unique_id)
+
+
+def _metadata(row: Mapping[str, Any] | None, ground_truth: Any, tools: Any) -> dict[str, Any]:
+    found = dict(row or {})
+    if ground_truth is not None:
+        found["reference"] = ground_truth
+    if tools is not None:
+        found["tools"] = tools
+    return found
+
+
+def turns_of(prompt: Any, completion: Any) -> list[dict[str, Any]]:
+    """The conversation that a prompt and its completion are, read as `sample_of_completion` reads them."""
+    return [*_spoken(prompt, "user", "prompt"), *_spoken(completion, "assistant", "completion")]
 
 
 def _spoken(said: Any, speaker: str, what: str) -> list[dict[str, Any]]:
