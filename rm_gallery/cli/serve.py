@@ -40,12 +40,12 @@ def serve(
 ) -> None:
     """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
     from rm_gallery.serve.app import create_app
-    from rm_gallery.serve.handler import Handler, offered
+    from rm_gallery.serve.handler import Handler
     from rm_gallery.serve.server import run_server
     from rm_gallery.serve.settings import ServeSettings
 
     opt.set_log_level(log_level)
-    rewards = offered(named_rewards(reward or [], config, llm, base_url))
+    rewards = named_rewards(reward or [], config, llm, base_url)
     settings = ServeSettings(host=host, port=port, deadline=deadline)
     app = create_app(Handler(rewards), settings)
 

@@ -112,7 +112,7 @@ def create_app(
 
     @app.get("/v1/evaluations", summary="The evaluators that are deployed.")
     async def evaluations() -> dict[str, Any]:
-        return {"evaluations": list(handler.evaluators.list()) if handler.evaluators is not None else []}
+        return {"evaluations": list(handler.evaluators.deployed()) if handler.evaluators is not None else []}
 
     @app.exception_handler(404)
     @app.exception_handler(405)

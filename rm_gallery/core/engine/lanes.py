@@ -204,9 +204,10 @@ class LoopLane:
     A job past its deadline is cancelled; one that will not be cancelled is given up, and its task left behind.
     """
 
-    def __init__(self, work: Work, max_workers: int) -> None:
+    def __init__(self, work: Work, max_workers: int, patience: float = FLUSH_SECONDS) -> None:
         self._work = work
         self._max_workers = max_workers
+        self._patience = patience
         self._loop = library_loop.get_loop()
         self._pending: deque[tuple[Unit, int]] = deque()
         self._workers: set[_Worker] = set()
@@ -392,7 +393,7 @@ class LoopLane:
             self._flush()
         elif not self._flush_due:
             self._flush_due = True
-            self._loop.call_later(FLUSH_SECONDS, self._flush)
+            self._loop.call_later(self._patience, self._flush)
         return None
 
     def _flush(self) -> None:

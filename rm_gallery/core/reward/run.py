@@ -22,6 +22,7 @@ from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
+from rm_gallery.core.engine.standing import StandingRun
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.merge import issue_of, writable_copy, write, write_plain
 from rm_gallery.core.reward.reward import BaseReward, current_job
@@ -239,6 +240,21 @@ async def arun_one(
     reward.check()
     execute = executor(reward, values, reward.deadline)
     return await arun_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+
+
+def standing_run(
+    reward: BaseReward,
+    deliver: Callable[[list[tuple[int, DataSample]]], None],
+    broken: Callable[[BaseException, list[int]], None],
+    max_workers: int | None = None,
+) -> StandingRun:
+    """A run of a reward that samples are fed to as they come, as `planned` makes units of them; for servers."""
+    reward.check()
+    workers = max(max_workers or reward.max_workers, reward.least_workers)
+    execute = executor(reward, {}, reward.deadline)
+    return StandingRun(
+        execute, merger(reward), deliver, broken, max_workers=workers, lane=lane_of(reward), label=reward.name
+    )
 
 
 # -- samples, jobs, results ---------------------------------------------------------------------------------------------

@@ -1,0 +1,211 @@
+"""All that is asked of one reward at a time: one standing run, a bounded queue before it, and the time each request has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from rm_gallery.core.data.conversation import sample_of_messages, turns_of
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.engine.folder.manifest import redact
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import planned, standing_run
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.log import logger
+from rm_gallery.integrations.scoring import scored_of
+from rm_gallery.serve.asking import Ask, Refused, Scored
+
+LATE = Scored(None, "failed", "deadline", "No result within the request's time.", {})
+BROKEN = Scored(None, "failed", "config", "The reward cannot score as it is set up; the server's log says why.", {})
+GROUPS = ("listwise", "pairwise")
+LONGEST_RETRY = 30.0
+
+
+class _Call:
+    """A request that waits for its outcomes."""
+
+    __slots__ = ("found", "left", "waiter")
+
+    def __init__(self, found: list[Any], left: int, waiter: asyncio.Future[None]) -> None:
+        self.found = found
+        self.left = left
+        self.waiter = waiter
+
+
+class RewardLane:
+    """The asks of one reward on their way, for one event loop.
+
+    What is asked within one turn of the loop goes to the run together. `max_waiting` bounds the completions that are in;
+    whoever comes on top is told when to come again.
+    """
+
+    def __init__(self, name: str, reward: BaseReward, *, max_waiting: int, max_workers: int | None = None) -> None:
+        self.name = name
+        self.reward = reward
+        self.max_waiting = max_waiting
+        self.waiting = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._numbers = count()
+        self._open: dict[int, tuple[_Call, Any]] = {}
+        """By number of a unit: who asked, and the place of its outcome, or the places of its outputs."""
+        self._fresh: list[tuple[int, DataSample, Deadline]] = []
+        self._rate = 0.0
+        """Completions per second, as seen lately."""
+        self._since, self._done = time.monotonic(), 0
+        self.run = standing_run(reward, self._deliver, self._broken, max_workers)
+
+    async def score(self, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+        """The outcomes of the asks, in their order; what is not done after `seconds` is failed (deadline).
+
+        Raises Refused (429) when there is no room for them.
+        """
+        n = len(asks)
+        if self.waiting + n > self.max_waiting:
+            if n > self.max_waiting:
+                what = f"{n} completions are asked for at once; at most {self.max_waiting} are taken."
+                raise Refused(413, "too_many", what)
+            what = f"{self.waiting} completions are waiting for {self.name} already; at most {self.max_waiting} may."
+            raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
+        loop = self._loop = asyncio.get_running_loop()
+        found: list[Any] = [None] * n
+        call = _Call(found, 0, loop.create_future())
+        limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
+        deadline = Deadline(limit)
+        groups: dict[str, int] = {}
+        fresh = self._fresh
+        begins = len(fresh)
+        for place, ask in enumerate(asks):
+            try:
+                sample = sample_of(ask)
+            except DataError as error:
+                found[place] = Scored(None, "failed", "invalid_item", str(error), {})
+                continue
+            if self.reward.kind in GROUPS:
+                same = groups.setdefault(_prompt_of(ask), len(fresh))
+                if same < len(fresh):
+                    number, first, _ = fresh[same]
+                    first.output.extend(sample.output)
+                    self._open[number][1].append(place)
+                    continue
+            number = next(self._numbers)
+            fresh.append((number, sample, deadline))
+            self._open[number] = call, [place] if self.reward.kind in GROUPS else place
+        call.left = len(fresh) - begins
+        if not call.left:
+            return found
+        if not begins:
+            loop.call_soon(self._feed)
+        self.waiting += n
+        timer = loop.call_later(seconds, self._expire, call)
+        try:
+            await call.waiter
+        finally:
+            timer.cancel()
+            self.waiting -= n
+        return [LATE if outcome is None else outcome for outcome in found]
+
+    def seconds_to_wait(self, n: int) -> float:
+        """When there will be room for `n` more, as far as one can tell."""
+        surplus = self.waiting + n - self.max_waiting
+        return min(LONGEST_RETRY, max(1.0, surplus / self._rate if self._rate else 1.0))
+
+    def close(self) -> None:
+        """Give up what is not done."""
+        self.run.close()
+
+    def _feed(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        plan = planned(self.reward, [sample for _, sample, _ in fresh], None, {})
+        try:
+            self.run.feed([(number, unit, deadline) for (number, _, deadline), unit in zip(fresh, plan, strict=True)])
+        except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
+            self._settle_broken(error, [number for number, _, _ in fresh])
+
+    def _expire(self, call: _Call) -> None:
+        if not call.waiter.done():
+            call.waiter.set_result(None)
+
+    # -- on any thread --------------------------------------------------------------------------------------------------
+
+    def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
+        assert self._loop is not None
+        try:
+            library_loop.post(self._loop, lambda: self._settle(results))
+        except RuntimeError:  # the server's loop is closed: nobody waits
+            return
+
+    def _broken(self, error: BaseException, numbers: list[int]) -> None:
+        assert self._loop is not None
+        try:
+            library_loop.post(self._loop, lambda: self._settle_broken(error, numbers))
+        except RuntimeError:
+            return
+
+    # -- on the server's loop -------------------------------------------------------------------------------------------
+
+    def _settle(self, results: list[tuple[int, DataSample]]) -> None:
+        reward, opened = self.reward, self._open
+        for number, sample in results:
+            known = opened.pop(number, None)
+            if known is None:
+                continue
+            call, places = known
+            if type(places) is list:
+                for place, output in zip(places, sample.output, strict=True):
+                    call.found[place] = scored_of(reward, output)
+            else:
+                call.found[places] = scored_of(reward, sample.output[0])
+            self._count_down(call)
+        self._done += len(results)
+        passed = time.monotonic() - self._since
+        if passed > 0.5:
+            self._rate = self._done / passed
+            self._since += passed
+            self._done = 0
+
+    def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
+        logger.error("{}: {}: {}", self.name, type(error).__name__, redact(str(error)))
+        for number in numbers:
+            known = self._open.pop(number, None)
+            if known is None:
+                continue
+            call, places = known
+            for place in places if type(places) is list else (places,):
+                call.found[place] = BROKEN
+            self._count_down(call)
+
+    def _count_down(self, call: _Call) -> None:
+        call.left -= 1
+        if not call.left and not call.waiter.done():
+            call.waiter.set_result(None)
+
+
+def sample_of(ask: Ask) -> DataSample:
+    """The sample an ask is about; DataError where it cannot be told."""
+    if ask.problem:
+        raise DataError(ask.problem)
+    if ask.messages is not None:
+        return sample_of_messages(
+            ask.messages,
+            ground_truth=ask.reference,
+            original_messages=ask.original_messages,
+            tools=ask.tools,
+            row=ask.row,
+            unique_id=ask.id,
+        )
+    asked = turns_of(ask.prompt, ())
+    turns = [*asked, *turns_of(None, ask.completion)]
+    return sample_of_messages(
+        turns, ground_truth=ask.reference, original_messages=asked, tools=ask.tools, row=ask.row, unique_id=ask.id
+    )
+
+
+def _prompt_of(ask: Ask) -> str:
+    """What completions that are compared have in common."""
+    said = ask.prompt if ask.messages is None else ask.messages[:-1]
+    return repr((said, ask.reference))
