@@ -97,7 +97,7 @@ def test_lists_and_health(app: Any) -> None:
 def test_openapi_describes_every_format(app: Any) -> None:
     paths = call(app, "GET", "/openapi.json").json()["paths"]
     post = paths["/v1/rewards/{name}"]["post"]
-    assert post["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ScoreRequest")
-    assert post["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith("/ScoreReply")
+    assert post["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("ScoreRequest")
+    assert post["responses"]["200"]["content"]["application/json"]["schema"]["$ref"].endswith("ScoreReply")
     assert post["responses"]["429"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorReply")
     assert "/v1/rewards/{name}/batch" in paths
