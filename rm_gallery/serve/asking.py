@@ -22,7 +22,7 @@ class Ask(NamedTuple):
     """
 
     messages: list[dict[str, Any]] | None = None
-    prompt: str | list[dict[str, Any]] = ""
+    prompt: str | list[dict[str, Any]] | None = None
     completion: str | list[dict[str, Any]] | None = None
     reference: Any = None
     row: Mapping[str, Any] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from rm_gallery.core.data.conversation import sample_of_messages, turns_of
+from rm_gallery.core.data.conversation import sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
@@ -198,11 +198,12 @@ def sample_of(ask: Ask) -> DataSample:
             row=ask.row,
             unique_id=ask.id,
         )
-    asked = turns_of(ask.prompt, ())
-    turns = [*asked, *turns_of(None, ask.completion)]
-    return sample_of_messages(
-        turns, ground_truth=ask.reference, original_messages=asked, tools=ask.tools, row=ask.row, unique_id=ask.id
-    )
+    row = ask.row
+    if ask.reference is not None or ask.tools is not None:
+        # as `sample_of_messages` keeps them
+        row = {**(row or {}), "reference": ask.reference, "tools": ask.tools}
+        row = {name: value for name, value in row.items() if value is not None}
+    return sample_of_completion(ask.prompt, ask.completion, row=row, unique_id=ask.id)
 
 
 def _prompt_of(ask: Ask) -> str:

@@ -73,7 +73,7 @@ def ask_of(body: Any, where: str = "the body") -> Ask:
         raise invalid(f"{where}: id is {_kind(given)}; it is a string.")
     return Ask(
         None if messages is None else turns(messages, f"{where}: messages"),
-        "" if prompt is None else prompt if type(prompt) is str else turns(prompt, f"{where}: prompt"),
+        prompt if prompt is None or type(prompt) is str else turns(prompt, f"{where}: prompt"),
         completion if completion is None or type(completion) is str else turns(completion, f"{where}: completion"),
         body.get("reference"),
         row,
