@@ -326,10 +326,10 @@ class _Watch:
             self._said.add(kind)
             which = f"none of {len(found)} completions" if len(found) > 1 else "no completion any more"
             logger.warning(
-                "{}: {} got a score ({}, {}): {} This is said once, until one gets a score again.",
+                "{}: {} got a score ({}, {}): {}. This is said once, until one gets a score again.",
                 self._name,
                 which,
                 cause.status,
                 cause.reason,
-                cause.message,
+                cause.message.rstrip("."),
             )

@@ -18,8 +18,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, SupportsIndex, overload
+from typing import Any, NamedTuple, SupportsIndex, overload
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.runner.build import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError
@@ -33,7 +34,9 @@ _ON_REQUEST = "environments"
 _LOOSE_KEYS = (1, 14)
 """The first version whose processes may log different names; before it they would wait for one another for ever."""
 _KEPT = 64
-"""Batches whose outcomes are kept for components that have not asked yet."""
+"""Batches whose outcomes are kept for functions that have not asked yet."""
+_UNREAD = frozenset({"parse", "truncated", "content_filter", "no_logprobs"})
+"""Reasons of unscored completions that a judge was asked about in vain; any other says the reward is not about them."""
 
 
 def trl_reward(
@@ -66,18 +69,25 @@ def trl_reward(
         options=options,
         **params,
     )
-    return TrlReward(scorer, logs=logs)
+    return TrlReward(_Batches([scorer]), logs=logs)
 
 
-def trl_rewards(rewards: Iterable[object], **shared: Any) -> list[TrlReward]:
+def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: Any) -> list[TrlReward]:
     """Several rewards for `reward_funcs`, in their order; their weights go into `reward_weights` of the trainer's config.
+
+    TRL adds up what it gets for a completion and takes a None beside a number for 0, so a judge that failed would count
+    as the worst verdict. Therefore a completion that one of these rewards should have scored and could not gets None from
+    all of them, and `rewards/dropped` charts their share. A reward that is not about a completion (no reference, not
+    applicable) is None alone.
 
     Args:
         rewards: what `trl_reward` takes, or dicts of its arguments: `{"reward": "length_penalty", "name": "short"}`.
+        together: whether completions are dropped so; otherwise each reward stands alone, as with `trl_reward`.
         **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model.
             Of two with one name the second gets `_2`, since TRL would draw both into one chart.
     """
-    made: list[TrlReward] = []
+    scorers: list[RowScorer] = []
+    logs: list[bool] = []
     taken: Counter[str] = Counter()
     for given in rewards:
         own = dict(given) if isinstance(given, Mapping) else {"reward": given}
@@ -86,12 +96,17 @@ def trl_rewards(rewards: Iterable[object], **shared: Any) -> list[TrlReward]:
                 f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, own)) or 'nothing'}."
             )
         judge = {} if asks_for_judge(own["reward"]) else {"llm", "base_url"}
-        one = trl_reward(**{**{key: value for key, value in shared.items() if key not in judge}, **own})
-        taken[one.__name__] += 1
-        if taken[one.__name__] > 1:
-            one.__name__ = f"{one.__name__}_{taken[one.__name__]}"
-        made.append(one)
-    return made
+        settings = {**{key: value for key, value in shared.items() if key not in judge}, **own}
+        logs.append(settings.pop("logs", True))
+        scorer = RowScorer(settings.pop("reward"), **settings)
+        taken[scorer.name] += 1
+        if taken[scorer.name] > 1:
+            scorer.name = f"{scorer.name}_{taken[scorer.name]}"
+        scorers.append(scorer)
+    if not together:
+        return [TrlReward(_Batches([scorer]), logs=log) for scorer, log in zip(scorers, logs, strict=True)]
+    batches = _Batches(scorers, users=len(scorers))
+    return [TrlReward(batches, at, logs=log) for at, log in enumerate(logs)]
 
 
 def trl_components(reward: object, components: Iterable[str], **settings: Any) -> list[TrlReward]:
@@ -105,9 +120,8 @@ def trl_components(reward: object, components: Iterable[str], **settings: Any) -
     names = list(components)
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"components is {names!r:.80}; name at least one component, each once.")
-    scorer = trl_reward(reward, **settings).scorer
-    shared = _Batches(len(names))
-    return [TrlReward(scorer, logs=logs, component=name, shared=shared) for name in names]
+    batches = _Batches([RowScorer(reward, **settings)], users=len(names))
+    return [TrlReward(batches, logs=logs, component=name) for name in names]
 
 
 class TrlReward:
@@ -117,20 +131,18 @@ class TrlReward:
     the list itself. Picklable, with a `__name__` of its own for the charts.
     """
 
-    def __init__(
-        self, scorer: RowScorer, *, logs: bool = True, component: str | None = None, shared: _Batches | None = None
-    ) -> None:
-        """Take what scores the rows."""
+    def __init__(self, batches: _Batches, at: int = 0, *, logs: bool = True, component: str | None = None) -> None:
+        """Take the batches of scorers, and which of them is asked."""
+        self.scorer = scorer = batches.scorers[at]
         if not scorer.reward.higher_is_better:
             logger.warning(
                 "{}: a lower score is better, and a trainer raises what it is given: set a negative weight in reward_weights.",
                 scorer.name,
             )
-        self.scorer = scorer
         self.component = component
         self.__name__ = scorer.name if component is None else f"{scorer.name}/{component}"
+        self._batches, self._at = batches, at
         self._logs = logs
-        self._shared = shared
         self._missed = False
         self._show_async()
 
@@ -148,7 +160,7 @@ class TrlReward:
     def __repr__(self) -> str:
         return f"trl_reward({self.__name__!r})"
 
-    def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Sequence[float | None]:
+    def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Any:
         """A number, or None, per completion; `columns` are the dataset's, and TRL's helpers."""
         try:
             asyncio.get_running_loop()
@@ -158,50 +170,37 @@ class TrlReward:
 
     def scored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
         """The same, waited for."""
-        rows = self._rows(completions, columns)
-        outcomes, first = self._claimed(completions)
+        batch, first = self._batches.claim(completions)
         if first:
-            with _settling(outcomes):
-                outcomes.set_result(self.scorer.score_rows(prompts, completions, rows))
-        return self._values(outcomes.result(), columns if first else {})
+            with _settling(batch):
+                batch.set_result(self._batches.score(prompts, completions, columns))
+        return self._values(batch.result(), columns, first)
 
     async def ascored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
         """The same, awaited."""
-        rows = self._rows(completions, columns)
-        outcomes, first = self._claimed(completions)
+        batch, first = self._batches.claim(completions)
         if first:
-            with _settling(outcomes):
-                outcomes.set_result(await self.scorer.ascore_rows(prompts, completions, rows))
-        return self._values(await asyncio.wrap_future(outcomes), columns if first else {})
+            with _settling(batch):
+                batch.set_result(await self._batches.ascore(prompts, completions, columns))
+        return self._values(await asyncio.wrap_future(batch), columns, first)
 
-    def _claimed(self, completions: Sequence[Any]) -> tuple[Future[list[Scored]], bool]:
-        return (Future(), True) if self._shared is None else self._shared.claim(completions)
-
-    def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The columns by row; whatever else a version of TRL hands over is no column."""
-        n = len(completions)
-        kept = {
-            name: values
-            for name, values in columns.items()
-            if name not in _HELPERS
-            and isinstance(values, list | tuple)
-            and len(values) == n
-            and (name != _ON_REQUEST or name in self.scorer.columns.values())
-        }
-        return [{name: values[place] for name, values in kept.items()} for place in range(n)]
-
-    def _values(self, found: list[Scored], helpers: Mapping[str, Any]) -> Values:
-        if self._logs:
+    def _values(self, batch: _Batch, helpers: Mapping[str, Any], first: bool) -> Values:
+        found, dropped = batch.found[self._at], batch.dropped
+        if self._logs and (first or self.component is None):
             if callable(log_metric := helpers.get("log_metric")):
                 self._chart(found, log_metric)
+                if first and len(batch.found) > 1:
+                    log_metric("rewards/dropped", sum(dropped) / max(1, len(dropped)))
             if callable(log_extra := helpers.get("log_extra")):
                 self._tabulate(found, log_extra)
-        if self.component is None:
-            return [self.scorer.value(each) for each in found]
-        self._watch(found)
-        return [
-            self.scorer.value(each) if each.score is None else each.components.get(self.component) for each in found
-        ]
+        if self.component is not None:
+            self._watch(found)
+        return [None if out else self._value(each) for each, out in zip(found, dropped, strict=True)]
+
+    def _value(self, found: Scored) -> float | None:
+        if found.score is None or self.component is None:
+            return self.scorer.value(found)
+        return found.components.get(self.component)
 
     # -- charts ---------------------------------------------------------------------------------------------------------
 
@@ -265,35 +264,43 @@ class _Later(Sequence["float | None"]):
         return self._values()[index]
 
 
+class _Batch(NamedTuple):
+    """Outcomes of a batch by scorer, and which completions are left out by all of them."""
+
+    found: list[list[Scored]]
+    dropped: list[bool]
+
+
 @contextmanager
-def _settling(outcomes: Future[list[Scored]]) -> Iterator[None]:
+def _settling(batch: Future[_Batch]) -> Iterator[None]:
     """Hands an error on to whoever else waits for the outcomes."""
     try:
         yield
     except BaseException as error:
-        outcomes.set_exception(error)
+        batch.set_exception(error)
         raise
 
 
 class _Batches:
-    """Outcomes of the batches at work, by the very list of their completions, for several functions that all ask for them."""
+    """Scores each batch once for all functions that ask for it, which they do by the very list of its completions."""
 
-    def __init__(self, users: int) -> None:
+    def __init__(self, scorers: list[RowScorer], users: int = 1) -> None:
+        self.scorers = scorers
         self._users = users
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[tuple[Any, Future[list[Scored]], list[int]]] = []
+        self._open: list[tuple[Any, Future[_Batch], list[int]]] = []
 
-    def __getstate__(self) -> int:
-        return self._users
+    def __getstate__(self) -> tuple[list[RowScorer], int]:
+        return self.scorers, self._users
 
-    def __setstate__(self, users: int) -> None:
-        self._users = users
+    def __setstate__(self, state: tuple[list[RowScorer], int]) -> None:
+        self.scorers, self._users = state
         self._begin()
 
-    def claim(self, completions: Any) -> tuple[Future[list[Scored]], bool]:
+    def claim(self, completions: Any) -> tuple[Future[_Batch], bool]:
         """The outcomes to come, and whether it is the caller's to find them."""
         with self._lock:
             for entry in self._open:
@@ -302,10 +309,50 @@ class _Batches:
                     if len(entry[2]) == self._users:
                         self._open.remove(entry)
                     return entry[1], False
-            outcomes: Future[list[Scored]] = Future()
+            batch: Future[_Batch] = Future()
             if self._users > 1:
-                self._open = [*self._open[-_KEPT:], (completions, outcomes, [1])]
-            return outcomes, True
+                self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
+            return batch, True
+
+    def score(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _Batch:
+        """Score a batch with every scorer, at once where there are several."""
+        if len(self.scorers) > 1:
+            return library_loop.run(self.ascore(prompts, completions, columns), "A reward function", "`ascored`")
+        rows = self._rows(completions, columns)
+        return self._settled([self.scorers[0].score_rows(prompts, completions, rows)])
+
+    async def ascore(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _Batch:
+        """Awaitable twin of `score`."""
+        rows = self._rows(completions, columns)
+        going = (scorer.ascore_rows(prompts, completions, rows) for scorer in self.scorers)
+        return self._settled(await asyncio.gather(*going))
+
+    def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The columns by row; whatever else a version of TRL hands over is no column."""
+        n, named = len(completions), {column for scorer in self.scorers for column in scorer.columns.values()}
+        kept = {
+            name: values
+            for name, values in columns.items()
+            if name not in _HELPERS
+            and isinstance(values, list | tuple)
+            and len(values) == n
+            and (name != _ON_REQUEST or name in named)
+        }
+        return [{name: values[place] for name, values in kept.items()} for place in range(n)]
+
+    def _settled(self, found: list[list[Scored]]) -> _Batch:
+        n = len(found[0])
+        if len(found) == 1:
+            return _Batch(found, [False] * n)
+        dropped = [
+            any(
+                outcomes[place].status == "failed" or outcomes[place].reason in _UNREAD
+                for scorer, outcomes in zip(self.scorers, found, strict=True)
+                if scorer.on_error == "none"
+            )
+            for place in range(n)
+        ]
+        return _Batch(found, dropped)
 
 
 @lru_cache(maxsize=1)

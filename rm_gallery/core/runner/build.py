@@ -77,9 +77,10 @@ def build_reward(
 def asks_for_judge(reward: object) -> bool:
     """Whether a name or class is one that `build_reward` needs an `llm` for; what is built has its judge already."""
     found: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    if not isinstance(found, type):
+        return False
     grader = getattr(found, "grader_class", None)
-    needed = "llm" in getattr(found, "model_fields", ()) or (grader is not None and "llm" in grader.needs)
-    return isinstance(found, type) and needed
+    return "llm" in getattr(found, "model_fields", ()) or (grader is not None and "llm" in grader.needs)
 
 
 def _wrapped(reward: Any, params: dict[str, Any]) -> BaseReward:

@@ -1,0 +1,242 @@
+"""The reward functions for TRL: one object for every way of calling, honest about what has no score."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import subprocess
+import sys
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from rm_gallery import (
+    BasePointWiseReward,
+    ConfigError,
+    DataSample,
+    EvaluateResult,
+    FakeLLM,
+    MetricResult,
+    RewardDimensionWithScore,
+    RewardResult,
+    Unscored,
+    reward_function,
+)
+from rm_gallery.integrations import trl as adapter
+from rm_gallery.integrations.scoring import NoScore
+from rm_gallery.integrations.trl import trl_components, trl_reward, trl_rewards
+
+ROOT = Path(__file__).resolve().parents[2]
+CALL: dict[str, Any] = {
+    "prompts": ["What is 2+2?"] * 4,
+    "completions": ["\\boxed{4}", "5", "fail", "skip"],
+    "completion_ids": [[1], [1, 2], [1], [1]],
+    "solution": ["4", "4", "4", None],
+    "trainer_state": object(),
+    "environments": [object()] * 4,
+    "some_new_helper": print,
+}
+MATH = [1.0, 0.0, 0.0, None]
+
+
+class Moody(BasePointWiseReward):
+    """2, unless the answer says what should become of it."""
+
+    asked: int = 0
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if "fail" in text:
+            raise RuntimeError("gone")
+        if "skip" in text:
+            raise Unscored("not for this one")
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=2.0)])
+
+
+CALLS: list[str] = []
+
+
+@reward_function
+def parts(messages: list[Any], **kwargs: Any) -> EvaluateResult:
+    """Two metrics; the second only for short answers."""
+    text = messages[-1].text
+    CALLS.append(text)
+    metrics = {"length": MetricResult(score=float(len(text)), is_score_valid=True, reason="")}
+    if len(text) < 2:
+        metrics["short"] = MetricResult(score=1.0, is_score_valid=True, reason="")
+    return EvaluateResult(score=0.5, reason="", metrics=metrics)
+
+
+class Costly(Moody):
+    """Lower is better."""
+
+    higher_is_better = False
+
+
+def test_called_plainly_it_returns_a_list_and_in_a_loop_what_can_be_awaited_or_iterated_over() -> None:
+    reward = trl_reward("math_verify_reward", reference="solution")
+    assert reward(**CALL) == MATH
+
+    async def in_a_loop() -> list[Any]:
+        later = reward(**CALL)
+        assert isawaitable(later) and not iscoroutinefunction(reward)
+        other = reward(**CALL)
+        return [await later, list(other), len(other), other[0], other[-1:], await asyncio.gather(reward(**CALL))]
+
+    assert asyncio.run(in_a_loop()) == [MATH, MATH, 4, 1.0, [None], [MATH]]
+    assert iscoroutinefunction(reward.__call__)  # what TRL >= 1.14 looks at
+
+
+def test_it_survives_pickling_into_a_fresh_process(tmp_path: Path) -> None:
+    rewards = [trl_reward("math_verify_reward", reference="solution"), trl_reward(Moody()), trl_reward(parts)]
+    rewards += trl_components(parts, ["length", "short"])
+    file = tmp_path / "rewards.pickle"
+    file.write_bytes(pickle.dumps(rewards))
+    call = {name: CALL[name] for name in ("prompts", "completions", "solution")}
+    code = (
+        "import asyncio, inspect, pickle, sys\n"
+        "rewards = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "assert all(inspect.iscoroutinefunction(reward.__call__) for reward in rewards)\n"
+        f"async def all(): return [await reward(**{call!r}) for reward in rewards]\n"
+        "print([reward.__name__ for reward in rewards], asyncio.run(all()))\n"
+        "assert not {'trl', 'torch'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    expected = [MATH, [2.0, 2.0, None, None], [0.5] * 4, [9.0, 1.0, 4.0, 4.0], [None, 1.0, None, None]]
+    names = ["math_verify_reward", "Moody", "parts", "parts/length", "parts/short"]
+    assert (done.stdout.strip(), done.returncode) == (f"{names} {expected}", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("on_error", "expected"), [("none", [2.0, 2.0, None, None]), (0.25, [2.0, 2.0, 0.25, 0.25]), ("raise", None)]
+)
+def test_on_error(on_error: Any, expected: Any) -> None:
+    reward = trl_reward(Moody(), on_error=on_error)
+    if expected is None:
+        with pytest.raises(NoScore):
+            reward(**CALL)
+    else:
+        assert reward(**CALL) == expected
+
+
+def test_the_outcomes_stand_in_the_charts_and_the_table() -> None:
+    metrics, table = dict[str, float](), dict[str, list[Any]]()
+    trl_reward(parts, name="p")(**CALL, log_metric=metrics.__setitem__, log_extra=table.__setitem__)
+    trl_reward(Moody())(**CALL, log_metric=metrics.__setitem__, log_extra=table.__setitem__)
+    assert metrics == {
+        "rewards/p/unscored": 0.0,
+        "rewards/p/failed": 0.0,
+        "rewards/p/length": 4.5,
+        "rewards/p/short": 1.0,
+        "rewards/Moody/unscored": 0.25,
+        "rewards/Moody/failed": 0.25,
+    }
+    assert table["p/short"] == [None, 1.0, None, None]
+    assert table["Moody/outcome"] == ["scored", "scored", "error", "not_applicable"]
+    assert table["Moody/message"] == ["", "", "RuntimeError: gone", "not for this one"]
+    metrics.clear()
+    trl_reward(parts, logs=False)(**CALL, log_metric=metrics.__setitem__)
+    assert metrics == {}
+
+
+@pytest.mark.parametrize(("installed", "components"), [("1.13.0", False), ("1.14.0", True), ("1.16.0.dev0", True)])
+def test_processes_that_must_log_the_same_names_log_no_components(
+    installed: str, components: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(adapter, "version", lambda package: installed)
+    adapter._names_may_differ.cache_clear()
+    metrics = dict[str, float]()
+    trl_reward(parts)(**CALL, log_metric=metrics.__setitem__)
+    adapter._names_may_differ.cache_clear()
+    assert ("rewards/parts/length" in metrics) is components and "rewards/parts/failed" in metrics
+
+
+def test_a_completion_that_one_reward_failed_at_has_no_reward_from_any() -> None:
+    metrics = dict[str, float]()
+    together = trl_rewards([Moody(), {"reward": "math_verify_reward", "reference": "solution"}, parts])
+    found = [reward(**CALL, log_metric=metrics.__setitem__) for reward in together]
+    assert found == [[2.0, 2.0, None, None], [1.0, 0.0, None, None], [0.5, 0.5, None, 0.5]]
+    assert metrics["rewards/dropped"] == 0.25 and metrics["rewards/parts/failed"] == 0.0
+
+    async def gathered() -> Any:
+        return await asyncio.gather(*(reward(**CALL) for reward in together))
+
+    assert asyncio.run(gathered()) == found
+    number = trl_rewards([{"reward": Moody(), "on_error": -1}, "math_verify_reward"], reference="solution")
+    assert [reward(**CALL) for reward in number] == [[2.0, 2.0, -1.0, -1.0], MATH]
+    alone = trl_rewards([Moody(), "math_verify_reward"], reference="solution", together=False)
+    assert [reward(**CALL) for reward in alone] == [[2.0, 2.0, None, None], MATH]
+
+
+def test_names_are_apart_and_a_judge_is_for_those_that_ask() -> None:
+    rewards = trl_rewards(
+        ["math_verify_reward", "math_verify_reward", {"reward": Moody(), "name": "mood"}, "base_helpfulness_pointwise"],
+        llm=FakeLLM(reply="<score>3</score>"),
+    )
+    names = ["math_verify_reward", "math_verify_reward_2", "mood", "base_helpfulness_pointwise"]
+    assert [reward.__name__ for reward in rewards] == names
+    assert rewards[3](prompts=["q"], completions=["a"]) == [3.0]
+    assert repr(rewards[1]) == "trl_reward('math_verify_reward_2')"
+
+
+def test_components_are_scored_once() -> None:
+    CALLS.clear()
+    rewards = trl_components(parts, ["length", "short"])
+    for _ in range(2):
+        assert [reward(**CALL) for reward in rewards] == [[9.0, 1.0, 4.0, 4.0], [None, 1.0, None, None]]
+    assert len(CALLS) == 8
+
+    async def gathered() -> Any:
+        return await asyncio.gather(*(reward(**CALL) for reward in rewards))
+
+    assert asyncio.run(gathered())[0] == [9.0, 1.0, 4.0, 4.0]
+    assert len(CALLS) == 12
+    with pytest.raises(ConfigError, match="each once"):
+        trl_components(parts, ["length", "length"])
+
+
+def test_an_error_reaches_every_function_of_a_batch() -> None:
+    for reward in trl_components("math_verify_reward", ["a", "b"], reference="gold"):
+        with pytest.raises(ConfigError, match="no column 'gold'; the columns are: completion_ids, solution"):
+            reward(**CALL)
+
+
+def test_what_may_be_a_mistake_is_said_once() -> None:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    try:
+        reward = trl_components(parts, ["lenght"])[0]
+        assert [reward(**CALL), reward(**CALL)] == [[None] * 4] * 2
+        trl_reward(Costly())
+    finally:
+        logger.remove(sink)
+    assert len(lines) == 2
+    assert "no completion of a batch has the component 'lenght'; there are: length, short" in lines[0]
+    assert "set a negative weight" in lines[1]
+
+
+def test_token_ids_are_a_column_and_environments_only_where_they_are_named() -> None:
+    seen: list[Any] = []
+
+    class Looks(Moody):
+        """Notes what it is given."""
+
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            seen.append(sample.metadata)
+            return super()._evaluate(sample)
+
+    one = {name: values[:1] if isinstance(values, list) else values for name, values in CALL.items()}
+    trl_reward(Looks())(**one)
+    trl_reward(Looks(), columns={"world": "environments"})(**one)
+    assert seen[0] == {"completion_ids": [1], "solution": "4"}
+    assert seen[1]["world"] is CALL["environments"][0]
+
+
+def test_partials_keep_working() -> None:
+    reward = partial(trl_reward("math_verify_reward", reference="gold"), gold=CALL["solution"])
+    assert reward(prompts=CALL["prompts"], completions=CALL["completions"]) == MATH
