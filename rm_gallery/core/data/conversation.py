@@ -322,6 +322,13 @@ def chat_messages(messages: Any, what: str = "messages") -> list[ChatMessage]:
     return [_chat(turn, f"{what}[{at}]") for at, turn in enumerate(message_dicts(messages, what))]
 
 
+def split_turns(messages: Any, original_messages: Any = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A conversation as prompt and completion, divided where `sample_of_messages` divides it."""
+    turns = message_dicts(messages)
+    begins = len(sample_of_messages(turns, original_messages=original_messages).input)
+    return turns[:begins], turns[begins:]
+
+
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
     """The conversation that leads to an output: input, steps, answer and what followed it, as OpenAI-style dicts."""
     found = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]

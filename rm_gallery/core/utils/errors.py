@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 ProviderErrorKind = Literal["rate_limit", "transient", "fatal", "unreachable"]
 
 
 class RMGalleryError(Exception):
-    """Base of every error this library raises on purpose."""
+    """Base of every error this library raises on purpose; it comes whole out of another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # by default an error is built again from its message alone, which breaks the pool whose worker raised it
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[RMGalleryError], args: tuple[Any, ...]) -> RMGalleryError:
+    made = kind.__new__(kind, *args)
+    made.args = args
+    return made
 
 
 class ConfigError(RMGalleryError, ValueError):

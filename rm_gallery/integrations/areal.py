@@ -1,0 +1,175 @@
+"""AReaL: a reward function for its reward workers, and a rollout workflow that scores in the rollout's own event loop.
+
+Written against AReaL 1.0. There is one number per trajectory and no components, but a trajectory can be left out: by an
+exception in the function, by None in the workflow. The workflow is the better door for judged rewards: AReaL runs a function in
+a small process pool, calls it again three times after an exception, and turns a timeout (15 s) into a reward of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error
+
+END_MARKS = (
+    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>", "<|return|>", "</s>",
+    "<end_of_turn>", "<|end_of_turn|>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|pad|>", "<pad>", "<|user|>",
+)  # fmt: skip
+"""What models of several families write where a turn ends: AReaL decodes the completion with them."""
+DEADLINE = 12.0
+"""Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
+_GIVEN = ("prompt", "completions", "prompt_ids", "completion_ids")
+
+
+class ArealReward:
+    """`reward_fn` of AReaL's workflows: a picklable object with a plain `__call__`.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        messages: the column whose messages are the prompt; a row without it is asked with the decoded chat template.
+        end_marks: texts cut off the end of a completion, where AReaL decodes the special tokens along.
+        on_error: what a completion without a score gives. "raise" by default: the trajectory is then left out, while a
+            number would be trained on. AReaL tries three times more before it does; `areal_workflow` does not.
+        options: how runs go; a row takes at most 12 s unless `deadline` says otherwise.
+        **scoring: `reference`, `columns`, `llm`, … of `RowScorer`.
+
+    Keep it in a module of your own (`reward_fn="my_rewards.math"` or the object itself): AReaL's workers import it.
+    """
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        messages: str = "messages",
+        end_marks: Sequence[str] = END_MARKS,
+        on_error: OnError = "raise",
+        options: RunOptions | Mapping[str, Any] | None = None,
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; ConfigError as `RowScorer` raises it."""
+        if isinstance(end_marks, str):
+            raise ConfigError(f"end_marks is {end_marks!r:.80}; give a list of texts.")
+        if isinstance(options, RunOptions):
+            options = options if options.deadline else replace(options, deadline=DEADLINE)
+        else:
+            options = {"deadline": DEADLINE, **(options or {})}
+        self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), options=options, **scoring)
+        self._messages, self._end_marks = messages, tuple(end_marks)
+        self.__name__ = self.scorer.name
+
+    def __call__(self, *given: Any, **row: Any) -> float:
+        """Score one completion: `(prompt, completions, prompt_ids, completion_ids, **columns)`, by place or by name.
+
+        Columns may have the names of these four, as long as those are given by place.
+
+        Raises:
+            NoScore: there is no score, and `on_error` is "raise".
+        """
+        told = dict(zip(_GIVEN, given, strict=False))
+        told |= {name: row.pop(name) for name in _GIVEN if name not in told and name in row}
+        prompt = row.get(self._messages) or told.get("prompt")
+        found = self.scorer.score(prompt, without_end_marks(told.get("completions"), self._end_marks), row)
+        value = self.scorer.value(found)
+        assert value is not None  # on_error is no "none" here
+        return float(value)
+
+
+def areal_reward(reward: object, **settings: Any) -> ArealReward:
+    """A reward function for AReaL's workflows: `areal_reward("math_verify_reward", reference="answer")`."""
+    return ArealReward(reward, **settings)
+
+
+def without_end_marks(text: Any, marks: Sequence[str] = END_MARKS) -> Any:
+    """A text without the end-of-turn marks, and white space around them, at its end; what is no text stays as it is."""
+    if not isinstance(text, str):
+        return text
+    cut = text
+    while (mark := next((mark for mark in marks if mark and cut.rstrip().endswith(mark)), None)) is not None:
+        cut = cut.rstrip().removesuffix(mark)
+    return cut
+
+
+def areal_workflow(reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> Any:
+    """A rollout workflow that generates one turn, scores it and leaves out what got no score.
+
+    Give it to AReaL as `workflow="rm_gallery.integrations.areal.RewardWorkflow"` with these arguments as `workflow_kwargs`, or
+    as an object. The score is awaited in the rollout's event loop: any number of judge calls are in flight at once, and
+    neither processes nor AReaL's timeout are involved.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        gconfig: AReaL's generation settings.
+        tokenizer: a tokenizer or its path.
+        **settings: `enable_thinking`, `get_input_ids_fn`, `data_extract_prompt_fn` of AReaL's `RLVRWorkflow`; `on_error`
+            ("none" by default: the episode gives None, which is AReaL's word for "do not train on this"; "raise", or a
+            number); and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+
+    Statistics: `reward` as AReaL logs it, `reward/NAME` per component, and `reward_unscored`, the share without a score.
+
+    Raises:
+        ConfigError: AReaL is not installed, or an argument does not fit.
+    """
+    return __getattr__("RewardWorkflow")(reward, gconfig, tokenizer, **settings)
+
+
+def __getattr__(name: str) -> Any:
+    """`RewardWorkflow`, made when first asked for: its base class is AReaL's."""
+    if name != "RewardWorkflow":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from areal.workflow.rlvr import RLVRWorkflow
+    except ImportError as error:
+        raise ConfigError(
+            f"areal_workflow needs the package 'areal' ({error}). Install it with: pip install areal"
+        ) from error
+    made = globals()[name] = _workflow_class(RLVRWorkflow)
+    return made
+
+
+_OWN = ("enable_thinking", "get_input_ids_fn", "data_extract_prompt_fn")
+
+
+def _workflow_class(base: Any) -> type[Any]:
+    from areal import workflow_context
+    from areal.utils import stats_tracker
+
+    class NotScored(Exception):
+        """Ends an episode whose completion got no score."""
+
+    class RewardWorkflow(base):  # type: ignore[misc]  # the base class is AReaL's, which is not installed here
+        """A reward as a rollout workflow, see `areal_workflow`."""
+
+        def __init__(self, reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> None:
+            # told the name of a function, the base class makes no process pool; the name is replaced before it is looked up
+            super().__init__("", gconfig, tokenizer, **{key: settings.pop(key) for key in _OWN if key in settings})
+            self.scorer = RowScorer(reward, **settings)
+            self.reward_fn = self.async_reward_fn = self._reward
+
+        async def _reward(
+            self, prompt: str, _: str, prompt_ids: list[int], completion_ids: list[int], /, **row: Any
+        ) -> float:
+            asked = self.data_extract_prompt_fn(row)
+            asked = asked if isinstance(asked, str | list) else prompt
+            said = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
+            found = await self.scorer.ascore(asked, said, row)
+            parts = {f"reward/{part}": value for part, value in found.components.items()}
+            unscored = float(found.score is None)
+            stats_tracker.get(workflow_context.stat_scope()).scalar(reward_unscored=unscored, **parts)
+            value = self.scorer.value(found)
+            if value is None:
+                raise NotScored
+            return float(value)
+
+        async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:
+            """Generate, score; None when there is no score."""
+            try:
+                return await super().arun_episode(engine, data)
+            except NotScored:
+                return None
+
+    RewardWorkflow.__module__, RewardWorkflow.__qualname__ = __name__, "RewardWorkflow"
+    return RewardWorkflow

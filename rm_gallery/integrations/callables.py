@@ -1,0 +1,177 @@
+"""Rewards as the callables that evaluation tools and endpoints take: LangSmith, Langfuse, reward-kit.
+
+Nothing of these tools is imported: each callable answers in the plain form its tool reads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored
+
+_TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
+_ASKED = ("messages", "prompt", "question", "query", "input")
+
+
+class _Evaluator:
+    """What both tools share: which of a run's values is the prompt, the answer, the reference."""
+
+    def __init__(
+        self, reward: object, *, prompt: str | None = None, completion: str | None = None, **scoring: Any
+    ) -> None:
+        if "on_error" in scoring:
+            raise ConfigError("on_error is no choice here: what has no score is reported as such, never as a number.")
+        self._prompt, self._completion = prompt, completion
+        self.scorer = RowScorer(reward, **scoring)
+        self.__name__ = self.scorer.name
+
+    def _asked(self, given: Any) -> Any:
+        """The prompt of a run's input."""
+        return _picked(given, self._prompt, _ASKED, "input", "prompt=")
+
+    def _said(self, given: Any) -> Any:
+        """The answer of a run's output."""
+        return _picked(given, self._completion, _TEXTS, "output", "completion=")
+
+    def _scored(self, asked: Any, said: Any, row: dict[str, Any]) -> Scored:
+        found = self.scorer.score(asked, said, row)
+        if found.status == "failed":
+            raise NoScore(f"{self.scorer.name} failed ({found.reason}): {found.message}", found.reason)
+        return found
+
+
+class LangSmithEvaluator(_Evaluator):
+    """An evaluator of LangSmith's `evaluate` and `aevaluate`: `f(inputs, outputs, reference_outputs) -> {"results": […]}`.
+
+    A score is one feedback under the reward's name with the judge's words as comment, components are feedbacks of their own.
+    Where there was nothing to judge by, the feedback has the score None and says why; where judging failed, it raises, which
+    LangSmith records as the evaluator's error. Rows are the inputs, the reference outputs over them.
+    """
+
+    def __call__(
+        self, inputs: Mapping[str, Any], outputs: Any, reference_outputs: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Score one run.
+
+        Raises:
+            NoScore: judging failed.
+        """
+        found = self._scored(self._asked(inputs), self._said(outputs), {**inputs, **(reference_outputs or {})})
+        name = self.scorer.name
+        if found.score is None:
+            return {"results": [{"key": name, "score": None, "comment": f"{found.reason}: {found.message}"}]}
+        parts = [{"key": f"{name}.{part}", "score": value} for part, value in found.components.items()]
+        return {"results": [{"key": name, "score": found.score, "comment": found.message or None}, *parts]}
+
+
+class LangfuseEvaluator(_Evaluator):
+    """An evaluator of Langfuse's `run_experiment`: awaitable, `f(*, input, output, expected_output, metadata, **kwargs)`.
+
+    Gives one `Evaluation` under the reward's name and one per component. Where there was nothing to judge by there is only an
+    evaluation `NAME.unscored`, so that no invented number is in the mean; where judging failed, it raises, which Langfuse
+    records on the evaluator's span. Rows are the item's metadata; `expected_output` is the reference, or its keys are columns.
+    """
+
+    def __init__(self, reward: object, *, reference: str | None = None, **settings: Any) -> None:
+        """Take what `RowScorer` takes, and `prompt` and `completion`, the keys of inputs and outputs that are dicts."""
+        super().__init__(reward, reference=reference or "expected_output", **settings)
+
+    async def __call__(
+        self, *, input: Any = None, output: Any, expected_output: Any = None, metadata: Any = None, **kwargs: Any
+    ) -> list[Any]:
+        """Score one item.
+
+        Raises:
+            NoScore: judging failed.
+        """
+        row = {**metadata} if isinstance(metadata, Mapping) else {}
+        row |= expected_output if isinstance(expected_output, Mapping) else {}
+        row["expected_output"] = expected_output
+        found = await self.scorer.ascore(self._asked(input), self._said(output), row)
+        name = self.scorer.name
+        if found.score is not None:
+            parts = [_evaluation(f"{name}.{part}", value) for part, value in found.components.items()]
+            return [_evaluation(name, found.score, found.message or None), *parts]
+        if found.status == "failed":
+            raise NoScore(f"{name} failed ({found.reason}): {found.message}", found.reason)
+        return [_evaluation(f"{name}.unscored", 1.0, f"{found.reason}: {found.message}")]
+
+
+class EndpointFunction:
+    """A reward as reward-kit calls one: `f(messages, ground_truth=None, original_messages=None, **row) -> EvaluateResult`.
+
+    Without a score `is_score_valid` is False, `score` is 0.0 because the field must be a number, and `error` says why:
+    trainers that know the flag leave the rollout out. `await f.acall(…)` is its awaitable twin.
+    """
+
+    def __init__(self, reward: object, **scoring: Any) -> None:
+        """Take what `RowScorer` takes; the reference is `ground_truth` unless `reference` names a column of the row."""
+        if "on_error" in scoring:
+            raise ConfigError("on_error is no choice here: is_score_valid says that there is no score.")
+        self.scorer = RowScorer(reward, **scoring)
+        self.__name__ = self.scorer.name
+
+    def __call__(
+        self, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
+    ) -> EvaluateResult:
+        """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
+        return _result(self.scorer.score(*split_turns(messages, original_messages), _told(ground_truth, row)))
+
+    async def acall(
+        self, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
+    ) -> EvaluateResult:
+        """Awaitable twin of the call."""
+        return _result(await self.scorer.ascore(*split_turns(messages, original_messages), _told(ground_truth, row)))
+
+
+def langsmith_evaluator(reward: object, **settings: Any) -> LangSmithEvaluator:
+    """An evaluator for LangSmith: `evaluate(app, data=…, evaluators=[langsmith_evaluator("rouge_l", reference="answer")])`."""
+    return LangSmithEvaluator(reward, **settings)
+
+
+def langfuse_evaluator(reward: object, **settings: Any) -> LangfuseEvaluator:
+    """An evaluator for Langfuse: `langfuse.run_experiment(…, evaluators=[langfuse_evaluator("rouge_l")])`."""
+    return LangfuseEvaluator(reward, **settings)
+
+
+def endpoint_function(reward: object, **scoring: Any) -> EndpointFunction:
+    """A reward as the function behind a reward-kit endpoint."""
+    return EndpointFunction(reward, **scoring)
+
+
+def _picked(given: Any, key: str | None, usual: Sequence[str], what: str, argument: str) -> Any:
+    """The text or messages in a run's input or output; ConfigError names the keys there are when it cannot be told."""
+    if not isinstance(given, Mapping):
+        return given if key is None else getattr(given, key, None)
+    there = ", ".join(map(str, given)) or "none"
+    if key is not None:
+        if key not in given:
+            raise ConfigError(f"the {what} has no key '{key}' ({argument}); its keys: {there}.")
+        return given[key]
+    found = [name for name in usual if name in given] if len(given) != 1 else list(given)
+    if len(found) != 1:
+        raise ConfigError(f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}.")
+    return given[found[0]]
+
+
+def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
+    """Langfuse's own object where Langfuse is loaded, which it is when it calls; else a dict of the same fields."""
+    made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)
+    return made(name=name, value=value, comment=comment)
+
+
+def _told(ground_truth: Any, row: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
+
+
+def _result(found: Scored) -> EvaluateResult:
+    if found.score is None:
+        why = f"{found.status} ({found.reason}): {found.message}"
+        return EvaluateResult(score=0.0, is_score_valid=False, reason=found.message, error=why)
+    metrics = {name: MetricResult(score=value) for name, value in found.components.items()}
+    return EvaluateResult(score=found.score, reason=found.message, metrics=metrics)

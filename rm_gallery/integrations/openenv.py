@@ -1,0 +1,329 @@
+"""OpenEnv rubrics in both directions: a reward as a rubric of an environment, and a rubric as a reward.
+
+Written against openenv 0.10. Its containers do arithmetic with what a rubric returns: `Gate` and `WeightedSum` break on None
+and let NaN through, so a rubric of ours gives a finite number or raises, and the outcome travels beside the number: on the
+number itself (`.outcome`), on the rubric, and in `observation.metadata`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import Field
+
+from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.kinds import BasePointWiseReward
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
+from rm_gallery.core.utils.identity import plain_form
+from rm_gallery.integrations.scoring import METRICS, OnError, RowScorer, Scored, checked_on_error
+
+SCORES = "rubric_scores"
+"""Key of an observation's metadata with the scores and components of this step, by rubric name."""
+OUTCOMES = "rubric_outcomes"
+"""Key of an observation's metadata that says why a rubric gave no score: status, reason and message."""
+_BESIDE = ("metadata", "reward", "done")
+_PLAIN = (str, int, float, bool, type(None), list, tuple, dict)
+_INNER = frozenset(("_rubric_children", "_forward_hooks", "_forward_pre_hooks", "last_score", "_trajectory"))
+
+Step = tuple[Any, Any]
+"""An action and the observation it led to."""
+
+
+class RubricScore(float):
+    """The number a rubric returns, with the outcome it stands for."""
+
+    outcome: Scored
+
+    def __new__(cls, value: float, outcome: Scored) -> RubricScore:
+        """Take the number and what it stands for."""
+        made = super().__new__(cls, value)
+        made.outcome = outcome
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RubricScore, (float(self), self.outcome)
+
+
+# -- a reward as a rubric ----------------------------------------------------------------------------------------------------
+
+
+def openenv_rubric(
+    reward: object,
+    *,
+    completion: str | Callable[[Any], Any] | None = None,
+    prompt: str | Callable[[Any], Any] = "prompt",
+    final_only: bool = False,
+    on_error: OnError = "raise",
+    **scoring: Any,
+) -> Any:
+    """A rubric of an OpenEnv environment that scores with `reward`; it is async, picklable and can be deep-copied.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        completion: the action's field that is the answer, or a function of the action. Without it the action itself where it
+            is a text, else its only text field.
+        prompt: the observation's field (or key of its metadata) that is the prompt, or a function of the observation; a text
+            or messages. An observation without it has an empty prompt.
+        final_only: score only the step whose observation is `done`; the others give 0.0, as OpenEnv's `TrajectoryRubric`
+            does, and are not judged.
+        on_error: what a step without a score gives. "raise" by default, OpenEnv's own rule: a rubric has no word for "no
+            score", and a 0.0 would train on it. A number is put in its place, with the outcome beside it.
+        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the fields of the observation and
+            the keys of its and the action's metadata.
+
+    After a call `observation.metadata["rubric_scores"]` holds score and components of this step, and
+    `["rubric_outcomes"]` why there is no score; `rubric.outcome` is that of the last call to finish. Components appear
+    as children, so `named_rubrics()` lists them.
+
+    Raises:
+        ConfigError: openenv is not installed, or `RowScorer` refuses its arguments.
+    """
+    scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+    return __getattr__("OpenEnvRubric")(scorer, completion, prompt, final_only)
+
+
+def __getattr__(name: str) -> Any:
+    """`OpenEnvRubric`, made when first asked for: its base class is openenv's."""
+    if name != "OpenEnvRubric":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from openenv.core.rubrics import Rubric
+    except ImportError as error:
+        raise ConfigError(
+            f"openenv_rubric needs the package 'openenv' ({error}). Install it with: pip install openenv"
+        ) from error
+    made = globals()[name] = _rubric_class(Rubric)
+    return made
+
+
+def _rubric_class(base: Any) -> type[Any]:
+    class Component(base):  # type: ignore[misc]  # the base class is openenv's, which is not installed here
+        """A part of the reward's score, listed beside it; it scores nothing itself."""
+
+        def forward(self, action: Any, observation: Any) -> float:
+            if self.last_score is None:
+                raise ConfigError("a component has a score after its rubric was called, and none of its own.")
+            return float(self.last_score)
+
+    class OpenEnvRubric(base):  # type: ignore[misc]
+        """A reward as a rubric, see `openenv_rubric`."""
+
+        def __init__(self, scorer: RowScorer, completion: Any, prompt: Any, final_only: bool) -> None:
+            super().__init__()
+            self.scorer, self.final_only = scorer, final_only
+            self._completion, self._prompt = completion, prompt
+            self.outcome: Scored | None = None
+
+        async def forward(self, action: Any, observation: Any) -> float:
+            if self.final_only and not getattr(observation, "done", False):
+                return 0.0
+            about = _row(action, observation)
+            asked = self._prompt(observation) if callable(self._prompt) else about.get(self._prompt)
+            found = await self.scorer.ascore(asked, _answer(action, self._completion), about)
+            self.outcome = found
+            _note(observation, self.scorer.name, found)
+            for part, value in found.components.items():
+                # put into the table of children alone: as an attribute a part called "reset" would hide the method
+                child = self._rubric_children.setdefault(part.replace(".", "_"), Component())
+                child.last_score = value
+            return RubricScore(self.scorer.value(found) or 0.0, found)
+
+    for made in (Component, OpenEnvRubric):
+        made.__module__, made.__qualname__ = __name__, made.__name__
+        globals()[made.__name__] = made
+    return OpenEnvRubric
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    if isinstance(thing, Mapping):
+        return dict(thing)
+    names = getattr(type(thing), "model_fields", None) or getattr(thing, "__dict__", {})
+    return {name: getattr(thing, name) for name in names if not name.startswith("_")}
+
+
+def _row(action: Any, observation: Any) -> dict[str, Any]:
+    """What of a step can be a column: plain values of the observation and of both metadata, the observation's own first."""
+    seen = _fields(observation)
+    row: dict[str, Any] = {}
+    for part in (_fields(action).get("metadata"), seen.get("metadata"), seen):
+        row |= part if isinstance(part, Mapping) else {}
+    hidden = (*_BESIDE, SCORES, OUTCOMES)
+    return {key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)}
+
+
+def _answer(action: Any, completion: Any) -> Any:
+    """The text or messages of an action; ConfigError names the fields there are when it cannot be told."""
+    if callable(completion):
+        return completion(action)
+    if isinstance(action, str | list):
+        return action
+    fields = {name: value for name, value in _fields(action).items() if name not in _BESIDE}
+    there = ", ".join(sorted(fields)) or "none"
+    if completion is not None:
+        if completion not in fields:
+            raise ConfigError(
+                f"the {type(action).__name__} has no field '{completion}' (completion=); its fields: {there}"
+            )
+        return fields[completion]
+    texts = [name for name, value in fields.items() if isinstance(value, str)]
+    if len(texts) != 1:
+        raise ConfigError(
+            f"which field of the {type(action).__name__} is the answer? Say it with completion=; its fields: {there}"
+        )
+    return fields[texts[0]]
+
+
+def _note(observation: Any, name: str, found: Scored) -> None:
+    """Write an outcome to the observation's metadata, which goes over the wire as it is."""
+    metadata = getattr(observation, "metadata", None)
+    if not isinstance(metadata, dict):
+        return
+    if found.score is None:
+        why = {"status": found.status, "reason": found.reason, "message": found.message}
+        metadata.setdefault(OUTCOMES, {})[name] = why
+        return
+    parts = {f"{name}/{part}": value for part, value in found.components.items()}
+    metadata.setdefault(SCORES, {}).update({name: found.score, **parts})
+
+
+class RolloutReward:
+    """`rollout_reward_fn` of TRL's OpenEnv harness: None where there is no score, which TRL keeps out of the group.
+
+    Picklable, as TRL's rollout process needs. The rollout's messages are divided into prompt and completion as everywhere.
+    """
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        row: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] | None = None,
+        **scoring: Any,
+    ) -> None:
+        """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the outcome that gives them."""
+        self.scorer, self._row = RowScorer(reward, **scoring), row
+        self.__name__ = self.scorer.name
+
+    def __call__(self, outcome: Any) -> float | None:
+        """Score the rollout's messages."""
+        row = self._row(outcome) if callable(self._row) else self._row
+        return self.scorer.value(self.scorer.score(*split_turns(outcome.completion), row))
+
+
+# -- a rubric as a reward ----------------------------------------------------------------------------------------------------
+
+
+class _Shown(SimpleNamespace):
+    """Something with attributes for rules to read, of which a judge's prompt gets the text alone: labels stay out of it."""
+
+    def __str__(self) -> str:
+        return str(self._text)
+
+
+class RubricTree:
+    """A rubric, told from others by its classes and settings."""
+
+    def __init__(self, rubric: Any) -> None:
+        """Take the root; ConfigError for what is no rubric."""
+        if not callable(rubric) or not callable(getattr(rubric, "named_rubrics", None)):
+            raise ConfigError(f"rubric is {rubric!r:.80}; give an object of a class derived from openenv's Rubric.")
+        self.root = rubric
+
+    def all(self) -> Iterator[tuple[str, Any]]:
+        """Every rubric with its dotted name, the root's being empty."""
+        yield "", self.root
+        yield from self.root.named_rubrics()
+
+    def describe(self) -> dict[str, Any]:
+        """Class, code and settings of every rubric; ConfigError for a setting whose content cannot be told."""
+        return {
+            name: {"class": plain_form(type(rubric)), **plain_form(_settings(rubric), f"rubric '{name}'")}
+            for name, rubric in self.all()
+        }
+
+    def fresh(self) -> Any:
+        """A copy nobody else scores with: rubrics and what they collect are new, clients and settings are shared."""
+        shared = (value for _, rubric in self.all() for value in vars(rubric).values() if not _holds_rubrics(value))
+        made = copy.deepcopy(self.root, {id(value): value for value in shared if not isinstance(value, list | dict)})
+        for _, rubric in RubricTree(made).all():
+            rubric.last_score = None  # so that a member that is skipped has none of an earlier call
+        made.reset()
+        return made
+
+
+def _holds_rubrics(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+    return any(callable(getattr(part, "named_rubrics", None)) for part in parts)
+
+
+def _settings(rubric: Any) -> dict[str, Any]:
+    own = {name: value for name, value in vars(rubric).items() if name not in _INNER}
+    return {name: value for name, value in own.items() if not _holds_rubrics(value)}
+
+
+class RubricReward(BasePointWiseReward):
+    """An OpenEnv rubric as a reward: `RubricReward(rubric)`, or `RubricReward(rubric, to_step=function)`.
+
+    `to_step(sample)` gives the action and the observation of a sample with one output. Without it the action has the answer's
+    text as `message` (or as the field `action_field` names) and the observation is `done`, with `prompt`, `messages` and
+    `metadata` (the sample's, and the `reference`). Each sample is scored by a copy of the rubric, so that scores of members are
+    its own. None is unscored, a number that is not finite or an error fails the sample alone.
+    """
+
+    rubric: RubricTree
+    to_step: Callable[[DataSample], Step] | None = None
+    action_field: str = Field(default="message", min_length=1)
+
+    def __init__(self, rubric: Any, **settings: Any) -> None:
+        """Take the rubric and, by name, `to_step` or `action_field`."""
+        tree = rubric if isinstance(rubric, RubricTree) else RubricTree(rubric)
+        super().__init__(**{"rubric": tree, "name": type(tree.root).__name__, **settings})
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        action, observation = self.to_step(sample) if self.to_step is not None else self._step(sample)
+        rubric = self.rubric.fresh()
+        if inspect.iscoroutinefunction(rubric.forward):
+            found = await rubric(action, observation)
+        else:
+            found = await asyncio.to_thread(rubric, action, observation)
+            found = await found if inspect.isawaitable(found) else found
+        if found is None:
+            raise Unscored(f"{self.name} gave None.", reason="no_score")
+        outcome = getattr(found, "outcome", None)
+        if isinstance(outcome, Scored) and outcome.score is None:
+            raise Unscored(outcome.message, reason=outcome.reason)
+        members = {name: _number(r.last_score) for name, r in RubricTree(rubric).all() if name}
+        detail = RewardDimensionWithScore(name=self.name, score=_finite(self.name, found))
+        metrics = {name: value for name, value in members.items() if value is not None}
+        return RewardResult(name=self.name, details=[detail], extra_data={METRICS: metrics})
+
+    def _step(self, sample: DataSample) -> Step:
+        answer = sample.output[0].answer
+        metadata = {**(sample.metadata or {})}
+        reference = sample.reference()
+        if reference is not None:
+            metadata.setdefault("reference", reference)
+        messages = [message.to_openai() for message in sample.input]
+        action = _Shown(_text=answer.text, metadata={}, **{self.action_field: answer.text})
+        asked = sample.query_text()
+        return action, _Shown(_text=asked, prompt=asked, messages=messages, metadata=metadata, done=True, reward=None)
+
+
+def _finite(name: str, value: Any) -> float:
+    number = _number(value)
+    if number is None:
+        raise ScoreError(f"{name} gave {value!r:.80}; a rubric gives a finite number.")
+    return number
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool | int | float) and math.isfinite(value):
+        return float(value)
+    return None

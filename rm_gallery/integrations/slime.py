@@ -1,0 +1,139 @@
+"""slime and miles: a reward for `--custom-rm-path`, for one sample or a group.
+
+Written against slime of August 2026 (no release on PyPI) and miles, its sibling with the same contract. There is no word for "no
+score": every sample needs a number, because the group's mean is taken of all. So a sample without a score is taken out of the
+loss (`remove_sample`) and marked in its metadata; `post_process` then keeps it out of its group's mean as well.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error
+
+SCORE, UNSCORED, FAILED = "score", "unscored", "failed"
+COMPONENTS, STATUS = "reward_components", "reward_status"
+"""Keys of a sample's metadata: the score and its parts, and "scored" or why there is no score."""
+_NORMALISED = ("grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline")
+_DIVIDED = ("grpo", "gspo", "cispo")
+
+
+class SlimeReward:
+    """An async object that scores a sample or a list of samples; keep it in a module: `--custom-rm-path my_rewards.math`.
+
+    Args:
+        reward: whatever `RowScorer` takes. One that compares sees a list as groups of equal prompts (`--group-rm`).
+        reference: the column with the reference; the sample's `label` by default, its `metadata` holds the others.
+        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by default) the mean of the
+            scored samples of its list, 0.0 where there is none; "raise", which ends the rollout; or a number.
+        **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
+
+    With `--reward-key` (or `--eval-reward-key`) the reward is a dict of `score`, the components, `unscored` and `failed`; train
+    on `--reward-key score`. Without it the reward is the number alone. Either way `sample.metadata["reward_components"]` and
+    `["reward_status"]` say what it is made of. Beside it belongs
+    `--custom-reward-post-process-path rm_gallery.integrations.slime.post_process`.
+    """
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        reference: str | None = "label",
+        on_error: OnError | Literal["mean"] = "mean",
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; ConfigError as `RowScorer` raises it."""
+        self._mean = on_error == "mean"
+        if on_error == "none":
+            raise ConfigError('on_error is "none"; slime needs a number: give "mean", "raise" or a finite number.')
+        kept = "none" if on_error == "mean" else checked_on_error(on_error, none=False)
+        self.scorer = RowScorer(reward, reference=reference, on_error=kept, **scoring)
+        self.__name__ = self.scorer.name
+
+    async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:
+        """The reward of a sample, or a list with one per sample.
+
+        Raises:
+            NoScore: a sample got no score, and `on_error` is "raise".
+        """
+        several = isinstance(samples, list | tuple)
+        given = list(samples) if several else [samples]
+        found = await self._score(given)
+        scored = [outcome.score for outcome in found if outcome.score is not None]
+        mean = sum(scored) / len(scored) if scored else 0.0
+        keys = [getattr(args, name, None) for name in ("reward_key", "eval_reward_key")]
+        rewards = [self._reward(sample, outcome, mean, keys) for sample, outcome in zip(given, found, strict=True)]
+        return rewards if several else rewards[0]
+
+    async def _score(self, samples: Sequence[Any]) -> list[Scored]:
+        rows = [_row(sample) for sample in samples]
+        if len(samples) == 1:
+            return [await self.scorer.ascore(samples[0].prompt, samples[0].response, rows[0])]
+        return await self.scorer.ascore_rows([s.prompt for s in samples], [s.response for s in samples], rows)
+
+    def _reward(self, sample: Any, found: Scored, mean: float, keys: Sequence[str | None]) -> Any:
+        value = mean if found.score is None and self._mean else self.scorer.value(found)
+        number = float(value if value is not None else mean)
+        if found.score is None:
+            sample.remove_sample = True
+        if isinstance(sample.metadata, dict):
+            sample.metadata[COMPONENTS] = {**found.components, SCORE: found.score}
+            sample.metadata[STATUS] = found.status if found.score is not None else f"{found.status}: {found.reason}"
+        if not any(keys):
+            return number
+        flags = {UNSCORED: float(found.status == "unscored"), FAILED: float(found.status == "failed")}
+        reward = {**found.components, SCORE: number, **flags}
+        unknown = next((key for key in keys if key and key not in reward and found.score is not None), None)
+        if unknown is not None:
+            raise ConfigError(
+                f"--reward-key {unknown}: {self.scorer.name} gives {', '.join(reward)}; name one of them."
+            )
+        return reward | {key: number for key in keys if key and key not in reward}
+
+
+def slime_reward(reward: object, **settings: Any) -> SlimeReward:
+    """Make a reward for slime's and miles' `--custom-rm-path`, as in `math = slime_reward("math_verify_reward")`."""
+    return SlimeReward(reward, **settings)
+
+
+def _row(sample: Any) -> dict[str, Any]:
+    metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
+    own = {key: value for key, value in metadata.items() if key not in (COMPONENTS, STATUS)}
+    return {**own, "label": sample.label}
+
+
+def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
+    """The rewards as they are, and normalised in their groups as slime does it, without the samples that got no score.
+
+    For `--custom-reward-post-process-path`. Where all samples have a score the numbers are slime's own; one without a score
+    gets 0 after normalisation, which is "no advantage", and changes neither mean nor deviation of its group.
+    """
+    raw = [float(sample.get_reward_value(args)) for sample in samples]
+    estimator = getattr(args, "advantage_estimator", None)
+    if estimator not in _NORMALISED or not args.rewards_normalization:
+        return raw, list(raw)
+    size = args.n_samples_per_prompt
+    even = len(raw) == size * args.rollout_batch_size
+    divide = estimator in _DIVIDED and bool(getattr(args, "grpo_std_normalization", False))
+    done: list[float] = []
+    # slime takes a batch whose groups are not all full as one group
+    for start in range(0, len(raw), size if even else max(1, len(raw))):
+        places = range(start, start + size) if even else range(len(raw))
+        done += _normalised([raw[i] if _has_score(samples[i]) else None for i in places], divide)
+    return raw, done
+
+
+def _has_score(sample: Any) -> bool:
+    metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
+    return bool(metadata.get(STATUS, "scored") == "scored")
+
+
+def _normalised(group: list[float | None], divide: bool) -> list[float]:
+    scored = [value for value in group if value is not None]
+    mean = statistics.fmean(scored) if scored else 0.0
+    # the 1e-6 and the deviation with n - 1 are slime's
+    by = statistics.stdev(scored) + 1e-6 if divide and len(scored) > 1 else 1.0
+    return [0.0 if value is None else (value - mean) / by for value in group]
