@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.runner.build import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
 from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, checked_on_error
@@ -40,6 +41,8 @@ class BenchmaxRewards:
     dict of its arguments: `{"reward": "helpfulness", "llm": "gpt-4o", "reference": "answer"}`."""
     reference: str | None = None
     """The key of the task (the dataset's row) that holds the reference; `ground_truth` and `reference` are found without."""
+    llm: Any = None
+    """The judge of those rewards that ask a model and name none."""
     on_error: OnError = "raise"
     generation: int | None = None
     """1, 2 or 3; told from the call where it is None."""
@@ -76,7 +79,10 @@ class BenchmaxRewards:
         own = dict(reward) if isinstance(reward, Mapping) else {"reward": reward}
         if "reward" not in own:
             raise ConfigError(f"rewards['{name}'] names no reward; its keys: {', '.join(map(str, own)) or 'none'}.")
-        return RowScorer(own.pop("reward"), **{**settings, **own})
+        target = own.pop("reward")
+        if self.llm is not None and "llm" not in own and asks_for_judge(target):
+            own["llm"] = self.llm
+        return RowScorer(target, **{**settings, **own})
 
     # -- hooks of benchmax ------------------------------------------------------------------------------------------------
 

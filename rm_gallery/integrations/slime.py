@@ -95,7 +95,7 @@ class SlimeReward:
 
 
 def slime_reward(reward: object, **settings: Any) -> SlimeReward:
-    """Make a reward for slime's and miles' `--custom-rm-path`, as in `math = slime_reward("math_verify_reward")`."""
+    """The object for slime's and miles' `--custom-rm-path`; `SlimeReward` says what it takes."""
     return SlimeReward(reward, **settings)
 
 

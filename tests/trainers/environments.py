@@ -61,6 +61,34 @@ TRAINERS: dict[str, Trainer] = {
         ("openrlhf==0.11.2", "pylatexenc==2.11"), "import openrlhf.utils.agent", python=((3, 11), (3, 12))
     ),
     "skyrl": Trainer(("skyrl-gym==0.4.0",), "import skyrl_gym.envs.gsm8k.env"),
+    "openenv": Trainer(("openenv==0.10.0",), "import openenv.core.rubrics", dependencies=True),
+    # its full list wants GPUs; these are what its rollout and reward code imports
+    "areal": Trainer(
+        (
+            "areal==1.0.4",
+            "ray==2.60.0",
+            "numba==0.68.1",
+            "llvmlite==0.50.0",
+            "torchdata==0.11.0",
+            "omegaconf==2.4.0.dev2",
+            "hydra-core==1.4.0.dev1",
+            "aiofiles==25.1.0",
+            "blinker==1.9.0",
+            "colorlog==6.12.0",
+            "einops==0.8.2",
+            "Flask==3.1.3",
+            "itsdangerous==2.2.0",
+            "lark==1.3.1",
+            "msgpack==1.2.4",
+            "protobuf==7.36.2",
+            "tenacity==9.2.1",
+        ),
+        "import areal.workflow.rlvr, areal.infra.remote_inf_engine",
+        python=((3, 11), (3, 13)),
+    ),
+    "tools": Trainer(
+        ("langsmith==0.15.0", "langfuse==5.0.4"), "import langsmith.evaluation, langfuse.experiment", dependencies=True
+    ),
     "verifiers-v0": Trainer(("verifiers==0.1.14", "tenacity==9.2.1"), "import verifiers; verifiers.Rubric"),
     # wants openai < 3, which must not reach the environment of the tests
     "verifiers": Trainer(

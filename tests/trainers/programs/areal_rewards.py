@@ -29,7 +29,9 @@ from tests.trainers.programs.rewards_of_tests import Sometimes  # noqa: E402
 
 for name in ("RewardAPI", "areal"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant\n"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant\n"
+)
 
 
 class Hangs(BasePointWiseReward):
@@ -105,6 +107,7 @@ async def main(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "through the pool": await episodes(RLVRWorkflow(plain, config, tokens), Engine(tokens, answers), rows),
         "own workflow": await episodes(own, Engine(tokens, answers), rows),
+        "end marks": await AsyncRewardWrapper(areal_reward(Sometimes), **short)("p", "four<|im_end|>\n", [], []),
         "pickled": pickle.loads(pickle.dumps(plain))("p", "\\boxed{4}<|im_end|>", [], [], answer="4", messages=None),
         "by name": plain(prompt="p", completions="\\boxed{4}", prompt_ids=[], completion_ids=[], answer="4"),
         "deadline": [slow, waited < 4],

@@ -186,7 +186,11 @@ def backward(request: dict[str, Any]) -> dict[str, Any]:
     def sample(text: str, reference: str | None = None) -> DataSample:
         about = None if reference is None else {"reference": reference}
         return DataSample.model_validate(
-            {"input": [{"role": "user", "content": "Q"}], "output": [{"answer": {"role": "assistant", "content": text}}], "metadata": about}
+            {
+                "input": [{"role": "user", "content": "Q"}],
+                "output": [{"answer": {"role": "assistant", "content": text}}],
+                "metadata": about,
+            }
         )
 
     def outcome(reward: Any, *given: Any) -> Any:
@@ -209,7 +213,10 @@ def backward(request: dict[str, Any]) -> dict[str, Any]:
         "text": outcome(RubricReward(Gives("0.5")), "x")[:2],
         "error": outcome(RubricReward(Gives(ValueError("no"))), "x")[:2],
         "huge": outcome(RubricReward(Gives(1e300)), "x")[:2],
-        "apart": [(text, *(d.score for d in done.output[0].answer.reward.details)) for text, done in zip(texts[:2], batch[-2:])],
+        "apart": [
+            (text, *(d.score for d in done.output[0].answer.reward.details))
+            for text, done in zip(texts[-2:], batch[-2:], strict=True)
+        ],
         "members": outcome(weighted, "slow one")[2],
         "secret": any("secret" in prompt for prompt in client.prompts),
         "shown": client.prompts[0],
