@@ -38,6 +38,7 @@ BY_NAME = {
     ("rm_gallery/core/reward/registry.py", "rm_gallery.gallery.rm"),
     ("rm_gallery/core/reward/registry.py", "rm_gallery.core.graders.bridge"),
     ("rm_gallery/core/reward/compose.py", "rm_gallery.core.runner.build"),
+    ("rm_gallery/core/reward/registry.py", "rm_gallery.envs.environment"),
     ("rm_gallery/core/graders/registry.py", "rm_gallery.gallery.graders"),
     ("rm_gallery/core/data/load/converters.py", "rm_gallery.gallery.benchmarks.base"),
     ("rm_gallery/core/runner/build.py", "rm_gallery.envs.environment"),

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import importlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore, RewardIssue
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.engine.outcome import Outcome, scored
-from rm_gallery.core.reward.kinds import BasePointWiseReward, Bounds, write_scores
-from rm_gallery.core.reward.merge import issue_of, write
-from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.engine.outcome import Outcome, outcome_of_error, scored
+from rm_gallery.core.reward.kinds import Bounds, PerOutputReward, Said
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
 BUILDER = "rm_gallery.core.runner.build"
@@ -25,6 +24,7 @@ BUILDER = "rm_gallery.core.runner.build"
 METRICS, STAGES, PARTS = "metrics", "stages", "parts"
 """Keys of a composition's extra data: its parts' scores, what became of each stage, and the parts' own extra data."""
 NEAR = 1e-9
+R = TypeVar("R")
 
 
 def as_part(value: Any) -> BaseReward:
@@ -70,15 +70,7 @@ class _Part(NamedTuple):
     """As the part left it."""
 
 
-class _Found(NamedTuple):
-    """What comes of one output."""
-
-    outcome: Outcome[RewardResult]
-    extra: dict[str, Any]
-    """What is known of its parts, whether or not there is a score."""
-
-
-class Composition(BasePointWiseReward):
+class Composition(PerOutputReward):
     """What all compositions share: how parts are asked, and how what comes of it gets to the outputs.
 
     A composition of rewards that score answers by themselves is one of those (`pointwise`). With a part that compares it
@@ -90,10 +82,9 @@ class Composition(BasePointWiseReward):
         raise NotImplementedError(f"{type(self).__name__} says what its parts are.")
 
     @property
-    def kind(self) -> str:  # type: ignore[override]  # a class has none before it has parts
-        """`listwise` as soon as one part compares answers, else `pointwise`."""
-        compares = any(part.kind in ("listwise", "pairwise") for part in self.parts().values())
-        return "listwise" if compares else "pointwise"
+    def compares(self) -> bool:
+        """Whether one of the parts compares answers."""
+        return any(part.kind in ("listwise", "pairwise") for part in self.parts().values())
 
     @property
     def least_workers(self) -> int:
@@ -115,23 +106,6 @@ class Composition(BasePointWiseReward):
         """Raise ConfigError when one of the parts could score nothing at all."""
         for part in self.parts().values():
             part.check()
-
-    def plan(self, sample: DataSample) -> list[Job]:
-        """One job per output; one for the whole sample where a part compares."""
-        if self.kind == "listwise":
-            return [Job(sample, None, sample)] if sample.output else []
-        return super().plan(sample)
-
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[Any]]) -> None:
-        """Each output gets what was found out about it."""
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            outputs = sample.output if job.place is None else [sample.output[job.place]]
-            found: list[_Found] = outcome.value if outcome.value is not None else [_Found(outcome, {})] * len(outputs)
-            for output, (one, extra) in zip(outputs, found, strict=True):
-                if one.ok:
-                    write_scores(self, output.answer, one)
-                else:
-                    write(output.answer, self, [], issue_of(self.name, one), extra)
 
     async def _asked(self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]) -> list[_Part]:
         """What a part says of these outputs of the sample."""
@@ -157,14 +131,14 @@ class _Notes:
         if extra:
             self.extra[name] = extra
 
-    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> _Found:
+    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> Said:
         """The composition's own outcome, with all that was noted."""
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
         if outcome.value is None:
-            return _Found(Outcome(outcome.status, reason=outcome.reason, message=outcome.message), extra)
+            return Said(Outcome(outcome.status, reason=outcome.reason, message=outcome.message), extra)
         detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return _Found(Outcome("scored", RewardResult(name=name, details=[detail], extra_data=extra)), extra)
+        return Said(Outcome("scored", RewardResult(name=name, details=[detail], extra_data=extra)), extra)
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
@@ -304,7 +278,7 @@ class Cascade(Composition):
         deciding = self._deciding()
         return deciding[0].higher_is_better if self._alike(deciding) else True
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[_Found]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Said]:
         names = list(self.parts())
         notes = [_Notes() for _ in sample.output]
         done: dict[int, tuple[Outcome[float], str | None]] = {}
@@ -441,17 +415,13 @@ class WeightedSum(Composition):
     def _counting(self) -> list[str]:
         return [name for name in self.rewards if self.weights[name]]
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[_Found]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Said]:
         everything = list(range(len(sample.output)))
-        tasks = [asyncio.ensure_future(self._asked(part, sample, everything, kwargs)) for part in self.rewards.values()]
-        try:
-            said = dict(zip(self.rewards, await asyncio.gather(*tasks), strict=True))
-        finally:  # what fails for all leaves no sibling behind that goes on asking
-            for task in tasks:
-                task.cancel()
+        asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
+        said = dict(zip(self.rewards, await together_or_none(asked), strict=True))
         return [self._sum({name: found[i] for name, found in said.items()}) for i in everything]
 
-    def _sum(self, said: Mapping[str, _Part]) -> _Found:
+    def _sum(self, said: Mapping[str, _Part]) -> Said:
         notes = _Notes()
         for name, found in said.items():
             notes.add(name, self.rewards[name], found)
@@ -461,9 +431,33 @@ class WeightedSum(Composition):
             message = "; ".join(f"{name}: {outcome.message}" for name, outcome in missing.items())
             return notes.found(self.name, Outcome(first.status, reason=first.reason, message=message))
         terms = {name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()}
-        total = math.fsum(weight * score for weight, score in terms.values())
-        reason = " + ".join(f"{weight:g}×{name} {score:g}" for name, (weight, score) in terms.items())
+        try:
+            total, reason = weighted_sum(terms)
+        except ScoreError as error:
+            return notes.found(self.name, outcome_of_error(error))
         return notes.found(self.name, scored(total), reason)
+
+
+def weighted_sum(terms: Mapping[str, tuple[float, float]]) -> tuple[float, str]:
+    """The sum of weight × score over named terms, and how it is made up; ScoreError where it is no finite number."""
+    reason = " + ".join(f"{weight:g}×{name} {score:g}" for name, (weight, score) in terms.items())
+    try:
+        total = math.fsum(weight * score for weight, score in terms.values())
+    except (OverflowError, ValueError):  # ValueError: inf - inf
+        total = math.inf
+    if not math.isfinite(total):
+        raise ScoreError(f"The weighted sum {reason} is no finite number.")
+    return total, reason
+
+
+async def together_or_none(coroutines: Sequence[Coroutine[Any, Any, R]]) -> list[R]:
+    """The results of all, which run at once; what one of them raises ends the others, so that none goes on asking."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def checked_weights(what: str, weights: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import json
 import math
 from itertools import combinations
 from textwrap import indent
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -149,6 +149,48 @@ class BasePointWiseReward(_WholeAnswers):
         """Each outcome goes to its own output."""
         for job, raw in zip(jobs, outcomes, strict=True):
             write_scores(self, sample.output[job.place].answer, raw)
+
+
+class Said(NamedTuple):
+    """What came of one output, and what else is to be kept of it, whether or not there is a score."""
+
+    outcome: Outcome[RewardResult]
+    extra: dict[str, Any]
+
+
+class PerOutputReward(BasePointWiseReward):
+    """Says of every output by itself what came of it: `_evaluate` returns a `Said` for each output of its job's sample.
+
+    A job is one output, or all of a sample where outputs are compared (`compares`): then one of them may have a score while
+    another has none.
+    """
+
+    @property
+    def compares(self) -> bool:
+        """Whether a sample's outputs have to be seen together."""
+        return False
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]  # it depends on what the reward is made of
+        """`listwise` where outputs are compared, else `pointwise`."""
+        return "listwise" if self.compares else "pointwise"
+
+    def plan(self, sample: DataSample) -> list[Job]:
+        """One job per output; one for the whole sample where outputs are compared."""
+        if not self.compares:
+            return super().plan(sample)
+        return [Job(sample, None, sample)] if sample.output else []
+
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[Any]]) -> None:
+        """Each output gets what was said of it."""
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            outputs = sample.output if job.place is None else [sample.output[job.place]]
+            found: list[Said] = [Said(outcome, {})] * len(outputs) if outcome.value is None else outcome.value
+            for output, (one, extra) in zip(outputs, found, strict=True):
+                if one.ok:
+                    write_scores(self, output.answer, one)
+                else:
+                    write(output.answer, self, [], issue_of(self.name, one), extra)
 
 
 class BaseStepWiseReward(BaseReward):

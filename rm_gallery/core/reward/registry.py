@@ -22,6 +22,8 @@ GRADER = "rm_gallery.core.graders.bridge:GraderReward"
 """What `grader:NAME` stands for."""
 FUNCTION = "rm_gallery.core.reward.function:FunctionReward"
 """What `func:FILE:NAME` stands for."""
+ENVIRONMENT = "rm_gallery.envs.environment:EnvironmentReward"
+"""What `env:FILE:CLASS` stands for."""
 
 
 class RewardRegistry:
@@ -104,6 +106,7 @@ class RewardRegistry:
             names: dict[str, str] = {
                 "grader:": GRADER,
                 "func:": FUNCTION,
+                "env:": ENVIRONMENT,
                 **importlib.import_module(GALLERY).discover(),
             }
             for point in entry_points(group=ENTRY_POINT_GROUP):

@@ -1,0 +1,341 @@
+"""Environments as rewards: any object with `compute_reward` or `compute_group_reward`, its components and their weights."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from pydantic import Field, SkipValidation
+
+from rm_gallery.core.data.conversation import messages_of
+from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
+from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, together_or_none, weighted_sum
+from rm_gallery.core.reward.kinds import PerOutputReward, Said
+from rm_gallery.core.reward.reward import BaseReward, Job
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.envs.hooks import GROUP, OWN, Environment, GroupLog, Rollout, caught, environment_named, settled
+from rm_gallery.envs.rollout_log import RolloutLog, logged_to
+
+LOGS = "logs"
+"""Key of the extra data that holds what was logged while a rollout was scored."""
+MISSPELT = 0.85
+"""How alike a weight's name and a component's have to be to be taken for the same one, misspelt."""
+Components = dict[str, float | None]
+
+
+class InvalidComponents(RMGalleryError):
+    """What `compute_reward` returned is no dict of names and finite numbers; only its rollout fails."""
+
+    reason = "invalid_result"
+
+
+class EnvironmentReward(PerOutputReward):
+    """An environment as a reward; built by `environment_reward`.
+
+    The score is the sum of the components, each times its weight. The extra data hold every component (`metrics`) and what
+    the environment's modules logged meanwhile (`logs`). Range: any; with `compute_group_reward` it is a listwise reward.
+    """
+
+    environment: SkipValidation[Environment] = Field(default=...)
+    weights: dict[str, float] = Field(default_factory=dict)
+    """By component; 1 where none is given. A penalty is a component that says how much of a flaw is there, with a negative
+    weight."""
+    components: tuple[str, ...] = ()
+    """The components there are, where they are known: then another one fails its rollout, and every weight is checked."""
+
+    environment_class: ClassVar[Any] = None
+
+    def model_post_init(self, context: Any) -> None:
+        """Check the weights."""
+        declared = self.components or tuple(getattr(self.environment.env, "reward_keys", ()) or ())
+        object.__setattr__(self, "components", declared)
+        names = declared or tuple(self.weights)
+        checked = checked_weights(self.name, self.weights, names)
+        object.__setattr__(self, "weights", {name: checked[name] for name in self.weights})
+        super().model_post_init(context)
+
+    @classmethod
+    def of_name(cls, target: str) -> type[BaseReward]:
+        """What `env:FILE:CLASS` or `env:package.module:CLASS` stands for; the class may be left out where there is one.
+
+        Raises ConfigError when the file cannot be loaded or holds no such class.
+        """
+        found = environment_named(target)
+
+        def new(_: type[BaseReward], **settings: Any) -> BaseReward:
+            return environment_reward(found, **settings)
+
+        body = {"__new__": new, "__module__": found.__module__, "__doc__": found.__doc__, "environment_class": found}
+        base: Any = EnvironmentReward
+        made: type[BaseReward] = type(base)(found.__name__, (base,), body)
+        return made
+
+    @property
+    def compares(self) -> bool:
+        """Whether the environment scores groups."""
+        return self.environment.group is not None
+
+    def plan(self, sample: DataSample) -> list[Job]:
+        """One job per rollout, or per group; every rollout has an id of its own."""
+        jobs = super().plan(sample)
+        if len(jobs) < 2:
+            return jobs
+        ids = self._ids(sample)
+        return [job._replace(sample=copy_with(job.sample, unique_id=ids[job.place])) for job in jobs]
+
+    @staticmethod
+    def _ids(sample: DataSample) -> list[str]:
+        own = sample.sample_id
+        return [own] if len(sample.output) == 1 else [f"{own}#{place}" for place in range(len(sample.output))]
+
+    def _rollouts(self, sample: DataSample) -> list[Rollout]:
+        ids, about = self._ids(sample), {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"}
+        found = []
+        for place, output in enumerate(sample.output):
+            truth = sample.reference(place)
+            task = {**about, **({"ground_truth": truth} if truth is not None and "ground_truth" not in about else {})}
+            found.append(Rollout(ids[place], messages_of(sample, output), task or None))
+        return found
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        self.environment.listen()
+        rollouts, logs = self._rollouts(sample), [RolloutLog() for _ in sample.output]
+        if self.is_async():
+            return self._awaited(rollouts, logs, kwargs)
+        own = [self._called(rollout, log, kwargs) for rollout, log in zip(rollouts, logs, strict=True)]
+        if any(inspect.isawaitable(found) for found in own):  # a plain function that gives something to await
+            return self._awaited(rollouts, logs, kwargs, own)
+        found: list[Any] = [_read(one) for one in own]
+        together = self._together(rollouts, found, logs, kwargs)
+        if inspect.isawaitable(together):
+            return self._concluded(rollouts, together, found, logs)
+        return self._said(rollouts, found, together, logs)
+
+    def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
+        """What `compute_reward` returns or raises for one rollout; nothing where there is no such method."""
+        hook = self.environment.own
+        if hook is None:
+            return {}
+        task, keywords = self.environment.arguments(hook, rollout.task, kwargs)
+        with logged_to(log):
+            return caught(lambda: hook(rollout.id, rollout.messages, task, **keywords))
+
+    def _together(
+        self, rollouts: list[Rollout], own: list[Any], logs: list[RolloutLog], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """What `compute_group_reward` returns or raises for the rollouts that are not lost yet."""
+        hook = self.environment.group
+        left = [rollout for rollout, found in zip(rollouts, own, strict=True) if not isinstance(found, Outcome)]
+        if hook is None or not left:
+            return None
+        ids, messages, tasks = (list(column) for column in zip(*left, strict=True))
+        tasks, keywords = self.environment.arguments(hook, tasks, kwargs)
+        with logged_to(GroupLog(logs)):
+            return caught(lambda: hook(ids, messages, tasks, **keywords))
+
+    async def _awaited(
+        self, rollouts: list[Rollout], logs: list[RolloutLog], kwargs: Mapping[str, Any], begun: list[Any] | None = None
+    ) -> list[Said]:
+        blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
+
+        async def one(place: int) -> Any:
+            with logged_to(logs[place]):
+                if begun is not None:
+                    found = begun[place]
+                elif blocks:
+                    found = await asyncio.to_thread(self._called, rollouts[place], logs[place], kwargs)
+                else:
+                    found = self._called(rollouts[place], logs[place], kwargs)
+                return _read(await settled(found))
+
+        own = await together_or_none([one(place) for place in range(len(rollouts))])
+        if self.environment.group is None or inspect.iscoroutinefunction(self.environment.group):
+            together = self._together(rollouts, own, logs, kwargs)
+        else:
+            together = await asyncio.to_thread(self._together, rollouts, own, logs, kwargs)
+        return await self._concluded(rollouts, together, own, logs)
+
+    async def _concluded(
+        self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]
+    ) -> list[Said]:
+        with logged_to(GroupLog(logs)):
+            together = await settled(together)
+        return self._said(rollouts, own, together, logs)
+
+    # -- components -----------------------------------------------------------------------------------------------------
+
+    def _said(
+        self, rollouts: list[Rollout], own: list[Components | Outcome[Any]], together: Any, logs: list[RolloutLog]
+    ) -> list[Said]:
+        """What came of each rollout, from its own components and those of its group."""
+        ids = [rollout.id for rollout in rollouts]
+        left = [place for place, found in enumerate(own) if not isinstance(found, Outcome)]
+        grouped: Sequence[Any] = [{}] * len(left)
+        if isinstance(together, Exception):
+            grouped = [outcome_of_error(together)] * len(left)
+        elif together is not None:
+            grouped = _of_group(together, [ids[place] for place in left])
+        merged: list[Any] = list(own)
+        for place, found in zip(left, grouped, strict=True):
+            merged[place] = _merged(cast("Components", own[place]), _read(found))
+        return [self._total(found, log.lines) for found, log in zip(merged, logs, strict=True)]
+
+    def _total(self, found: Components | Outcome[Any], lines: list[str]) -> Said:
+        kept = {LOGS: lines} if lines else {}
+        if isinstance(found, Outcome):
+            return Said(found, kept)
+        extra = {METRICS: {name: metric(value) for name, value in found.items()}, **kept}
+        try:
+            self._check(found)
+            terms = {name: (self.weights.get(name, 1.0), value) for name, value in found.items() if value is not None}
+            total, reason = weighted_sum(terms)
+        except RMGalleryError as error:
+            return Said(outcome_of_error(error), extra)
+        detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
+        return Said(Outcome("scored", RewardResult(name=self.name, details=[detail], extra_data=extra)), extra)
+
+    def _check(self, found: Components) -> None:
+        """Raise for components that make no score, and warn, once for each, of those outside [0, 1]."""
+        if not found:
+            raise Unscored(f"{self.name} returned no component for this rollout.", reason="no_components")
+        if self.components and set(found) != set(self.components):
+            raise InvalidComponents(
+                f"{self.name} returned the components {', '.join(found)}; it says that they are {', '.join(self.components)}."
+            )
+        for name, value in found.items():
+            if value is None and self.weights.get(name, 1.0):
+                raise Unscored(f"{self.name} could not judge its component '{name}'.", reason="no_component")
+            if value is not None and not 0 <= value <= 1:
+                self._warn(
+                    name,
+                    f"{self.name}: the component '{name}' is {value:g}, outside [0, 1]; scale it, and make a penalty a component "
+                    "in [0, 1] with a negative weight. This is said once per component.",
+                )
+        for name in self.weights:
+            if name not in found:
+                self._absent(name, [known for known in found if known not in self.weights])
+
+    def _absent(self, name: str, unweighted: list[str]) -> None:
+        """A component with a weight that a rollout leaves out adds nothing; one that is only misspelt is an error."""
+        like = [one for one in unweighted if difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT]
+        if like:
+            raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
+
+    def _warn(self, name: str, message: str) -> None:
+        if name not in self.environment.warned:
+            self.environment.warned.add(name)
+            logger.warning("{}", message)
+
+
+class AsyncEnvironmentReward(EnvironmentReward):
+    """An environment with an async method as a reward: thousands of rollouts wait at once on the library's event loop."""
+
+    @classmethod
+    def is_async(cls) -> bool:
+        """True."""
+        return True
+
+
+def _read(found: Any) -> Components | Outcome[Any]:
+    """What an environment returned as components, or the outcome of a rollout that is lost."""
+    if isinstance(found, Outcome):
+        return found
+    if isinstance(found, Exception):
+        return outcome_of_error(found)
+    try:
+        return _components(found)
+    except InvalidComponents as error:
+        return outcome_of_error(error)
+
+
+def _components(found: Any) -> Components:
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidComponents(
+            f"The environment returned {_shown(found)}; it returns a dict of component names and numbers."
+        )
+    return {_name(name): _number(name, value) for name, value in found.items()}
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidComponents(f"The environment returned a component named {name!r:.80}; a name is text.")
+    return name
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor of several numbers, a dict, 10**400
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidComponents(f"The component '{name}' is {_shown(value)}; a component is a finite number.")
+    return number
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80}" if isinstance(value, int | float | str) else f"a {type(value).__name__}"
+
+
+def _of_group(together: Any, ids: Sequence[str]) -> Sequence[Any]:
+    """What a group's method returned, rollout by rollout: a list in their order, or a dict by their ids."""
+    if isinstance(together, Mapping) and set(together) == set(ids):
+        return [together[one] for one in ids]
+    if isinstance(together, Sequence) and not isinstance(together, str | bytes) and len(together) == len(ids):
+        return together
+    seen = f"{len(together)} results" if isinstance(together, Mapping | list | tuple) else _shown(together)
+    message = f"{GROUP} returned {seen} for {len(ids)} rollouts; it returns a list with one dict for each."
+    return [InvalidComponents(message)] * len(ids)
+
+
+def _merged(own: Components, group: Components | Outcome[Any]) -> Components | Outcome[Any]:
+    """The components of a rollout and those its group gave it; each has one name."""
+    if isinstance(group, Outcome):
+        return group
+    twice = own.keys() & group.keys()
+    if twice:
+        message = f"{OWN} and {GROUP} both returned '{min(twice)}'; give one of them another name."
+        return outcome_of_error(InvalidComponents(message))
+    return {**own, **group}
+
+
+def environment_reward(
+    env: Any,
+    *,
+    weights: Mapping[str, float] | None = None,
+    components: Sequence[str] = (),
+    loggers: Sequence[str] = (),
+    **settings: Any,
+) -> EnvironmentReward:
+    """The reward of an environment: any object, or its class, with `compute_reward` and/or `compute_group_reward`.
+
+    Args:
+        env: `compute_reward(rollout_id, messages, task, **kwargs) -> dict[str, float]` scores one rollout,
+            `compute_group_reward(rollout_ids, messages_list, tasks, **kwargs) -> list[dict]` those with the same prompt
+            together; plain or async. `messages` are dicts, `task` is the data set's row with `ground_truth`, or None.
+        weights: by component, 1 where none is given; negative ones are penalties.
+        components: the names of all components, where they are to be checked; the environment's `reward_keys` by default.
+        loggers: further loggers whose lines belong to the rollouts.
+        settings: `name`, `max_workers` and `deadline` of the reward.
+
+    A rollout whose component is None is unscored, one whose component is no finite number, or whose method raises, failed;
+    others of its group are not. A component that a rollout leaves out adds nothing.
+
+    Raises:
+        ConfigError: it is no environment, or a setting or weight does not fit.
+    """
+    made = env if isinstance(env, Environment) else Environment(env, loggers)
+    kind = AsyncEnvironmentReward if made.waits else EnvironmentReward
+    given = {"name": made.name, **settings, "weights": dict(weights or {}), "components": tuple(components)}
+    return kind(**{**given, "environment": made})

@@ -1,0 +1,178 @@
+"""Environments as the user wrote them: their methods, what these are called with, and where they are found."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rm_gallery.core.engine.outcome import outcome_of_error
+from rm_gallery.core.reward.function_file import load_module, origin_of, split_target
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.identity import class_code, is_users, plain_form
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.envs.rollout_log import RolloutLog, tap
+
+OWN, GROUP = "compute_reward", "compute_group_reward"
+
+
+class Rollout(NamedTuple):
+    """What an environment is given of one answer."""
+
+    id: str
+    messages: list[dict[str, Any]]
+    task: dict[str, Any] | None
+
+
+class Environment:
+    """An object with `compute_reward(rollout_id, messages, task, **kwargs)`, `compute_group_reward(rollout_ids,
+    messages_list, tasks, **kwargs)`, or both; plain or async.
+
+    Args:
+        env: the object, or its class where that is made without arguments.
+        loggers: names of further loggers whose lines belong to the rollouts; those of the modules in which the class and
+            its bases are written are known.
+    """
+
+    def __init__(self, env: Any, loggers: Sequence[str] = ()) -> None:
+        """Take the object; ConfigError when it is no environment."""
+        if isinstance(env, type):
+            try:
+                env = env()
+            except TypeError as error:
+                raise ConfigError(
+                    f"{env.__name__} cannot be made without arguments ({error}); give an object."
+                ) from error
+        self.env, self.loggers = env, tuple(loggers)
+        self.own: Callable[..., Any] | None = _hook(env, OWN)
+        self.group: Callable[..., Any] | None = _hook(env, GROUP)
+        if self.own is None and self.group is None:
+            raise ConfigError(
+                f"{type(env).__name__} has neither {OWN}(self, rollout_id, messages, task, **kwargs) nor "
+                f"{GROUP}(self, rollout_ids, messages_list, tasks, **kwargs)."
+            )
+        self.warned: set[str] = set()
+        bases = [base.__module__ for base in type(env).__mro__ if is_users(base.__module__)]
+        self._heard = tuple(dict.fromkeys([*bases, *self.loggers]))
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+        return type(self.env).__name__
+
+    @property
+    def waits(self) -> bool:
+        """Whether one of its methods is a coroutine function."""
+        return any(inspect.iscoroutinefunction(hook) for hook in (self.own, self.group))
+
+    def arguments(self, hook: Callable[..., Any], tasks: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """What a method's third argument is, and the keywords it takes.
+
+        A method of the older form that names its third argument `ground_truth` (or `ground_truths`) gets just that.
+        """
+        names = inspect.signature(hook).parameters
+        if "ground_truth" in names or "ground_truths" in names:
+            tasks = [_truth(one) for one in tasks] if isinstance(tasks, list) else _truth(tasks)
+        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values())
+        return tasks, {name: value for name, value in kwargs.items() if every or name in names}
+
+    def listen(self) -> None:
+        """Hear what its modules log."""
+        tap(self._heard)
+
+    def describe(self) -> dict[str, Any]:
+        """What tells it from others: its class with the user's code, and its attributes."""
+        kind = type(self.env)
+        said: dict[str, Any] = {"(environment)": f"{kind.__module__}.{kind.__qualname__}", "code": class_code(kind)}
+        own = getattr(self.env, "describe", None)
+        fields = own() if callable(own) else getattr(self.env, "__dict__", {})
+        return {**said, "fields": plain_form(fields, f"{self.name}: attribute")}
+
+    def __reduce__(self) -> Any:
+        kind = type(self.env)
+        origin = origin_of(kind.__module__)
+        if origin is None:
+            return Environment, (self.env, self.loggers)
+        return _of_file, (origin, kind.__qualname__, getattr(self.env, "__dict__", {}), self.loggers)
+
+    def __deepcopy__(self, memo: Any) -> Environment:
+        return self
+
+
+def _hook(env: Any, name: str) -> Callable[..., Any] | None:
+    found = getattr(env, name, None)
+    return found if callable(found) else None
+
+
+def _of_file(origin: str, qualname: str, state: dict[str, Any], loggers: Sequence[str]) -> Environment:
+    """An environment whose class stands in a file that is no module, as it was pickled."""
+    kind: Any = load_module(origin)
+    for part in qualname.split("."):
+        kind = getattr(kind, part)
+    env = kind.__new__(kind)
+    env.__dict__.update(state)
+    return Environment(env, loggers)
+
+
+def _truth(task: dict[str, Any] | None) -> Any:
+    return (task or {}).get("ground_truth")
+
+
+class GroupLog(RolloutLog):
+    """A log whose lines belong to every rollout of a group."""
+
+    def __init__(self, logs: Sequence[RolloutLog]) -> None:
+        super().__init__()
+        self._logs = logs
+
+    def add(self, line: str) -> None:
+        """Keep a line with each of them."""
+        for log in self._logs:
+            log.add(line)
+
+
+def caught(call: Callable[[], Any]) -> Any:
+    """What a call gives, or the error of the rollout's own that it raises."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - it costs its own rollout and is told there
+        outcome_of_error(error)  # raises what is an error of the run
+        return error
+
+
+async def settled(found: Any) -> Any:
+    """What something awaitable gives or raises; anything else as it is."""
+    if not inspect.isawaitable(found):
+        return found
+
+    async def wait(value: Awaitable[Any]) -> Any:
+        return await value
+
+    try:
+        return await wait(found)
+    except Exception as error:  # noqa: BLE001 - it costs its own rollout and is told there
+        outcome_of_error(error)
+        return error
+
+
+def environment_named(target: str) -> Any:
+    """The class or object that `FILE:NAME` or `package.module:NAME` names; the only environment there without a name."""
+    where, name = split_target(target)
+    module = load_module(where)
+    there = {key: value for key, value in vars(module).items() if _is_environment(value, module.__name__)}
+    if not name:
+        if len(there) != 1:
+            held = f"it holds {', '.join(sorted(there))}" if there else "it holds none"
+            raise ConfigError(f"env:{target}: say which environment, as in env:{where}:NAME; {held}.")
+        name = next(iter(there))
+    found: Any = getattr(module, name, None)
+    if found is None or not (_hook(found, OWN) or _hook(found, GROUP)):
+        raise ConfigError(f"env:{target}: {unknown_name(f'environment in {where}', name, there)}")
+    return found
+
+
+def _is_environment(value: Any, module: str) -> bool:
+    if not (_hook(value, OWN) or _hook(value, GROUP)):
+        return False
+    kind = value if isinstance(value, type) else type(value)
+    return kind.__module__ == module and not inspect.isabstract(kind)

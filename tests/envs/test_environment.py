@@ -1,0 +1,301 @@
+"""Environments as rewards: what their methods are given, what their components come to, and what is logged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loguru import logger as loguru_logger
+
+from rm_gallery import DataSample, RewardRegistry
+from rm_gallery.core.data.conversation import sample_of_messages
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.envs.environment import environment_reward
+from tests.envs import environments as envs
+from tests.seeds.running import script
+from tests.support.samples import issues, make_sample, scores
+
+RIGHT, WRONG, BARE = "so <answer>4</answer>", "<answer>5</answer>", "4"
+
+
+def question(*answers: str, **task: Any) -> DataSample:
+    return make_sample(*answers, query="2 + 2?", metadata=task or None)
+
+
+def said(sample: DataSample, place: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(sample.output[place].answer.reward.extra_data.values()), {})
+    return found
+
+
+def components(sample: DataSample, place: int = 0) -> dict[str, Any]:
+    return {name: one["score"] for name, one in said(sample, place).get("metrics", {}).items() if one["is_score_valid"]}
+
+
+# -- scores ----------------------------------------------------------------------------------------------------------------
+
+MAKES: list[Callable[[], Any]] = [envs.Correct, lambda: envs.Correct, envs.Plain, envs.Later]
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ({}, [2.0, 1.0, 0.0]),
+        ({"format": 0.25}, [1.25, 0.25, 0.0]),
+        ({"correct": 2.0, "format": -1.0}, [1.0, -1.0, 0.0]),
+    ],
+)
+def test_the_score_is_the_weighted_sum(
+    make: Callable[[], Any], weights: dict[str, float], expected: list[float]
+) -> None:
+    found = environment_reward(make(), weights=weights).evaluate(question(RIGHT, WRONG, BARE, ground_truth="4"))
+    assert scores(found) == expected
+    assert components(found, 1) == {"correct": 0.0, "format": 1.0}
+
+
+@pytest.mark.parametrize("env", ["CorrectEnv", "TwoComponentEnv"])
+def test_the_document_s_environments_are_rewards(env: str) -> None:
+    reward = RewardRegistry.create(f"env:{script('004_compute_reward.py')}:{env}")
+    found = reward.evaluate(question("<answer> 4 </answer>", "none", ground_truth="4"))
+    assert scores(found) == [1.0 if env == "CorrectEnv" else 2.0, 0.0]
+    assert scores(pickle.loads(pickle.dumps(reward)).evaluate(question(RIGHT, ground_truth="4")))[0] in (1.0, 2.0)
+
+
+def test_the_older_form_gets_the_truth_itself() -> None:
+    assert scores(environment_reward(envs.Older()).evaluate(question("4", "5", ground_truth="4"))) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "score", "issue"),
+    [
+        ("fine", 1.0, None),
+        ("bool", 1.0, None),
+        ("nan", None, ("failed", "invalid_result")),
+        ("inf", None, ("failed", "invalid_result")),
+        ("text", None, ("failed", "invalid_result")),
+        ("huge", None, ("failed", "invalid_result")),
+        ("number", None, ("failed", "invalid_result")),
+        ("list", None, ("failed", "invalid_result")),
+        ("key", None, ("failed", "invalid_result")),
+        ("raise", None, ("failed", "error")),
+        ("unscored", None, ("unscored", "no_reference")),
+        ("missing", None, ("unscored", "no_component")),
+        ("none", None, ("unscored", "no_components")),
+        ("empty", None, ("unscored", "no_components")),
+    ],
+)
+@pytest.mark.parametrize("make", [envs.Odd, envs.Group, envs.Async])
+def test_what_is_no_score_is_none_and_costs_no_sibling(
+    make: Callable[[], Any], answer: str, score: float | None, issue: tuple[str, str] | None
+) -> None:
+    reward = environment_reward(make(), weights={"length": 0.0} if make is not envs.Odd else {})
+    alone = answer in ("none", "empty") and make is not envs.Odd
+    found = reward.evaluate(question(answer, "fine"))
+    assert scores(found) == [0.0 if alone else score, 1.0]
+    assert issues(found) == ([issue] if issue and not alone else [])
+
+
+def test_a_component_that_cannot_be_judged_may_have_no_weight() -> None:
+    found = environment_reward(envs.Odd(), weights={"judge": 0.0}).evaluate(question("missing"))
+    assert (scores(found), components(found)) == ([1.0], {"correct": 1.0})
+
+
+def test_a_sum_beyond_all_numbers_is_none() -> None:
+    found = environment_reward(envs.Odd(), weights={"length": 1e300}).evaluate(question("above", "fine"))
+    assert (scores(found), issues(found)) == ([None, 1.0], [("failed", "invalid_score")])
+
+
+# -- what is given ---------------------------------------------------------------------------------------------------------
+
+TOOLS = [
+    {"role": "user", "content": "weather?"},
+    {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "w", "arguments": "{}"}}]},
+    {"role": "tool", "content": "晴", "tool_call_id": "1"},
+    {"role": "assistant", "content": [{"type": "text", "text": "sunny\r\n"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("sample", "task"),
+    [
+        (sample_of_messages(TOOLS), None),
+        (sample_of_messages(TOOLS, ground_truth="sun", row={"city": "X"}), {"ground_truth": "sun", "city": "X"}),
+        (sample_of_messages(TOOLS, row={"ground_truth": "sun"}), {"ground_truth": "sun"}),
+    ],
+)
+def test_the_whole_conversation_and_the_row_arrive(sample: DataSample, task: dict[str, Any] | None) -> None:
+    env = envs.Seen()
+    environment_reward(env).evaluate(sample, hooks={"step": 3})
+    [(rollout, messages, given, kwargs)] = env.calls
+    assert rollout == sample.sample_id
+    assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant"]
+    assert messages[1]["content"] is None
+    assert messages[1]["tool_calls"][0]["function"]["name"] == "w"
+    assert {k: v for k, v in (given or {}).items() if k not in ("mine", "reference")} == (task or {})
+    assert (given is None) is (task is None)
+    assert kwargs == {"step": 3}
+    assert "mine" not in (sample.metadata or {})
+
+
+def test_every_rollout_has_an_id_of_its_own() -> None:
+    env = envs.Seen()
+    environment_reward(env).evaluate(question("a", "b", "a"))
+    assert sorted(call[0] for call in env.calls) == ["s#0", "s#1", "s#2"]
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_scored_together_without_those_that_are_lost() -> None:
+    found = environment_reward(envs.Group()).evaluate(question("four", "raise", "fourfour"))
+    assert scores(found) == [1.5, None, 2.0]
+    assert components(found) == {"correct": 1.0, "length": 0.5}
+    assert said(found)["logs"] == said(found, 2)["logs"] == ["WARNING: 2 together"]
+    assert environment_reward(envs.Group()).kind == "listwise"
+
+
+def test_a_group_may_be_told_by_id() -> None:
+    assert scores(environment_reward(envs.PlainGroup()).evaluate(question("a", "b"))) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("case", "reason", "message"),
+    [
+        ("few", "invalid_result", "0 results for 2 rollouts"),
+        ("text", "invalid_result", "list with one dict"),
+        ("twice", "invalid_result", "both returned 'correct'"),
+        ("raise", "error", "judge"),
+    ],
+)
+def test_a_group_that_breaks_fails_all_of_it(case: str, reason: str, message: str) -> None:
+    found = environment_reward(envs.BadGroup()).evaluate(question("a", "b", case=case))
+    assert (scores(found), issues(found)) == ([None, None], [("failed", reason)] * 2)
+    assert message in found.output[0].answer.reward.issues[0].message
+
+
+# -- warnings and logs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    seen: list[str] = []
+    sink = loguru_logger.add(lambda message: seen.append(str(message.record["message"])), level="WARNING")
+    yield seen
+    loguru_logger.remove(sink)
+
+
+def test_a_component_outside_0_to_1_is_told_once(warnings: list[str]) -> None:
+    reward = environment_reward(envs.Odd())
+    samples = [make_sample("above", "fine", unique_id=str(n)) for n in range(20)]
+    assert all(scores(sample) == [1e300, 1.0] for sample in reward.evaluate_batch(samples))
+    assert len(warnings) == 1
+    assert "'length' is 1e+300" in warnings[0]
+
+
+@pytest.mark.parametrize("make", [envs.Correct, envs.Plain])
+def test_lines_belong_to_their_rollout_and_the_host_sees_what_it_did(
+    make: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger(envs.__name__).setLevel(logging.NOTSET)
+    reward = environment_reward(make())
+    samples = [make_sample(RIGHT, BARE, unique_id=f"r{n}") for n in range(50)]
+    for n, sample in enumerate(reward.evaluate_batch(samples, max_workers=16)):
+        assert said(sample)["logs"] == [f"INFO: r{n}#0 answers 4"]
+        assert said(sample, 1)["logs"] == [f"INFO: r{n}#1 answers "]
+    assert caplog.records == []
+    envs.logger.info("outside a rollout, below the host's level")
+    envs.logger.warning("seen")
+    assert [record.getMessage() for record in caplog.records] == ["seen"]
+
+
+def test_a_failed_rollout_keeps_its_lines() -> None:
+    class Broken:
+        def compute_reward(self, rollout_id: str, messages: Any, task: Any) -> Any:
+            logging.getLogger("tests.envs.judge").error("judge said %s", "nothing")
+            logging.getLogger("tests.envs.judge").info("%d", "no number")
+            raise OSError("gone")
+
+    found = environment_reward(Broken(), loggers=["tests.envs.judge"]).evaluate(question("a"))
+    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"]
+    assert issues(found) == [("failed", "error")]
+
+
+def test_long_logs_are_cut() -> None:
+    class Chatty:
+        def compute_reward(self, rollout_id: str, messages: Any, task: Any) -> Any:
+            for _ in range(300):
+                logging.getLogger(__name__).info("x" * 5_000)
+            return {"a": 1.0}
+
+    lines = said(environment_reward(Chatty()).evaluate(question("a")))["logs"]
+    assert (len(lines), len(lines[0]), lines[-1]) == (201, 2_000, "… and 100 more lines")
+
+
+# -- doors, identity, refusals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [envs.Correct, envs.Plain])
+def test_every_door_gives_the_same(make: Callable[[], Any]) -> None:
+    reward: BaseReward = build_reward(make(), {"weights": {"format": 0.5}})
+    samples = [make_sample(RIGHT, WRONG, unique_id=str(n), metadata={"ground_truth": "4"}) for n in range(30)]
+    expected = [[1.5, 0.5]] * 30
+    copied = pickle.loads(pickle.dumps(reward))
+    assert [scores(reward.evaluate(sample)) for sample in samples] == expected
+    assert [scores(sample) for sample in copied.evaluate_batch(samples, max_workers=4)] == expected
+    many = asyncio.run(reward.async_evaluate_batch(samples))
+    assert [scores(sample) for sample in many] == expected
+    assert copied.settings_hash == reward.settings_hash
+
+
+def test_a_thousand_wait_at_once() -> None:
+    class Slow:
+        async def compute_reward(self, rollout_id: str, messages: Any, task: Any) -> Any:
+            await asyncio.sleep(0.2)
+            return {"a": 1.0}
+
+    samples = [make_sample("x", unique_id=str(n)) for n in range(1_000)]
+    found = environment_reward(Slow(), max_workers=1_000).evaluate_batch(samples, deadline=20)
+    assert {score for sample in found for score in scores(sample)} == {1.0}
+
+
+def test_attributes_and_weights_identify_an_environment(tmp_path: Path) -> None:
+    made = [
+        environment_reward(envs.Weighted()),
+        environment_reward(envs.Weighted(4)),
+        environment_reward(envs.Weighted(), weights={"a": 2}),
+    ]
+    assert len({reward.settings_hash for reward in made}) == 3
+    samples = [question("long")]
+    made[0].evaluate_batch(samples, run_dir=tmp_path / "run")
+    with pytest.raises(ConfigError, match="limit"):
+        made[1].evaluate_batch(samples, run_dir=tmp_path / "run")
+
+
+def test_declared_components_are_checked() -> None:
+    found = environment_reward(envs.Weighted()).evaluate(question("long", "short"))
+    assert (scores(found), issues(found)) == ([1.5, None], [("failed", "invalid_result")])
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: environment_reward(object()), "compute_reward"),
+        (lambda: environment_reward(envs.Weighted, weights={"c": 1.0}), "'c'"),
+        (lambda: environment_reward(envs.Correct(), weights={"correct": float("nan")}), "finite"),
+        (lambda: environment_reward(envs.Correct(), weights={"corect": 2.0}).evaluate(question(RIGHT)), "correct"),
+        (lambda: environment_reward(envs.Correct(), wieghts={}), "weights"),
+        (lambda: RewardRegistry.create("env:no_such_file.py:X"), "no_such_file"),
+        (lambda: RewardRegistry.create("env:tests.envs.environments:Corect"), "Correct"),
+        (lambda: RewardRegistry.create("env:tests.envs.environments"), "say which"),
+    ],
+)
+def test_what_does_not_fit_is_said(make: Callable[[], Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make()
