@@ -25,8 +25,9 @@ from rm_gallery.core.utils.log import logger
 Conversation: TypeAlias = "str | Sequence[Any] | None"
 """A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves as such."""
 Row: TypeAlias = "Mapping[str, Any] | None"
-OnError: TypeAlias = 'Literal["none", "raise"] | float'
-"""What stands where there is no score: None, an error, or a number."""
+OnError: TypeAlias = 'Literal["none", "raise", "worst"] | float'
+"""What stands where there is no score: None, an error, the worst score of the reward's range (0.0 where that is open; any
+better number would pay for completions that break the judge), or a number."""
 METRICS = "metrics"
 """Key of a result's extra data that holds further numbers by name."""
 _GROUPS = ("listwise", "pairwise")
@@ -103,12 +104,25 @@ def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     return [{name: values[place] for name, values in columns.items()} for place in range(n)]
 
 
+def plain(value: Any) -> Any:
+    """A value with lists and dicts where a trainer's data has arrays, numpy scalars, tensors and configuration nodes."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(each) for each in value]
+    return value
+
+
 def checked_on_error(on_error: OnError, *, none: bool = True) -> OnError:
     """`on_error` as it is; ConfigError when it is no such choice, or None where the target has no word for it."""
     number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
-    if number or on_error == "raise" or (on_error == "none" and none):
+    if number or on_error in ("raise", "worst") or (on_error == "none" and none):
         return on_error
-    choices = '"none", "raise" or a finite number' if none else '"raise" or a finite number'
+    choices = '"none", "raise", "worst" or a finite number' if none else '"raise", "worst" or a finite number'
     raise ConfigError(f"on_error is {on_error!r:.80}; give {choices}.")
 
 
@@ -159,6 +173,8 @@ class RowScorer:
         chosen = options if isinstance(options, RunOptions) else _options(self.reward, options or {})
         self.options, self._alone = chosen, chosen if options else None
         self._watch = _Watch(self.name)
+        self._fits = False
+        """Whether a row that came by itself had all columns."""
 
     # -- doors ----------------------------------------------------------------------------------------------------------
 
@@ -182,7 +198,10 @@ class RowScorer:
         return self._outcomes(done, places, kept)
 
     def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
-        """Score one row."""
+        """Score one row.
+
+        A column that is missing is a ConfigError until one row had it, and from then on a failed outcome of its row.
+        """
         found = self._sample_or_fault(prompt, completion, row)
         if isinstance(found, Scored):
             return self._noted(found)
@@ -207,7 +226,25 @@ class RowScorer:
             return found.score
         if self.on_error == "raise":
             raise NoScore(f"{self.name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+        if self.on_error == "worst":
+            low, high = self.reward.score_range
+            return float((low if self.reward.higher_is_better else high) or 0.0)
         return float(self.on_error)
+
+    def numbers(self, found: Scored, components: Sequence[str] = ()) -> dict[str, float]:
+        """What a target gets that has no word for "no score": finite numbers, under the same keys for every completion.
+
+        `score` is what `value` gives, then come the named components, `unscored` and `failed` (1.0 where that is the outcome).
+        A component that is not there has the number of a missing score, or 0.0 beside a score.
+
+        Raises:
+            NoScore: there is no score and `on_error` is "raise".
+        """
+        given = self.value(found)
+        value = 0.0 if given is None else given
+        parts = {name: found.components.get(name, value if found.score is None else 0.0) for name in components}
+        flags = {name: float(found.status == name) for name in ("unscored", "failed")}
+        return {**parts, "score": value, **flags}
 
     # -- rows to samples, samples to outcomes ---------------------------------------------------------------------------
 
@@ -232,11 +269,14 @@ class RowScorer:
         return sample
 
     def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Scored:
-        """The row's sample, or its outcome where its messages are none; ConfigError for a column that is not there."""
-        columns = self._mapped(row)
+        """The row's sample, or its outcome where its messages are none; ConfigError for a column that no row had yet."""
         try:
+            columns = self._mapped(row)
+            self._fits = True
             return self._sample(prompt, completion, columns)
-        except DataError as error:
+        except ConfigError as error:
+            if not (self._fits or isinstance(error, DataError)):
+                raise
             return Scored(None, "failed", "data", str(error))
 
     def _samples(

@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_said_before_anything_is_scored(reward: Any, settin
 
 
 def test_a_target_without_a_word_for_no_score_refuses_none() -> None:
-    with pytest.raises(ConfigError, match='give "raise" or a finite number'):
+    with pytest.raises(ConfigError, match='give "raise", "worst" or a finite number'):
         checked_on_error("none", none=False)
 
 

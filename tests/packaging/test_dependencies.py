@@ -33,6 +33,8 @@ NOT_IMPORTED = frozenset({"antlr4-python3-runtime"})
 
 HOSTS = frozenset({"pytest"})
 """What loads a file of ours as its plugin, and is there when that file is imported."""
+TRAINERS = frozenset({"nemo_rl", "ray", "skyrl_gym", "verifiers"})
+"""What calls an adapter of ours, and is there when the adapter makes one of its objects."""
 
 
 def normal(name: str) -> str:
@@ -85,7 +87,7 @@ def test_nothing_heavy_comes_along() -> None:
 def test_whatever_is_imported_is_declared() -> None:
     declared = {
         module_of(name) for name in core().union(*(names for extra, names in extras().items() if extra != "dev"))
-    } | HOSTS
+    } | (HOSTS | TRAINERS)
     undeclared = {f"{top} ({found.file}:{found.line})" for top, found in third_party() if top not in declared}
     assert undeclared == set()
 
@@ -122,11 +124,11 @@ def test_u1_the_distribution_is_not_somebody_elses_and_no_message_installs_that_
 def test_t2_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
     lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
     tried = [line for line in lines if line and not line.startswith("#")]
-    assert tried == [requirement.replace(">=", "==") for requirement in project()["dependencies"]]
+    assert tried == [requirement.split(",")[0].replace(">=", "==") for requirement in project()["dependencies"]]
 
 
 @pytest.mark.parametrize("requirement", [pytest.param(r, id=name_of(r)) for r in project()["dependencies"]])
 def test_bounds_are_loose(requirement: str) -> None:
-    assert re.search(r">=|==", requirement), "every dependency has a lower bound"
-    if "==" in requirement.partition(";")[0]:
-        assert name_of(requirement) == "antlr4-python3-runtime", "its generated parsers fit one version only"
+    assert ">=" in requirement, "every dependency has a lower bound"
+    if re.search(r"==|<", requirement.partition(";")[0]):
+        assert name_of(requirement) == "antlr4-python3-runtime", "its generated parsers fit some versions only"

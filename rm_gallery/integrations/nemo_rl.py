@@ -1,0 +1,191 @@
+"""NeMo-RL: a reward as an environment of one turn, and as a function of (ground_truth, response).
+
+NeMo-RL adds up the rewards that `step` gives for a batch of dialogues and has no word for "no score": a completion without one
+has `on_error`'s number, with `unscored` or `failed` beside it in its metadata and in the validation metrics. The default is the
+worst score of the reward's range: raising would end the training, any better number would pay for completions that break the
+judge.
+
+Its package on PyPI is a placeholder, the trainer comes from its repository; nothing of it, of Ray or of torch is imported until
+it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, plain
+
+KEPT = "rm_gallery"
+"""Key of a dialogue's metadata with the numbers of its outcome."""
+ACTOR = "rm_gallery.integrations.nemo_rl.RewardActor"
+
+
+class EnvironmentReturn(NamedTuple):
+    """What a step gives, field by field what NeMo-RL unpacks; its own class is used where it is installed."""
+
+    observations: list[dict[str, str]]
+    metadata: list[Any]
+    next_stop_strings: list[Any]
+    rewards: Any
+    terminateds: Any
+    answers: list[str | None] | None
+
+
+class RewardEnvironment:
+    """A reward as NeMo-RL's `EnvironmentInterface`; `RewardActor` is the same as a Ray actor.
+
+    Args:
+        cfg: `reward`, whatever `RowScorer` takes (a registered name, in a configuration file); `components`, names of the parts
+            of the score that go into metadata and metrics; `on_error`, a number, "worst" or "raise"; `observation`, the text
+            that the model is shown after its answer; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+
+    The answer is the last assistant message, what comes before it the prompt; the columns are the dialogue's metadata, whose
+    `ground_truth` is the reference unless another is named.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        """Build the reward; nothing is scored yet."""
+        settings = {key: plain(value) for key, value in cfg.items()}
+        if "reward" not in settings:
+            there = ", ".join(sorted(settings)) or "none"
+            raise ConfigError(f"The environment's configuration has no key 'reward'; its keys are: {there}.")
+        components = settings.pop("components", ())
+        self.components = tuple([components] if isinstance(components, str) else components)
+        self._observation = str(settings.pop("observation", ""))
+        on_error: OnError = checked_on_error(settings.pop("on_error", "worst"), none=False)
+        self.scorer = RowScorer(settings.pop("reward"), on_error=on_error, **settings)
+
+    def step(
+        self, message_log_batch: Sequence[Any], metadata: Sequence[Any], return_extracted_answer: bool = False
+    ) -> Any:
+        """Score the last turn of every dialogue in one run; every episode ends.
+
+        Returns:
+            `EnvironmentReturn` with a float32 tensor of rewards, shape (n,).
+        """
+        import torch
+
+        talks = [_turns(log) for log in message_log_batch]
+        rows = [plain(row) if isinstance(row, Mapping) else {} for row in metadata]
+        found = self.scorer.score_rows([talk[0] for talk in talks], [talk[1] for talk in talks], rows)
+        numbers = [self.scorer.numbers(each, self.components) for each in found]
+        kept = [
+            {**(row if isinstance(row, Mapping) else {}), KEPT: each}
+            for row, each in zip(metadata, numbers, strict=True)
+        ]
+        rewards = torch.tensor([each["score"] for each in numbers], dtype=torch.float32)
+        return _return_class()(
+            observations=[{"role": "environment", "content": self._observation} for _ in found],
+            metadata=kept,
+            next_stop_strings=[None] * len(found),
+            rewards=rewards,
+            terminateds=torch.ones_like(rewards),
+            answers=[_text(talk[1]) for talk in talks] if return_extracted_answer else None,
+        )
+
+    def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
+        """The batch as it is, and the means of what `step` kept in `extra_env_info`."""
+        kept = [row[KEPT] for row in batch.get("extra_env_info") or () if isinstance(row, Mapping) and KEPT in row]
+        scored = [each for each in kept if not each["unscored"] and not each["failed"]]
+        means = {name: [each[name] for each in scored] for name in ("score", *self.components)}
+        flags = {name: [each[name] for each in kept] for name in ("unscored", "failed")}
+        return batch, {name: sum(values) / len(values) for name, values in {**means, **flags}.items() if values}
+
+    def shutdown(self) -> None:
+        """Nothing is left running."""
+
+
+def register_nemo_rl(name: str = "rm_gallery") -> str:
+    """Make `env.NAME` of a NeMo-RL configuration a `RewardEnvironment`; call it before `create_env`.
+
+    Raises:
+        ConfigError: NeMo-RL is not installed.
+        ValueError: NeMo-RL has an environment of that name.
+    """
+    try:
+        from nemo_rl.distributed.ray_actor_environment_registry import ACTOR_ENVIRONMENT_REGISTRY
+        from nemo_rl.distributed.virtual_cluster import PY_EXECUTABLES
+        from nemo_rl.environments.utils import register_env
+    except ImportError as error:
+        raise ConfigError(
+            f"register_nemo_rl needs NeMo-RL ({error}). Install it from https://github.com/NVIDIA-NeMo/RL; the package of "
+            "that name on PyPI is a placeholder."
+        ) from error
+    register_env(name, ACTOR)
+    # the actor runs where rm_gallery is installed, beside the driver
+    ACTOR_ENVIRONMENT_REGISTRY[ACTOR] = PY_EXECUTABLES.SYSTEM
+    return name
+
+
+def nemo_rl_reward(
+    reward: object, *, correct_from: float | None = None, on_error: OnError = "worst", **scoring: Any
+) -> NemoRLFunction:
+    """A function `(ground_truth, response) -> (score, correct)`, as NeMo-RL's `combine_reward_functions` takes; picklable.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        correct_from: the score from which on a response counts as correct; without it `correct` is None, which NeMo-RL
+            leaves out.
+        on_error: the number of a response without a score, "worst" or "raise" (which NeMo-RL makes a 0.0).
+        **scoring: `llm`, `options`, … of `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+    return NemoRLFunction(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring), correct_from)
+
+
+class NemoRLFunction:
+    """See `nemo_rl_reward`."""
+
+    def __init__(self, scorer: RowScorer, correct_from: float | None) -> None:
+        """Take what scores."""
+        self.scorer, self._from = scorer, correct_from
+        self.__name__ = scorer.name
+
+    def __call__(self, ground_truth: Any, response: Any) -> tuple[float, bool | None]:
+        """Score one response."""
+        found = self.scorer.score(None, response, {"ground_truth": ground_truth})
+        value = self.scorer.numbers(found)["score"]
+        return value, None if self._from is None else found.score is not None and found.score >= self._from
+
+
+def _turns(log: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Prompt and answer of a message log; the tensors beside the texts are left out."""
+    turns = [
+        {"role": "user" if each["role"] == "environment" else each["role"], "content": plain(each.get("content"))}
+        for each in log
+    ]
+    last = next((at for at in reversed(range(len(turns))) if turns[at]["role"] == "assistant"), len(turns))
+    return turns[:last], turns[last:]
+
+
+def _text(answer: Sequence[Mapping[str, Any]]) -> str | None:
+    content = answer[0]["content"] if answer else None
+    return content if isinstance(content, str) else None
+
+
+def _return_class() -> Callable[..., Any]:
+    try:
+        from nemo_rl.environments.interfaces import EnvironmentReturn as own
+    except ImportError:
+        return EnvironmentReturn
+    made: Callable[..., Any] = own
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    """`RewardActor`, the environment as a Ray actor, made when a configuration first asks for it by name."""
+    if name != "RewardActor":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(f"{ACTOR} needs Ray ({error}), which comes with NeMo-RL.") from error
+    made = globals()[name] = ray.remote(max_restarts=-1, max_task_retries=-1)(RewardEnvironment)
+    return made

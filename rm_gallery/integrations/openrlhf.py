@@ -1,0 +1,165 @@
+"""OpenRLHF: a reward as the `reward_func` of the file that `--reward.remote_url` names.
+
+OpenRLHF (0.11) calls it in a thread with lists of one: the decoded text of prompt and response together, special tokens and
+all, the prompt, and the label. It takes a missing reward only where a reward model stands in for it: a None that is not the
+first of its batch ends the training, and an exception becomes a None. So a completion without a score has `on_error`'s number
+by default, with `unscored` or `failed` in the logs beside it: the worst score of the reward's range, because any better number
+would pay for completions that break the judge. `on_error="none"` gives None, for a run that has a reward model.
+
+The other way is its HTTP door: `rm-gallery serve` answers `/get_reward`. Nothing of OpenRLHF is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored
+
+END_TOKENS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|return|>",
+    "<|eom_id|>",
+    "<|user|>",
+    "<end_of_turn>",
+    "<eos>",
+    "</s>",
+    "<pad>",
+    "[PAD]",
+    "<｜end▁of▁sentence｜>",
+)
+"""What common models end a turn with, cut off the end of a response."""
+_TAIL = 48
+"""Characters by which the end of a prompt is found where decoding did not give it back letter by letter."""
+
+
+class OpenRLHFReward:
+    """The `reward_func` of a file; picklable. See `openrlhf_reward`."""
+
+    __name__ = "reward_func"
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        components: Sequence[str] = (),
+        end_tokens: Sequence[str] = END_TOKENS,
+        json_label: bool = False,
+        prompt: str | None = None,
+        on_error: OnError = "worst",
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        if not json_label:
+            scoring.setdefault("reference", "label")
+            if prompt is not None:
+                raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
+        self.scorer = RowScorer(reward, on_error=on_error, **scoring)
+        self.components = tuple([components] if isinstance(components, str) else components)
+        self.end_tokens = tuple(end_tokens)
+        self._json, self._prompt = json_label, prompt
+
+    def __call__(
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any] | None = None, **beside: Any
+    ) -> dict[str, Any]:
+        """Score responses: `rewards`, `scores` (within [0, 1], for dynamic filtering) and `extra_logs`.
+
+        The values are numbers for one query, lists for several.
+
+        Raises:
+            NoScore: there is no score and `on_error` is "raise"; OpenRLHF logs it and takes None.
+        """
+        rows = [self._row(label) for label in labels or [None] * len(queries)]
+        asked, said, places = [], [], []
+        found = [Scored(None, "failed", "data", "The query does not begin with its prompt.")] * len(queries)
+        for place, (query, prompt) in enumerate(zip(queries, prompts, strict=True)):
+            response = response_of(query, prompt, self.end_tokens)
+            if response is not None:
+                asked.append(prompt if self._prompt is None else rows[place].get(self._prompt))
+                said.append(response)
+                places.append(place)
+        if len(places) == 1:
+            found[places[0]] = self.scorer.score(asked[0], said[0], rows[places[0]])
+        elif places:
+            outcomes = self.scorer.score_rows(asked, said, [rows[place] for place in places])
+            found = [outcomes[places.index(at)] if at in places else each for at, each in enumerate(found)]
+        replies = [self._reply(each) for each in found]
+        return replies[0] if len(replies) == 1 else _together(replies)
+
+    def _row(self, label: Any) -> dict[str, Any]:
+        if not self._json:
+            return {"label": label}
+        try:
+            row = json.loads(label) if isinstance(label, str) else label
+        except ValueError as error:
+            raise ConfigError(f"json_label=True, but a label is no JSON: {label!r:.80} ({error}).") from error
+        if not isinstance(row, dict):
+            raise ConfigError(f"json_label=True, but a label is {label!r:.80}; give JSON objects of columns.")
+        return row
+
+    def _reply(self, found: Scored) -> dict[str, Any]:
+        logs = self.scorer.numbers(found, self.components)
+        value = logs.pop("score")
+        if found.score is None and self.scorer.on_error == "none":
+            return {"rewards": None, "scores": None, "extra_logs": logs}
+        return {"rewards": value, "scores": self._share(value), "extra_logs": logs}
+
+    def _share(self, value: float) -> float:
+        """The score as a share of the reward's range, or clipped where that is open."""
+        reward = self.scorer.reward
+        bounded = None not in reward.score_range and reward.score_range[0] != reward.score_range[1]
+        return min(1.0, max(0.0, reward.normalized(value) if bounded else value))
+
+
+def openrlhf_reward(reward: object, **settings: Any) -> OpenRLHFReward:
+    """What the file that `--reward.remote_url` names calls `reward_func`.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        **settings: `components`, names of the parts of the score that go into `extra_logs`, the same for every completion;
+            `end_tokens`, cut off the end of a response; `json_label`, whether a label is a JSON object of columns instead of
+            the reference, of which `prompt` may name the one to show as the prompt (else it is the text with its chat
+            template); `on_error`, a number, "worst", "raise" or "none"; and `reference`, `columns`, `llm`, `options`, … of
+            `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+    return OpenRLHFReward(reward, **settings)
+
+
+def response_of(query: str, prompt: str, end_tokens: Sequence[str] = END_TOKENS) -> str | None:
+    """The response in a text of prompt and response, without the tokens that end it; None when the prompt is not found.
+
+    A prompt that was cut at its beginning, or that decoding gave back with other blanks, is found by its end.
+    """
+    if query.startswith(prompt):
+        response = query[len(prompt) :]
+    else:
+        tail = prompt[-_TAIL:]
+        at = query.find(tail, 0, len(prompt) + 2 * _TAIL) if tail.strip() else -1
+        if at < 0:
+            return None
+        response = query[at + len(tail) :]
+    ended = True
+    while ended:
+        bare = response.rstrip()
+        ended = False
+        for token in end_tokens:
+            if token and bare.endswith(token):
+                response, ended = bare[: -len(token)], True
+                break
+    return response
+
+
+def _together(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Replies of one row each as one reply of lists."""
+    logs = [reply["extra_logs"] for reply in replies]
+    out: dict[str, Any] = {name: [reply[name] for reply in replies] for name in ("rewards", "scores")}
+    return {**out, "extra_logs": {key: [log[key] for log in logs] for key in (logs[0] if logs else {})}}

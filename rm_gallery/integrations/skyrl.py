@@ -1,0 +1,105 @@
+"""SkyRL: a reward as an environment of one turn for `skyrl_gym.register`.
+
+SkyRL (skyrl-gym 0.4) adds up what `step` gives, in threads, and has no word for "no score": a completion without one has
+`on_error`'s number, with `unscored` or `failed` in the environment's metrics. The default is the worst score of the reward's
+range: raising would end the rollouts of the whole batch, any better number would pay for completions that break the judge.
+
+skyrl_gym is imported when the first environment is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, plain
+
+_SPECS = ("reward_spec", "reward_model")
+
+
+class SkyRLReward:
+    """The `entry_point` of an environment: makes one per rollout, all with the same reward; picklable. See `skyrl_reward`."""
+
+    def __init__(
+        self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "worst", **scoring: Any
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+        self.components = tuple([components] if isinstance(components, str) else components)
+
+    def __call__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> Any:
+        """The environment of one rollout, with the row of the dataset that SkyRL gives it."""
+        return __getattr__("RewardEnv")(self, _row(extras or {}))
+
+    @staticmethod
+    def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+        """Metrics of several rollouts as SkyRL puts them together: the means."""
+        found: dict[str, Any] = __getattr__("RewardEnv").aggregate_metrics(metrics)
+        return found
+
+
+def skyrl_reward(reward: object, **settings: Any) -> SkyRLReward:
+    """What `skyrl_gym.register(id="math", entry_point=…)` takes; the data's rows name it with `env_class: math`.
+
+    The action is the answer; the columns are the row's `extra_info` and its other fields, and `ground_truth` of `reward_spec`
+    (or `reward_model`), which is the reference unless another is named. `step` ends the episode; its `metadata` has the
+    outcome, `get_metrics` the numbers.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        **settings: `components`, names of the parts of the score that go into the metrics; `on_error`, a number, "worst" or
+            "raise"; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+    return SkyRLReward(reward, **settings)
+
+
+def _row(extras: Mapping[str, Any]) -> dict[str, Any]:
+    row = {str(key): plain(value) for key, value in extras.items()}
+    spec: dict[str, Any] = next((row.pop(name) for name in _SPECS if isinstance(row.get(name), dict)), {})
+    about = row.pop("extra_info", None)
+    return {**row, **(about if isinstance(about, dict) else {}), **spec}
+
+
+def __getattr__(name: str) -> Any:
+    """`RewardEnv`, made when it is first asked for: its base class is SkyRL's."""
+    if name != "RewardEnv":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from skyrl_gym.envs.base_text_env import BaseTextEnv
+    except ImportError as error:
+        raise ConfigError(f"skyrl_reward needs skyrl-gym ({error}). Install it with: pip install skyrl-gym") from error
+    made = globals()[name] = _env_class(BaseTextEnv)
+    return made
+
+
+def _env_class(base: Any) -> type[Any]:
+    class RewardEnv(base):  # type: ignore[misc]  # the base class is SkyRL's, which is not installed here
+        """One rollout: the first action is scored, and is the last."""
+
+        def __init__(self, made_by: SkyRLReward, row: dict[str, Any]) -> None:
+            super().__init__()
+            self._by, self._row = made_by, row
+            self._prompt: Any = None
+            self._found: Scored | None = None
+
+        def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
+            self._prompt = plain(prompt)
+            return prompt, {}
+
+        def step(self, action: str) -> dict[str, Any]:
+            self.turns += 1
+            found = self._found = self._by.scorer.score(self._prompt, action, self._row)
+            outcome = {"status": found.status, "reason": found.reason, "message": found.message}
+            metadata = {**outcome, "components": found.components}
+            reward = self._by.scorer.numbers(found)["score"]
+            return {"observations": [], "reward": reward, "done": True, "metadata": metadata}
+
+        def get_metrics(self) -> dict[str, float]:
+            return {} if self._found is None else self._by.scorer.numbers(self._found, self._by.components)
+
+    RewardEnv.__module__, RewardEnv.__qualname__ = __name__, "RewardEnv"
+    return RewardEnv

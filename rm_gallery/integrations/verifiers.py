@@ -1,0 +1,199 @@
+"""verifiers: a reward as a function of a v0 `Rubric` and as a `@vf.reward` of a v1 task; one object is both.
+
+Both versions inject arguments by name, and v1 asks for `task` and `trace`. v1 can say "no score": what raises fails the
+rollout and scores nothing, so that is what a completion without a score does by default (`on_error="none"`). v0 makes a 0.0 of
+every exception; there the rollout's `state["error"]` is set as well, which is how v0 labels a rollout not to be used, and the
+flags `unscored` and `failed` can be charted as metrics (`verifiers_rubric`).
+
+Nothing of verifiers is imported until `verifiers_rubric` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, plain
+
+KEPT = "rm_gallery"
+"""Key of a v0 state that holds the numbers of this rollout, by reward."""
+_DATA = (str, int, float, bool, type(None), list, tuple, dict)
+_NO_COLUMNS = frozenset(("parser", "client", "model", "resources", "runtime", "prompt", "completion", "state", "trace"))
+
+
+class VerifiersReward:
+    """A reward for verifiers' scoring; async, picklable, named after the reward. See `verifiers_reward`."""
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        components: Sequence[str] = (),
+        name: str | None = None,
+        on_error: OnError = "none",
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        self.scorer = RowScorer(reward, on_error=on_error, name=name, **scoring)
+        self.components = tuple([components] if isinstance(components, str) else components)
+        self.__name__ = self.scorer.name
+
+    async def __call__(
+        self,
+        task: Any = None,
+        trace: Any = None,
+        prompt: Any = None,
+        completion: Any = None,
+        answer: Any = None,
+        info: Any = None,
+        state: Any = None,
+        **columns: Any,
+    ) -> float:
+        """Score a v1 trace, or a v0 rollout.
+
+        Raises:
+            NoScore: there is no score, in v1 or with `on_error="raise"`.
+        """
+        if trace is not None:
+            asked, said = _turns(trace)
+            found = await self.scorer.ascore(asked, said, _task_row(task))
+            return self._recorded(trace, found)
+        row = {key: value for key, value in columns.items() if key not in _NO_COLUMNS and isinstance(value, _DATA)}
+        row |= task if isinstance(task, Mapping) else {}
+        row |= info if isinstance(info, Mapping) else {}
+        row["answer"] = answer
+        if "reference" not in self.scorer.columns:
+            row.setdefault("reference", answer if answer != "" else None)
+        found = await self.scorer.ascore(plain(prompt), plain(completion), plain(row))
+        return self._kept(state, found)
+
+    def _recorded(self, trace: Any, found: Scored) -> float:
+        """The score of a v1 trace, with components and flags among its metrics."""
+        flags = {name: float(found.status == name) for name in ("unscored", "failed")}
+        parts = {
+            name: found.components[name] for name in self.components or found.components if name in found.components
+        }
+        trace.record_metrics({f"{self.__name__}/{name}": value for name, value in {**parts, **flags}.items()})
+        value = self.scorer.value(found)
+        if value is None:
+            raise NoScore(
+                f"{self.__name__} gave no score ({found.status}, {found.reason}): {found.message}", found.reason
+            )
+        return value
+
+    def _kept(self, state: Any, found: Scored) -> float:
+        """The score of a v0 rollout; its numbers are kept for the metrics of `verifiers_rubric`."""
+        value = self.scorer.value(found)
+        numbers = self.scorer.numbers(found, self.components)
+        if isinstance(state, dict):
+            state.setdefault(KEPT, {})[self.__name__] = numbers
+            if value is None and state.get("error") is None:
+                why = f"{self.__name__} gave no score ({found.status}, {found.reason}): {found.message}"
+                state["error"] = _error(why, found.reason)
+        return numbers["score"]
+
+
+def verifiers_reward(reward: object, **settings: Any) -> VerifiersReward:
+    """A reward for `vf.Rubric(funcs=[…])` (v0), or for a v1 task: `correct = vf.reward(verifiers_reward(…))` in its class.
+
+    v0: the columns are the dataset's, `info` and `answer`, which is the reference unless another is named. v1: the columns are
+    the fields of the task's data; name the reference (`reference="answer"`) unless the field is `reference` or `ground_truth`.
+    Components and flags of a v1 trace are metrics `NAME/…`.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        **settings: `name`, what the reward is called in charts, which must differ within a rubric; `components`, names of the
+            parts of the score that are charted; `on_error`, "none", "raise", "worst" or a number; and `reference`, `columns`,
+            `llm`, `options`, … of `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+    return VerifiersReward(reward, **settings)
+
+
+def verifiers_rubric(
+    rewards: Sequence[object], weights: Sequence[float] | None = None, *, parser: Any = None, **settings: Any
+) -> Any:
+    """A v0 `vf.Rubric` of rewards, with their components, `unscored` and `failed` as metrics `NAME/…` of weight 0.
+
+    Args:
+        rewards: what `verifiers_reward` gives, or takes.
+        weights: one per reward; 1.0 each by default.
+        parser: the rubric's.
+        **settings: of `verifiers_reward`, for those that are not made yet.
+
+    Raises:
+        ConfigError: verifiers v0 is not installed, two rewards have one name, or the weights do not fit.
+    """
+    try:
+        from verifiers import Rubric
+    except ImportError as error:
+        raise ConfigError(
+            f"verifiers_rubric needs verifiers v0 ({error}). Install it with: pip install 'verifiers<0.2'"
+        ) from error
+    made = [each if isinstance(each, VerifiersReward) else VerifiersReward(each, **settings) for each in rewards]
+    names = [each.__name__ for each in made]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"Two rewards are called '{twice}', and their charts would be one; give them name=.")
+    if weights is not None and len(weights) != len(made):
+        raise ConfigError(f"There are {len(weights)} weights for {len(made)} rewards; give one each.")
+    rubric = Rubric(funcs=list(made), weights=[float(each) for each in weights or [1.0] * len(made)], parser=parser)
+    for each in made:
+        for part in (*each.components, "unscored", "failed"):
+            rubric.add_metric(_Metric(each.__name__, part))
+    return rubric
+
+
+class _Metric:
+    """One of the numbers that a reward kept in the state."""
+
+    def __init__(self, reward: str, part: str) -> None:
+        self._reward, self._part = reward, part
+        self.__name__ = f"{reward}/{part}"
+
+    def __call__(self, state: Any) -> float:
+        return float(state.get(KEPT, {}).get(self._reward, {}).get(self._part, 0.0))
+
+
+def _error(why: str, reason: str) -> Exception:
+    """The error that labels a v0 rollout: verifiers' own kind, which its callers look for."""
+    try:
+        from verifiers import Error
+    except ImportError:
+        return NoScore(why, reason)
+    made: Exception = Error(why)
+    return made
+
+
+def _task_row(task: Any) -> dict[str, Any]:
+    """The fields of a v1 task's data."""
+    dump = getattr(task, "model_dump", None)
+    return dict(dump(mode="python") if dump is not None else task or {})
+
+
+def _turns(trace: Any) -> tuple[list[Any], list[Any]]:
+    """Prompt and completion of a v1 trace: what the model said begins with the first message that it sampled."""
+    branches = trace.branches
+    nodes = branches[-1].nodes if branches else []
+    first = next((place for place, node in enumerate(nodes) if node.sampled), None)
+    if first is None:
+        messages = [node.message for node in nodes]
+        first = next((place for place, each in enumerate(messages) if each.role == "assistant"), len(messages))
+    turns = [_wire(node.message) for node in nodes]
+    return turns[:first], turns[first:]
+
+
+def _wire(message: Any) -> dict[str, Any]:
+    """A v1 message in the OpenAI layout."""
+    body: dict[str, Any] = message.model_dump(exclude_none=True)
+    body.pop("provider_state", None)
+    calls = body.get("tool_calls")
+    if calls:
+        body["tool_calls"] = [
+            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            for call in calls
+        ]
+    return body

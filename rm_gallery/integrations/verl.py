@@ -1,0 +1,199 @@
+"""verl: a reward as `compute_score` of `reward.custom_reward_function`, called with one sample.
+
+verl (0.9) needs a module-level `async def`, takes the keys of a batch from its first sample, and has no word for "no score": so
+every call gives the same numeric keys, and a completion without a score has `on_error`'s number with `unscored` or `failed`
+beside it. The default is the worst score of the reward's range: raising would end the Ray call and with it the training, any
+better number would pay for completions that break the judge.
+
+Nothing of verl is imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import Conversation, OnError, RowScorer, Scored, checked_on_error, plain
+
+ROUTER = "router"
+"""`base_url` that stands for the reward model which verl itself serves."""
+_KWARGS = "reward.custom_reward_function.reward_kwargs"
+_PROMPTS = ("prompt", "raw_prompt", "question")
+
+
+class VerlReward:
+    """A reward in verl's three forms; picklable.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        prompt: the key of `extra_info` that holds the prompt (a text or messages), which verl does not pass. Without it the
+            first there is of prompt, raw_prompt, question; else the prompt is empty.
+        components: the parts of the score that are returned beside it, by name: verl charts them and GDPO weighs them
+            (`algorithm.gdpo_reward_keys`). They must be known before the first call.
+        on_error: the number of a completion without a score, "worst" or "raise".
+        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys of `extra_info`, and
+            `ground_truth` and `data_source`. `ground_truth` is the reference unless another is named.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        prompt: str | None = None,
+        components: Sequence[str] = (),
+        on_error: OnError = "worst",
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+        self.components = tuple([components] if isinstance(components, str) else components)
+        self._prompt = prompt
+
+    async def compute_score(
+        self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **beside: Any
+    ) -> dict[str, float]:
+        """Score one response: `score`, `acc` (the same, verl's core metric in validation), components and flags.
+
+        `beside` is what verl adds when it serves a reward model; it is not used.
+        """
+        row = _row(data_source, ground_truth, extra_info)
+        return self._numbers(await self.scorer.ascore(self._asked(row), solution_str, row))
+
+    def compute_score_sync(
+        self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **beside: Any
+    ) -> dict[str, float]:
+        """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no async function."""
+        row = _row(data_source, ground_truth, extra_info)
+        return self._numbers(self.scorer.score(self._asked(row), solution_str, row))
+
+    def compute_scores(
+        self,
+        data_sources: Iterable[Any],
+        solution_strs: Sequence[str],
+        ground_truths: Iterable[Any],
+        extra_infos: Iterable[Any] | None = None,
+        **beside: Any,
+    ) -> list[dict[str, float]]:
+        """Score a batch in one run, for the batch reward manager of earlier versions."""
+        infos = [None] * len(solution_strs) if extra_infos is None else list(extra_infos)
+        rows = [_row(*each) for each in zip(data_sources, ground_truths, infos, strict=True)]
+        found = self.scorer.score_rows([self._asked(row) for row in rows], solution_strs, rows)
+        return [self._numbers(each) for each in found]
+
+    def _asked(self, row: Mapping[str, Any]) -> Conversation:
+        names = _PROMPTS if self._prompt is None else (self._prompt,)
+        asked = next((row[name] for name in names if row.get(name) is not None), None)
+        if asked is None and self._prompt is not None:
+            there = ", ".join(sorted(map(str, row)))
+            raise ConfigError(f"extra_info has no key '{self._prompt}' (prompt=); the keys are: {there}.")
+        return asked
+
+    def _numbers(self, found: Scored) -> dict[str, float]:
+        numbers = self.scorer.numbers(found, self.components)
+        return {**numbers, "acc": numbers["score"]}
+
+
+def verl_reward(reward: object, *, sync: bool = False, **settings: Any) -> Callable[..., Any]:
+    """What a file that `reward.custom_reward_function.path` names calls `compute_score`.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        sync: give the blocking function, for `reward.reward_manager.name=remote`.
+        **settings: those of `VerlReward`.
+
+    Returns:
+        A bound method, which verl sees as async (or not), and which pickles.
+    """
+    made = VerlReward(reward, **settings)
+    return made.compute_score_sync if sync else made.compute_score
+
+
+def verl_overrides(reward: str, *, sync: bool = False, **settings: Any) -> list[str]:
+    """The command-line overrides that make verl use a registered reward, without a file of one's own.
+
+    Settings are those of `VerlReward`, as far as JSON can say them; ConfigError for one that it cannot.
+    """
+    given = plain({"reward": reward, **settings})
+    try:
+        json.dumps(given)
+    except TypeError as error:
+        raise ConfigError(
+            f"verl_overrides: {error}; write a file with verl_reward(…) for what no text can say."
+        ) from error
+    name = "compute_score_sync" if sync else "compute_score"
+    own = ["path=pkg://rm_gallery.integrations.verl", f"name={name}"]
+    lines = [f"reward.custom_reward_function.{line}" for line in own]
+    lines += [f"+{_KWARGS}.{key}={_hydra(value)}" for key, value in given.items()]
+    return lines + (["reward.reward_manager.name=remote"] if sync else [])
+
+
+def _hydra(value: Any) -> str:
+    """A value in Hydra's grammar of overrides: quoted texts, lists and dicts without quoted keys."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_hydra(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return json.dumps(value)
+
+
+# -- what a configuration names ----------------------------------------------------------------------------------------------
+
+
+async def compute_score(
+    data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
+) -> dict[str, float]:
+    """Verl's function for a reward that is named in `reward.custom_reward_function.reward_kwargs`, see `verl_overrides`.
+
+    `settings` are `reward` and the settings of `VerlReward`; `base_url: router` is the reward model that verl serves.
+    """
+    return await _named(settings).compute_score(data_source, solution_str, ground_truth, extra_info)
+
+
+def compute_score_sync(
+    data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
+) -> dict[str, float]:
+    """The blocking twin of `compute_score`, for the `remote` reward manager."""
+    return _named(settings).compute_score_sync(data_source, solution_str, ground_truth, extra_info)
+
+
+def compute_scores(
+    data_sources: Iterable[Any],
+    solution_strs: Sequence[str],
+    ground_truths: Iterable[Any],
+    extra_infos: Iterable[Any] | None = None,
+    **settings: Any,
+) -> list[dict[str, float]]:
+    """The batch form of `compute_score`, for the batch reward manager of earlier versions."""
+    return _named(settings).compute_scores(data_sources, solution_strs, ground_truths, extra_infos)
+
+
+def _named(settings: dict[str, Any]) -> VerlReward:
+    address = settings.pop("reward_router_address", None)
+    settings.pop("reward_model_tokenizer", None)
+    if settings.get("base_url") == ROUTER:
+        if address is None:
+            raise ConfigError(
+                f"base_url is '{ROUTER}', but verl serves no reward model; set reward.reward_model.enable."
+            )
+        settings["base_url"] = f"http://{address}/v1"
+    if "reward" not in settings:
+        raise ConfigError(f"No reward is named; add +{_KWARGS}.reward=NAME (rm-gallery list shows the names).")
+    return _made(json.dumps(plain(settings), sort_keys=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _made(settings: str) -> VerlReward:
+    return VerlReward(**json.loads(settings))
+
+
+def _row(data_source: Any, ground_truth: Any, extra_info: Any) -> dict[str, Any]:
+    """The columns of a sample; `extra_info` belongs to verl and is not written to."""
+    return {**plain(extra_info or {}), "data_source": data_source, "ground_truth": plain(ground_truth)}

@@ -1,0 +1,84 @@
+"""Rewards and completions that the trainers' own code is run with, and what `evaluate` says of them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from rm_gallery import (
+    BasePointWiseReward,
+    ChatMessage,
+    DataOutput,
+    DataSample,
+    RewardDimensionWithScore,
+    RewardResult,
+    Step,
+    Unscored,
+)
+
+
+class Parts(BasePointWiseReward):
+    """Two parts whose mean no float has exactly; some texts it cannot score, and some break it."""
+
+    score_range = (-1.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if "breaks" in text:
+            raise RuntimeError("the judge is gone")
+        if sample.reference() is None:
+            raise Unscored("nothing to compare with", reason="no_reference")
+        parts = {"length": len(text) % 7 / 7, "gold": 0.9 if str(sample.reference()) in text else -0.3}
+        return RewardResult(
+            name=self.name, details=[RewardDimensionWithScore(name=name, score=value) for name, value in parts.items()]
+        )
+
+
+class Row(NamedTuple):
+    """A prompt, what a model said, and the reference."""
+
+    prompt: str
+    completion: str
+    reference: str | None
+
+
+TEXTS = (
+    "It is 4.",
+    "\\boxed{4}",
+    "\\boxed{5}",
+    "",
+    "答案是 4。",
+    "so\r\n\r\n4",
+    "<think>5?</think> 4",
+    "4 " * 300,
+    "this breaks",
+)
+ROWS = tuple(
+    Row(f"What is 2+2? ({place})", text, None if place % 5 == 3 else "4") for place, text in enumerate(TEXTS * 2)
+)
+
+
+class Expected(NamedTuple):
+    """The score of `evaluate`, or how there is none."""
+
+    score: float | None
+    status: str
+    components: dict[str, float]
+
+
+def expected(rewards: Any, rows: tuple[Row, ...] = ROWS) -> list[Expected]:
+    """What `evaluate` says of each row, by itself."""
+    found = []
+    for row in rows:
+        answer = Step(role="assistant", content=row.completion, label={"reference": row.reference})
+        sample = DataSample(input=[ChatMessage(content=row.prompt)], output=[DataOutput(answer=answer)])
+        reward = rewards.evaluate(sample).output[0].answer.reward
+        status = reward.issues[0].status if reward.issues else "scored"
+        parts = {detail.name: detail.score for detail in reward.details}
+        found.append(Expected(reward.score if status == "scored" else None, status, parts))
+    return found
+
+
+def as_float32(value: float) -> float:
+    """What is left of a number in a trainer's tensor."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])

@@ -1,0 +1,73 @@
+"""OpenRLHF's own executor gets the scores of `evaluate` from a reward file, and makes tensors of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rm_gallery.integrations.openrlhf import openrlhf_reward, response_of
+from tests.trainers.environments import run
+from tests.trainers.rewards import ROWS, Parts, as_float32, expected
+
+FILE = """
+from rm_gallery.integrations.openrlhf import openrlhf_reward
+from tests.trainers.rewards import Parts
+
+reward_func = openrlhf_reward(Parts(), components=["length", "gold"], on_error={on_error!r})
+"""
+
+
+@pytest.mark.trainers
+@pytest.mark.system("openrlhf")
+def test_the_executor_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
+    policies = ("worst", "none", "raise")
+    files = [tmp_path / f"{name}.py" for name in policies]
+    for file, on_error in zip(files, policies, strict=True):
+        file.write_text(FILE.format(on_error=on_error), encoding="utf-8")
+    answers = run("openrlhf", "in_openrlhf.py", {"files": list(map(str, files)), "rows": ROWS})
+    wanted = expected(Parts())
+    for on_error, answer in zip(policies, answers, strict=True):
+        none = -1.0 if on_error == "worst" else None
+        assert [each["reward"] for each in answer["told"]] == [none if w.score is None else w.score for w in wanted]
+        for told, each in zip(answer["told"], wanted, strict=True):
+            if each.score is not None:
+                assert told["scores"] == (each.score + 1) / 2
+                assert told["extra_logs"] == {**each.components, "unscored": 0.0, "failed": 0.0}
+            elif on_error != "raise":
+                assert told["extra_logs"][each.status] == 1.0
+        given = [w for w in wanted if w.score is not None or on_error == "worst"]
+        assert [each["reward"] for each in answer["tensors"]] == [
+            [as_float32(-1.0 if w.score is None else w.score)] for w in given
+        ]
+        assert {len(each["info"]) for each in answer["tensors"]} == {7}
+
+
+@pytest.mark.parametrize(
+    ("query", "prompt", "response"),
+    [
+        ("Q: 1?\nA: one<|im_end|>", "Q: 1?\nA:", " one"),
+        ("Q: 1?\nA: one</s></s>\n", "Q: 1?\nA:", " one"),
+        ("Q: 1?\nA: two </s> three", "Q: 1?\nA:", " two </s> three"),
+        ("<s> Q: 1?\nA:one", "Q: 1?\nA:", "one"),  # decoding put a token before it
+        ("end of a long prompt\nA:one", "cut: end of a long prompt\nA:", None),
+        ("x" * 60 + "\nA:one", "y" * 9 + "x" * 60 + "\nA:", "one"),  # its beginning was cut off
+        ("something else", "Q: 1?\nA:", None),
+        ("all of it", "", "all of it"),
+        ("Q", "Q", ""),
+    ],
+)
+def test_the_response_is_what_follows_the_prompt(query: str, prompt: str, response: str | None) -> None:
+    assert response_of(query, prompt) == response
+
+
+def test_a_query_without_its_prompt_fails_instead_of_being_judged_with_it() -> None:
+    given = openrlhf_reward("math_verify_reward")(["4", "q 4"], ["q ", "q "], ["4", "4"])
+    assert given["rewards"] == [0.0, 1.0]
+    assert given["extra_logs"] == {"unscored": [0.0, 0.0], "failed": [1.0, 0.0]}
+
+
+def test_labels_of_json_are_columns() -> None:
+    reward = openrlhf_reward("math_verify_reward", json_label=True, reference="gold", prompt="question")
+    given = reward(["q 4"], ["q "], ['{"gold": "4", "question": "2+2?"}'])
+    assert given == {"rewards": 1.0, "scores": 1.0, "extra_logs": {"unscored": 0.0, "failed": 0.0}}
