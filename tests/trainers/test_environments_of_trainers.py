@@ -1,0 +1,66 @@
+"""The environments and rubrics of SkyRL and verifiers get the scores of `evaluate` in their own code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rm_gallery import RewardRegistry
+from tests.trainers.environments import run
+from tests.trainers.rewards import ROWS, Parts, expected
+
+pytestmark = pytest.mark.trainers
+WANTED = expected(Parts())
+
+
+@pytest.mark.system("skyrl")
+def test_an_environment_of_skyrl_gets_the_scores_of_evaluate() -> None:
+    found = run("skyrl", "in_skyrl.py", ROWS)
+    for episode, wanted in zip(found["episodes"], WANTED, strict=True):
+        value = -1.0 if wanted.score is None else wanted.score
+        flags = {name: float(wanted.status == name) for name in ("unscored", "failed")}
+        parts = wanted.components or {"length": value, "gold": value}
+        assert episode == {
+            "reward": value,
+            "status": wanted.status,
+            "metrics": {"score": value, **parts, **flags},
+        }
+    share = sum(wanted.status == "failed" for wanted in WANTED) / len(WANTED)
+    assert found["together"]["failed"] == pytest.approx(share)
+
+
+@pytest.mark.system("verifiers-v0")
+def test_a_rubric_of_verifiers_v0_gets_the_scores_of_evaluate() -> None:
+    found = run("verifiers-v0", "in_verifiers_v0.py", ROWS)
+    other = expected(RewardRegistry.create("math_verify_reward"))
+    for state, wanted, second in zip(found, WANTED, other, strict=True):
+        value = 0.0 if wanted.score is None else wanted.score
+        assert state["metrics"]["parts"] == value
+        assert state["metrics"]["math_verify_reward"] == (second.score or 0.0)
+        assert state["reward"] == value + 0.5 * (second.score or 0.0)
+        assert state["metrics"]["parts/failed"] == (wanted.status == "failed")
+        assert state["metrics"]["parts/unscored"] == (wanted.status == "unscored")
+        assert state["metrics"]["parts/gold"] == wanted.components.get("gold", 0.0)
+        # an errored rollout is v0's word for one that has no reward
+        assert (state["error"] == "Error") == (None in (wanted.score, second.score))
+
+
+@pytest.mark.system("verifiers")
+def test_a_task_of_verifiers_v1_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
+    file = tmp_path / "my_rewards.py"
+    line = 'correct = verifiers_reward(Parts(), reference="answer", name="parts")'
+    imports = "from rm_gallery.integrations.verifiers import verifiers_reward\nfrom tests.trainers.rewards import Parts"
+    file.write_text(f"{imports}\n\n{line}\n", encoding="utf-8")
+    found = run("verifiers", "in_verifiers.py", {"file": str(file), "rows": ROWS})
+    for both, wanted in zip(found, WANTED, strict=True):
+        trace, plugged = both
+        assert (trace["rewards"], trace["metrics"]) == (plugged["rewards"], plugged["metrics"])
+        flags = {f"parts/{name}": float(wanted.status == name) for name in ("unscored", "failed")}
+        assert trace["metrics"] == {f"parts/{name}": value for name, value in wanted.components.items()} | flags
+        if wanted.score is None:
+            assert trace["rewards"] == {"parts": None}
+            assert f"gave no score ({wanted.status}" in trace["error"]
+        else:
+            assert trace["rewards"] == {"parts": [wanted.score, 0.5]}
+            assert trace["error"] is None
