@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 REQUIRED = frozenset(filter(None, os.environ.get("RM_GALLERY_REQUIRE", "").split(",")))
-"""System components whose tests must run, and "excerpt" for the excerpts: where one of these skips, it fails. Public data that
-is absent excuses all but the excerpts, which stand in for it."""
+"""System components whose tests must run, "trainers" for the trainers' own packages, and "excerpt" for the excerpts: where one of
+these skips, it fails. Public data that is absent excuses all but the excerpts, which stand in for it."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     where = report.longrepr
     without_data = isinstance(where, tuple) and Path(where[0]).name == "shared_data.py"
     needed = {str(marker.args[0]) for marker in item.iter_markers("system") if marker.args and not without_data}
-    needed |= {"excerpt"} if item.get_closest_marker("excerpt") else set()
+    needed |= {name for name in ("excerpt", "trainers") if item.get_closest_marker(name)}
     if report.skipped and needed & REQUIRED:
         report.outcome = "failed"
         report.longrepr = f"skipped although {', '.join(sorted(needed & REQUIRED))} is required: {report.longrepr}"

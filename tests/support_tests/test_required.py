@@ -22,6 +22,10 @@ def test_component() -> None:
 def test_component_with_data() -> None:
     shared_file("x")
 
+@pytest.mark.trainers
+def test_trainer() -> None:
+    pytest.skip("the environment cannot be made")
+
 def test_data() -> None:
     shared_file("x")
 """
@@ -40,11 +44,11 @@ def test_t3_a_skip_of_what_is_required_fails_and_is_counted(tmp_path: Path) -> N
         "-c",
         str(ROOT / "pyproject.toml"),
     ]
-    wanted = {"RM_GALLERY_REQUIRE": "bubblewrap,excerpt", "RM_GALLERY_SHARED": str(tmp_path)}
+    wanted = {"RM_GALLERY_REQUIRE": "bubblewrap,trainers,excerpt", "RM_GALLERY_SHARED": str(tmp_path)}
     done = run_python("-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path), cwd=tmp_path, env=wanted)
     failed = sorted(
         line.split()[1].rpartition("::")[2] for line in done.stdout.splitlines() if line.startswith("FAILED")
     )
-    assert failed == ["test_component", "test_excerpt"], done.stdout
+    assert failed == ["test_component", "test_excerpt", "test_trainer"], done.stdout
     assert "2 tests were skipped" in done.stdout
     assert "2 x benchmark data folder is absent" in done.stdout
