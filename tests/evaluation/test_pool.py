@@ -24,7 +24,7 @@ from tests.support.system import require_bubblewrap
 
 T = TypeVar("T")
 ASKED = {"messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]}
-ACTS = """
+ACTS = r"""
 import os, socket, subprocess, sys, threading, time
 from rm_gallery import reward_function, EvaluateResult
 
@@ -63,7 +63,7 @@ ACTS = {
     "socket": lambda: socket.create_connection(("127.0.0.1", PORT)),
     "command": lambda: subprocess.run(["/bin/sh", "-c", "id"]),
     "write much": lambda: open("much", "wb").write(b"x" * 40_000_000),
-    "forge": lambda: [_write(fd, b"\0\0\0\2{}") for fd in range(3, 10)],
+    "forge": lambda: [_write(fd, bytes(3) + b"\x02{}") for fd in range(3, 10)],
     "garble": lambda: [_write(fd, b"\xff" * 100) for fd in range(3, 10)],
 }
 
