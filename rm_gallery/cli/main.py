@@ -17,11 +17,13 @@ from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.compare import compare
 from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
+from rm_gallery.cli.deploy import deploy, evaluators_app
 from rm_gallery.cli.doctor import doctor
 from rm_gallery.cli.drift import drift
 from rm_gallery.cli.evaluate import evaluate
 from rm_gallery.cli.grade import grade
 from rm_gallery.cli.plan import plan
+from rm_gallery.cli.preview import preview
 from rm_gallery.cli.report import report
 from rm_gallery.cli.score import score
 from rm_gallery.cli.serve import serve
@@ -54,6 +56,9 @@ app.command("doctor", short_help="Show sandboxes, keys, caches and optional pack
 app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
 app.command("serve", short_help="Serve rewards over HTTP.")(serve)
 app.command("trace", short_help="Print the judgements of one sample of a run.")(trace)
+app.command("preview", short_help="Run metric folders on samples.")(preview)
+app.command("deploy", short_help="Store metric folders as an evaluator.")(deploy)
+app.add_typer(evaluators_app, name="evaluators")
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
 

@@ -6,12 +6,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rm_gallery.evaluation.create import create_evaluation
+    from rm_gallery.evaluation.live import LiveEvaluators
     from rm_gallery.evaluation.pool import EvaluatorPool
+    from rm_gallery.evaluation.preview import PreviewResult, preview_evaluation
     from rm_gallery.evaluation.store import Deployed, Store
 
-_WHERE = {"Deployed": "store", "EvaluatorPool": "pool", "Store": "store"}
+_WHERE = {
+    "Deployed": "store",
+    "EvaluatorPool": "pool",
+    "LiveEvaluators": "live",
+    "PreviewResult": "preview",
+    "Store": "store",
+    "create_evaluation": "create",
+    "preview_evaluation": "preview",
+}
 
-__all__ = ["Deployed", "EvaluatorPool", "Store"]
+__all__ = [
+    "Deployed",
+    "EvaluatorPool",
+    "LiveEvaluators",
+    "PreviewResult",
+    "Store",
+    "create_evaluation",
+    "preview_evaluation",
+]
 
 
 def __getattr__(name: str) -> Any:

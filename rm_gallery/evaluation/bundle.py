@@ -176,7 +176,7 @@ def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
             raise ConfigError(f"metric_folders: two folders are named {name!r}; give each a name of its own")
         found[name.strip()] = _folder(Path(path.strip()).expanduser())
     if not found:
-        raise ConfigError("metric_folders is empty; give at least one 'name=path'")
+        raise ConfigError("metric_folders (--metrics-folders) is empty; give at least one 'name=path'")
     return found
 
 

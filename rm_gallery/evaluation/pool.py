@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 LIMITS = SandboxLimits()
 """What one request may take by default: 10 s, 512 MB, 16 processes and threads, 16 MB of files, 256 KB of prints."""
+CODES = frozenset(
+    "deadline memory processes output crashed function_error invalid_input invalid_result evaluator_load busy closed sandbox".split()
+)
+"""What the error of a result that broke begins with, before a colon."""
 MAX_REPLY = 4 * 2**20
 _START_SECONDS = 30.0
 _LIFE_CPU_SECONDS = 3600.0
@@ -146,8 +150,7 @@ class EvaluatorPool:
         """Evaluate conversations; a function of mode "batch" gets them in one call, any other one by one.
 
         A result is never a made-up score: what cannot be judged has `is_score_valid=False`, and what broke also an `error`
-        that begins with a short code (deadline, memory, processes, output, crashed, function_error, invalid_input,
-        invalid_result, evaluator_load, busy, closed, sandbox).
+        that begins with one of `CODES`.
 
         Args:
             payloads: `{"messages", "ground_truth"?, "original_messages"?, "tools"?, "kwargs"?}`, JSON types.

@@ -218,11 +218,7 @@ class Store:
 
         def write(connection: sa.Connection) -> int:
             current = self._current(connection, evaluator_id)
-            if current is not None and not force:
-                raise EvaluatorExists(
-                    f"there is an evaluator {evaluator_id!r} (version {current}) in {self.shown}; choose another id, or "
-                    "replace it with force=True (--force); its versions are kept"
-                )
+            self._refuse(evaluator_id, current, force)
             latest = connection.execute(self._sql.latest, {"wanted": evaluator_id}).scalar_one()
             version = int(latest or 0) + 1
             connection.execute(self._sql.add_version, {"version": version, **row})
@@ -233,6 +229,18 @@ class Store:
             return version
 
         return self.current(evaluator_id, version=self._write(write))
+
+    def check_free(self, evaluator_id: str, *, force: bool = False) -> None:
+        """Raise what `save` would raise about the id, before work is put into what is to be saved."""
+        _check_id(evaluator_id)
+        self._refuse(evaluator_id, self._read(lambda connection: self._current(connection, evaluator_id)), force)
+
+    def _refuse(self, evaluator_id: str, current: int | None, force: bool) -> None:
+        if current is not None and not force:
+            raise EvaluatorExists(
+                f"there is an evaluator {evaluator_id!r} (version {current}) in {self.shown}; choose another id, or "
+                "replace it with force=True (--force): its versions are kept"
+            )
 
     def current(self, evaluator_id: str, *, version: int | None = None) -> Deployed:
         """The version that is served, or another one by its number, with its files.

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import orjson
-from pydantic_core import PydanticSerializationError
 
 from rm_gallery.core.data.conversation import message_dicts
 from rm_gallery.core.engine.loop import run as run_on_loop
@@ -94,11 +93,11 @@ def _parsed(request: bytes) -> Any:
 def _dumped(result: EvaluateResult) -> bytes:
     try:
         return result.model_dump_json().encode()
-    except (PydanticSerializationError, ValueError):
+    except ValueError:  # of pydantic, for what has no form in JSON
         pass
     try:  # the same with a question mark for what is no valid Unicode
         return json.dumps(result.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
-    except (PydanticSerializationError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         return failed("invalid_result", f"the result is not JSON: {type(error).__name__}").model_dump_json().encode()
 
 

@@ -1,0 +1,132 @@
+"""The evaluators of a store as a server runs them: always the current version, in pools that come and go with deployments."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.utils.log import logger
+from rm_gallery.evaluation.bundle import DamagedBundle
+from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
+from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEvaluator
+from rm_gallery.integrations.scoring import Scored
+
+_LOOK_EVERY = 0.5
+_Key = tuple[int, str]
+
+
+class LiveEvaluators:
+    """Evaluates by evaluator id; looks at the store twice a second at most and follows what is deployed, by whomever.
+
+    Requests that run when a new version comes end on the old one. While the store cannot be read, what runs goes on. Use it
+    from one event loop.
+    """
+
+    def __init__(
+        self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto"
+    ) -> None:
+        """Take an open store and the settings of each evaluator's `EvaluatorPool`; nothing is started yet."""
+        self._store = store
+        self._settings: dict[str, Any] = {"workers": workers, "limits": limits, "sandbox": sandbox}
+        self._pools: dict[str, tuple[_Key, EvaluatorPool]] = {}
+        self._fresh: set[str] = set()
+        self._revision = -1
+        self._looked = -_LOOK_EVERY
+        self._lock = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._said = False
+
+    def list(self) -> list[dict[str, Any]]:
+        """The current version of every evaluator; raises StoreError."""
+        return [version.as_dict() for version in self._store.list()]
+
+    async def evaluate(self, evaluator_id: str, payload: Mapping[str, Any], deadline: float) -> EvaluateResult:
+        """Evaluate a conversation with the current version, within `deadline` seconds; see `EvaluatorPool.evaluate_batch`.
+
+        Raises:
+            UnknownEvaluator: there is none of this id.
+            SandboxUnavailable: there is no sandbox to run it in.
+            StoreError: the store cannot be read and the evaluator has not been asked for before.
+            DamagedBundle: its stored files are not those that were deployed.
+        """
+        began = time.monotonic()
+        pool = await self._pool(evaluator_id)
+        return await pool.evaluate(payload, deadline=max(0.0, deadline - (time.monotonic() - began)))
+
+    async def close(self) -> None:
+        """Finish what was asked, then end every process; the store stays open."""
+        for key in list(self._pools):
+            self._retire(key)
+        while self._closing:
+            await asyncio.gather(*self._closing)
+
+    async def _pool(self, evaluator_id: str) -> EvaluatorPool:
+        found = self._pools.get(evaluator_id)
+        if found is not None and evaluator_id in self._fresh and time.monotonic() - self._looked < _LOOK_EVERY:
+            return found[1]
+        async with self._lock:
+            try:
+                await self._look()
+                if evaluator_id not in self._fresh:
+                    await self._refresh(evaluator_id)
+                self._said = False
+            except StoreError as error:
+                if evaluator_id not in self._pools:
+                    raise
+                if not self._said:
+                    self._said = True
+                    logger.warning("{}; the versions that run go on", error)
+            return self._pools[evaluator_id][1]
+
+    async def _look(self) -> None:
+        if time.monotonic() - self._looked >= _LOOK_EVERY:
+            self._looked = time.monotonic()
+            revision = await asyncio.to_thread(self._store.revision)
+            if revision != self._revision:
+                self._fresh.clear()
+                self._revision = revision
+
+    async def _refresh(self, evaluator_id: str) -> None:
+        try:
+            deployed: Deployed = await asyncio.to_thread(self._store.current, evaluator_id)
+        except (UnknownEvaluator, DamagedBundle):
+            self._retire(evaluator_id)
+            raise
+        key = (deployed.version, deployed.hash)
+        if evaluator_id not in self._pools or self._pools[evaluator_id][0] != key:
+            pool = EvaluatorPool(deployed, **self._settings)
+            self._retire(evaluator_id)
+            self._pools[evaluator_id] = key, pool
+        self._fresh.add(evaluator_id)
+
+    def _retire(self, evaluator_id: str) -> None:
+        """Let a pool finish what it was asked, then end it."""
+        self._fresh.discard(evaluator_id)
+        found = self._pools.pop(evaluator_id, None)
+        if found is not None:
+            task = asyncio.ensure_future(found[1].close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+def scored_of_result(result: EvaluateResult) -> Scored:
+    """A result as every door gives it: an error is failed, with its code as the reason; not valid is unscored."""
+    extra: dict[str, Any] = {}
+    if result.metrics:
+        extra["metrics"] = {name: metric.model_dump() for name, metric in result.metrics.items()}
+    if result.step_outputs:
+        extra["step_outputs"] = [step.model_dump() for step in result.step_outputs]
+    if result.error:
+        code, _, message = result.error.partition(": ")
+        known = code in CODES
+        return Scored(
+            None, "failed", code if known else "function_error", message if known else result.error, extra=extra
+        )
+    if not result.is_score_valid:
+        return Scored(None, "unscored", "invalid_score", result.reason or "", extra=extra)
+    components = {name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid}
+    return Scored(result.score, "scored", "", result.reason or "", components, extra)

@@ -1,0 +1,111 @@
+"""A server's evaluators follow the store: new versions, roll-backs and deletions of whoever made them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
+from rm_gallery.evaluation import live
+from rm_gallery.evaluation.bundle import Bundle, bundle_folders
+from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
+from rm_gallery.evaluation.store import Store, UnknownEvaluator
+from tests.support.system import require_bubblewrap
+
+ASKED = {"messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]}
+
+
+def gives(score: float, seconds: float = 0.0) -> Bundle:
+    code = f"import time\ndef evaluate(messages, **kwargs):\n    time.sleep({seconds})\n    return {score}\n"
+    return bundle_folders(code=code)
+
+
+def run(store: Store, body: Callable[[LiveEvaluators], Awaitable[Any]]) -> Any:
+    async def all_of_it() -> Any:
+        evaluators = LiveEvaluators(store, workers=1)
+        try:
+            return await body(evaluators)
+        finally:
+            await evaluators.close()
+
+    return asyncio.run(all_of_it())
+
+
+@pytest.mark.system("bubblewrap")
+def test_two_servers_on_one_store_see_what_either_deploys(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_bubblewrap()
+    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
+
+    async def body(here: LiveEvaluators) -> list[Any]:
+        with Store.open(store_url) as elsewhere:
+            there = LiveEvaluators(elsewhere, workers=1)
+            try:
+                seen: list[Any] = []
+                changes: list[Callable[[], object]] = [
+                    lambda: elsewhere.save("a", gives(0.1)),
+                    lambda: elsewhere.save("a", gives(0.2), force=True),
+                    lambda: elsewhere.rollback("a"),
+                ]
+                for change in changes:
+                    change()
+                    seen += [(await server.evaluate("a", ASKED, 10.0)).score for server in (here, there)]
+                elsewhere.delete("a")
+                for server in (here, there):
+                    with pytest.raises(UnknownEvaluator, match="no evaluator 'a'"):
+                        await server.evaluate("a", ASKED, 10.0)
+                return [*seen, here.list()]
+            finally:
+                await there.close()
+
+    with Store.open(store_url) as store:
+        assert run(store, body) == [0.1, 0.1, 0.2, 0.2, 0.1, 0.1, []]
+
+
+@pytest.mark.system("bubblewrap")
+def test_a_request_that_runs_ends_on_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_bubblewrap()
+    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
+
+    async def body(evaluators: LiveEvaluators) -> list[float]:
+        store.save("a", gives(0.1, 0.5))
+        running = asyncio.ensure_future(evaluators.evaluate("a", ASKED, 10.0))
+        await asyncio.sleep(0.4)
+        store.save("a", gives(0.2), force=True)
+        return [(await evaluators.evaluate("a", ASKED, 10.0)).score, (await running).score]
+
+    with Store.open(tmp_path / "s.db") as store:
+        assert run(store, body) == [0.2, 0.1]
+
+
+@pytest.mark.system("bubblewrap")
+def test_while_the_store_is_gone_what_runs_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_bubblewrap()
+    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
+
+    async def body(evaluators: LiveEvaluators) -> list[float]:
+        store.save("a", gives(0.1))
+        found = [(await evaluators.evaluate("a", ASKED, 10.0)).score]
+        (tmp_path / "s.db").write_bytes(b"gone" * 1000)
+        return [*found, *[(await evaluators.evaluate("a", ASKED, 10.0)).score for _ in range(2)]]
+
+    with Store.open(tmp_path / "s.db") as store:
+        assert run(store, body) == [0.1, 0.1, 0.1]
+
+
+def test_results_as_outcomes() -> None:
+    metric = MetricResult(score=0.5, reason="half")
+    scored = scored_of_result(EvaluateResult(score=0.25, reason="why", metrics={"m": metric}))
+    assert scored[:5] == (0.25, "scored", "", "why", {"m": 0.5})
+    assert scored.extra["metrics"]["m"]["reason"] == "half"
+    unscored = scored_of_result(EvaluateResult(score=0.0, is_score_valid=False, reason="nothing to judge by"))
+    assert unscored[:4] == (None, "unscored", "invalid_score", "nothing to judge by")
+    failed = scored_of_result(
+        EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s")
+    )
+    assert failed[:4] == (None, "failed", "deadline", "it took longer than 1 s")
+    own = scored_of_result(EvaluateResult(score=1.0, error="HTTP 500: from somewhere"))
+    assert own[:4] == (None, "failed", "function_error", "HTTP 500: from somewhere")
