@@ -26,7 +26,7 @@ from rm_gallery.cli.plan import plan
 from rm_gallery.cli.preview import preview
 from rm_gallery.cli.report import report
 from rm_gallery.cli.score import score
-from rm_gallery.cli.serve import serve
+from rm_gallery.cli.serve import serve, token_app
 from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
 from rm_gallery.cli.winrate import winrate
@@ -61,6 +61,7 @@ app.command("deploy", short_help="Store metric folders as an evaluator.")(deploy
 app.add_typer(evaluators_app, name="evaluators")
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
+app.add_typer(token_app, name="serve-token")
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,6 +15,11 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 
+TokensFile = Annotated[
+    Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")
+]
+token_app = typer.Typer(help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True)
+
 
 def serve(
     reward: Annotated[
@@ -35,7 +40,16 @@ def serve(
     base_url: opt.BaseUrl = None,
     host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    tokens: TokensFile = None,
+    open: Annotated[bool, typer.Option("--open", help="Let other machines ask without a token.")] = False,
     deadline: Annotated[float, typer.Option(min=0.001, help="Seconds one request may take at most.")] = 60.0,
+    max_workers: Annotated[
+        int | None, typer.Option(min=1, help="Judgements of one reward in flight; its own number by default.")
+    ] = None,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20,
+    certificate: Annotated[str | None, typer.Option(help="PEM file with the certificate, for TLS.")] = None,
+    key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None,
     log_level: opt.LogLevel = "warning",
 ) -> None:
     """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
@@ -43,17 +57,30 @@ def serve(
     from rm_gallery.serve.handler import Handler
     from rm_gallery.serve.server import run_server
     from rm_gallery.serve.settings import ServeSettings
+    from rm_gallery.serve.tokens import Tokens
 
     opt.set_log_level(log_level)
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        open=open,
+        deadline=deadline,
+        max_workers=max_workers,
+        max_waiting=max_waiting,
+        max_body=max_body,
+        certificate=certificate,
+        key=key,
+    )
+    known = None if tokens is None else Tokens(tokens)
+    settings.check_access(known is not None)
     rewards = named_rewards(reward or [], config, llm, base_url)
-    settings = ServeSettings(host=host, port=port, deadline=deadline)
-    app = create_app(Handler(rewards), settings)
+    handler = Handler(rewards, max_waiting=max_waiting, max_workers=max_workers)
 
     def ready(url: str) -> None:
         sys.stderr.write(f"rm-gallery: serving {len(rewards)} rewards on {url}\n")
         sys.stderr.flush()
 
-    run_server(app, settings, ready)
+    run_server(create_app(handler, settings, tokens=known), settings, ready)
 
 
 def named_rewards(
@@ -113,3 +140,47 @@ def _built(name: str, entry: Mapping[str, Any], llm: str | None, base_url: str |
         return build_reward(registered, params, own_llm, own_url)
     except ConfigError as error:
         raise ConfigError(f"--reward {name}: {error}") from error
+
+
+Tokens = Annotated[Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")]
+
+
+@token_app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="Whose token it is.")],
+    tokens: Tokens,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."
+        ),
+    ] = None,
+    per_minute: Annotated[int | None, typer.Option(min=1, help="Requests a minute at most.")] = None,
+) -> None:
+    """Print a new token. It is shown once: the file keeps its hash."""
+    from rm_gallery.serve.tokens import create_token
+
+    typer.echo(create_token(tokens, name, scope or ["read", "evaluate"], per_minute))
+
+
+@token_app.command("list")
+def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
+    """Print the names of the tokens with their scopes and rates."""
+    from rm_gallery.serve.tokens import read_tokens
+
+    found = read_tokens(tokens).values()
+    if json:
+        fields = ("id", "name", "per_minute", "created")
+        opt.print_json([{**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in found])
+        return
+    for each in found:
+        rate = "" if each.per_minute is None else f"  {each.per_minute} a minute"
+        typer.echo(f"{each.id}  {each.name}  {','.join(sorted(each.scopes))}{rate}")
+
+
+@token_app.command("revoke")
+def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens) -> None:
+    """Remove a token; a running server refuses it within a second."""
+    from rm_gallery.serve.tokens import revoke_token
+
+    revoke_token(tokens, name)

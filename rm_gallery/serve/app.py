@@ -1,12 +1,13 @@
-"""The application: every format mounted through one door, the lists, health, and an OpenAPI description that is true."""
+"""The application: every format and every list mounted behind one door, with an OpenAPI description that is true."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
@@ -18,11 +19,15 @@ from rm_gallery.serve.door import Door, Receive, Scope, Send, refuse, request_id
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.native import NATIVE
 from rm_gallery.serve.settings import ServeSettings
+from rm_gallery.serve.tokens import Tokens
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from fastapi.responses import Response
     from fastapi.routing import APIRoute
+
+Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
+Replies = Mapping[int | str, dict[str, Any]]
 
 
 class ErrorDetail(BaseModel):
@@ -39,6 +44,34 @@ class ErrorReply(BaseModel):
     error: ErrorDetail
 
 
+class Health(BaseModel):
+    """Whether the server works, and what does not."""
+
+    status: Literal["ok", "unhealthy", "closing"]
+    problems: list[str]
+
+
+class RewardEntry(BaseModel):
+    """A reward that is offered."""
+
+    name: str
+    kind: str
+    score_range: tuple[float | None, float | None]
+    higher_is_better: bool
+
+
+class RewardList(BaseModel):
+    """The rewards that are offered."""
+
+    rewards: list[RewardEntry]
+
+
+class EvaluationList(BaseModel):
+    """The evaluators that are deployed."""
+
+    evaluations: list[dict[str, Any]]
+
+
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorReply, "description": what}
     for status, what in {
@@ -50,7 +83,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         413: "The body is too large.",
         422: "The body does not fit the format.",
         429: "Too many requests; come again after Retry-After seconds.",
-        503: "The server is draining.",
+        503: "The server is about to end.",
     }.items()
 }
 
@@ -63,56 +96,54 @@ def _mouth() -> type[APIRoute]:
     class Mouth(APIRoute):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
             described: Any = self.endpoint
-            codec, door = described.codec, described.door
-            if scope["method"] == codec.method:
-                await door.answer(codec, scope, receive, send)
+            methods = self.methods or ()
+            if scope["method"] in methods:
+                await described.answer(scope, receive, send)
             else:
-                refused = Refused(405, "method_not_allowed", f"This path takes {codec.method}.")
+                refused = Refused(405, "method_not_allowed", f"This path takes {', '.join(sorted(methods))}.")
                 await refuse(send, refused, request_id_of(dict(scope["headers"])))
 
     return Mouth
 
 
 def create_app(
-    handler: Handler, settings: ServeSettings | None = None, codecs: Sequence[Codec] | None = None
+    handler: Handler,
+    settings: ServeSettings | None = None,
+    codecs: Sequence[Codec] | None = None,
+    tokens: Tokens | None = None,
 ) -> FastAPI:
-    """The application that serves a handler's rewards and evaluators; without `codecs` in every format there is."""
+    """The application that serves a handler's rewards and evaluators.
+
+    Args:
+        handler: what is served; it is closed when the application ends.
+        settings: limits.
+        codecs: the formats that are spoken; all there are by default.
+        tokens: who may ask; None lets everybody who can connect.
+
+    Raises:
+        MissingExtra: FastAPI is not installed.
+    """
     try:
         from fastapi import FastAPI
         from fastapi.responses import JSONResponse
     except ImportError as error:
         raise MissingExtra("fastapi", "serve", "The server") from error
-    settings = settings or ServeSettings()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await handler.close()
+
     app = FastAPI(
         title="RM-Gallery rewards",
         version=__version__,
         description="Scores of completions by rewards and deployed evaluators. Unscored and failed are never a 0.",
+        lifespan=lifespan,
     )
-    door = Door(handler, settings)
-    app.state.door = door
+    door = app.state.door = Door(handler, settings or ServeSettings(), tokens)
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
-        _mount(app, codec, door)
-
-    @app.get("/health", summary="Whether the server takes requests.")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/v1/rewards", summary="The rewards that are offered.")
-    async def rewards() -> dict[str, Any]:
-        found = [
-            {
-                "name": name,
-                "kind": reward.kind,
-                "score_range": reward.score_range,
-                "higher_is_better": reward.higher_is_better,
-            }
-            for name, reward in sorted(handler.rewards.items())
-        ]
-        return {"rewards": found}
-
-    @app.get("/v1/evaluations", summary="The evaluators that are deployed.")
-    async def evaluations() -> dict[str, Any]:
-        return {"evaluations": list(handler.evaluators.deployed()) if handler.evaluators is not None else []}
+        _mount_codec(app, codec, door)
+    _mount_lists(app, door)
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -126,42 +157,96 @@ def create_app(
     return app
 
 
-def _mount(app: FastAPI, codec: Codec, door: Door) -> None:
+def _mount(
+    app: FastAPI,
+    path: str,
+    answer: Answer,
+    replies: Replies,
+    *,
+    parameters: Sequence[inspect.Parameter] = (),
+    **described: Any,
+) -> None:
+    """Add a route that `answer` answers, described by its parameters and replies."""
+
+    async def endpoint() -> None:
+        """Never called: `answer` is."""
+
+    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what FastAPI reads
+    endpoint.__doc__ = None
+    endpoint.answer = answer  # type: ignore[attr-defined]
+    app.router.add_api_route(path, endpoint, responses=dict(replies), route_class_override=_mouth(), **described)
+
+
+def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
     """Add a codec's route, described by its models."""
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=str)
-        for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)
-    ]
-    if codec.request_model is not None:
-        parameters.append(
-            inspect.Parameter("body", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=codec.request_model)
-        )
     from fastapi import Query
 
+    anywhere = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(name, anywhere, annotation=str) for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)
+    ]
+    if codec.request_model is not None:
+        parameters.append(inspect.Parameter("body", anywhere, annotation=codec.request_model))
     for name, (kind, meaning) in codec.query.items():
         given = Query(default=None, description=meaning)
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given)
         )
-
-    async def described() -> None:
-        """Never called: the door answers."""
-
-    described.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what FastAPI reads
-    described.__doc__ = None
-    described.codec, described.door = codec, door  # type: ignore[attr-defined]
     extra: dict[str, Any] = {}
     if codec.request_example is not None and codec.request_model is not None:
         extra = {"requestBody": {"content": {"application/json": {"example": codec.request_example}}}}
-    app.router.add_api_route(
+    late = {"model": codec.response_model or ErrorReply, "description": "Out of time."}
+    _mount(
+        app,
         codec.path,
-        described,
+        partial(door.answer, codec),
+        {**REFUSALS, 504: late},
+        parameters=parameters,
         methods=[codec.method],
         name=codec.name,
         operation_id=codec.name,
         summary=codec.summary or None,
         response_model=codec.response_model,
-        responses={**REFUSALS, 504: {"model": codec.response_model or ErrorReply, "description": "Out of time."}},
         openapi_extra=extra or None,
-        route_class_override=_mouth(),
     )
+
+
+def _mount_lists(app: FastAPI, door: Door) -> None:
+    """Add what is read: health, metrics, and what is offered."""
+    from fastapi.responses import PlainTextResponse
+
+    handler = door.handler
+
+    def health() -> tuple[int, Any]:
+        problems = handler.problems()
+        status = "closing" if door.closing else "unhealthy" if problems else "ok"
+        return 200 if status == "ok" else 503, {"status": status, "problems": problems}
+
+    def rewards() -> tuple[int, Any]:
+        fields = ("kind", "score_range", "higher_is_better")
+        found = [
+            {"name": name, **{field: getattr(reward, field) for field in fields}}
+            for name, reward in sorted(handler.rewards.items())
+        ]
+        return 200, {"rewards": found}
+
+    def evaluations() -> tuple[int, Any]:
+        return 200, {"evaluations": [] if handler.evaluators is None else list(handler.evaluators.deployed())}
+
+    def metrics() -> tuple[int, Any]:
+        return 200, door.metrics.exposed(handler)
+
+    unwell: Replies = {503: {"model": Health, "description": "It does not work, or is about to end."}}
+    refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
+    for path, found, summary, model in (
+        ("/v1/rewards", rewards, "The rewards that are offered.", RewardList),
+        ("/v1/evaluations", evaluations, "The evaluators that are deployed.", EvaluationList),
+        ("/metrics", metrics, "Counters in Prometheus' text format.", None),
+        ("/health", health, "Whether the server works; needs no token.", Health),
+    ):
+        free = found is health
+        kind: dict[str, Any] = {"response_model": model} if model else {"response_class": PlainTextResponse}
+        name = path.rpartition("/")[2]
+        answer = partial(door.show, found, None if free else "read")
+        replies = unwell if free else refusals
+        _mount(app, path, answer, replies, methods=["GET"], operation_id=name, name=name, summary=summary, **kind)

@@ -3,51 +3,117 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import secrets
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from time import perf_counter
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from rm_gallery.core.engine.folder.manifest import redact
 from rm_gallery.core.utils.log import logger
 from rm_gallery.serve.asking import Codec, Refused
+from rm_gallery.serve.asking import Scope as Access
 from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.metrics import Metrics
 from rm_gallery.serve.settings import ServeSettings
+from rm_gallery.serve.tokens import Tokens
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 """Requests as ASGI has them."""
+Headers = tuple[tuple[bytes, bytes], ...]
 
 _ID = re.compile(rb"[\w.:-]{1,128}\Z", re.ASCII)
 _JSON = (b"content-type", b"application/json")
+_TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+CLOSE: Headers = ((b"connection", b"close"),)
+FAULT = Refused(500, "internal", "The server failed; its log names the request id.")
 
 
 class Door:
-    """Answers requests through a handler."""
+    """Lets requests in and answers them through a handler."""
 
-    def __init__(self, handler: Handler, settings: ServeSettings) -> None:
+    def __init__(self, handler: Handler, settings: ServeSettings, tokens: Tokens | None = None) -> None:
         self.handler = handler
         self.settings = settings
+        self.tokens = tokens
+        self.metrics = Metrics()
+        self.closing = False
+        """Whether connections are told to close: the server is about to end."""
+        self.closed = False
+        """Whether requests are refused."""
 
     async def answer(self, codec: Codec, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a request in a codec's format, score it and send the reply, or say why not."""
+        began = perf_counter()
+        metrics = self.metrics
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = request_id_of(headers)
+        more = CLOSE if self.closing else ()
+        metrics.in_flight += 1
+        size = 0
         try:
-            body = parsed(await self._body(headers, receive), self.settings.max_depth)
-            target, asks = codec.parse(body, parameters(scope))
+            self.admit(headers, codec.scope)
+            size = self._expected(headers)
+            metrics.bytes += size
+            body = await self._body(headers, receive)
+            target, asks = codec.parse(parsed(body, self.settings.max_depth), parameters(scope))
             found = await self.handler.score(target, asks, self._deadline(headers))
+            metrics.scored(target, found)
             status, reply = codec.render(asks, found)
-            await respond(send, status, dumped(reply), request_id)
+            await respond(send, status, dumped(reply), request_id, more)
         except Refused as refused:
-            await refuse(send, refused, request_id)
-        except Exception:  # noqa: BLE001 - whatever went wrong, the client is told nothing about this process
-            logger.exception("request {} to {} failed", request_id.decode(), codec.path)
-            await refuse(send, Refused(500, "internal", "The server failed; its log names the request id."), request_id)
+            status = refused.status
+            if status == 413:
+                await self._discard(headers, receive)
+            await refuse(send, refused, request_id, more)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the client is told nothing about this process
+            status = 500
+            said = redact(f"{type(error).__name__}: {error}")
+            logger.opt(exception=error).debug("request {}", request_id.decode())
+            logger.error("request {} to {} failed: {}", request_id.decode(), codec.path, said)
+            await refuse(send, FAULT, request_id, more)
+        finally:
+            metrics.in_flight -= 1
+            metrics.bytes -= size
+        metrics.answered(codec.path, status, perf_counter() - began)
+
+    async def show(
+        self, found: Callable[[], tuple[int, Any]], access: Access | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = request_id_of(headers)
+        more = CLOSE if self.closing else ()
+        try:
+            if access is not None:
+                self.admit(headers, access)
+            status, value = found()
+            plain = isinstance(value, bytes)
+            await respond(send, status, value if plain else dumped(value), request_id, more, _TEXT if plain else _JSON)
+        except Refused as refused:
+            await refuse(send, refused, request_id, more)
+        except Exception as error:  # noqa: BLE001 - as in `answer`
+            logger.error("request {} failed: {}", request_id.decode(), redact(f"{type(error).__name__}: {error}"))
+            await refuse(send, FAULT, request_id, more)
+
+    def admit(self, headers: dict[bytes, bytes], scope: Access) -> None:
+        """Let a request in; Refused when it may not do that, or not now."""
+        if self.closed:
+            raise Refused(503, "closing", "The server is about to end.", retry_after=1.0)
+        if self.tokens is not None:
+            self.tokens.authorize(headers, scope)
+        elif b"origin" in headers and not self.settings.open:
+            host = urlsplit(headers[b"origin"].decode("latin-1")).hostname
+            if host not in ("localhost", "127.0.0.1", "::1"):
+                raise Refused(403, "forbidden", "Pages of other sites may not ask a server that needs no token.")
 
     def _deadline(self, headers: dict[bytes, bytes]) -> float:
         given = headers.get(b"x-timeout-seconds")
@@ -61,20 +127,89 @@ class Door:
             raise Refused(400, "invalid_header", "X-Timeout-Seconds is no positive number of seconds.")
         return min(seconds, self.settings.deadline)
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    def _expected(self, headers: dict[bytes, bytes]) -> int:
+        """Bytes a body takes up while it is here: what it says it has, else the most it may have."""
         most = self.settings.max_body
+        given = headers.get(b"content-length", b"")
+        size = int(given) if given.isdigit() else most
+        if size > most:
+            raise self._too_large()
+        if self.metrics.bytes + size > self.settings.max_bytes:
+            raise Refused(429, "busy", "The bodies of other requests take up all room there is.", retry_after=1.0)
+        return size
+
+    def _too_large(self) -> Refused:
+        return Refused(
+            413, "too_large", f"The body is larger than {self.settings.max_body} bytes, the most that is taken."
+        )
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         chunks: list[bytes] = []
         size = 0
-        while True:
-            message = await asyncio.wait_for(receive(), self.settings.read_timeout)
-            if message["type"] == "http.disconnect":
-                raise Refused(400, "incomplete", "The connection ended before the body was complete.")
-            size += len(message.get("body", b""))
-            if size > most:
-                raise Refused(413, "too_large", f"The body is larger than {most} bytes, the most that is taken.")
-            chunks.append(message.get("body", b""))
-            if not message.get("more_body"):
-                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        with _Limit(self.settings.read_timeout) as limit:
+            while True:
+                message = await limit.wait(receive)
+                if message["type"] == "http.disconnect":
+                    raise Refused(400, "incomplete", "The connection ended before the body was complete.")
+                chunk: bytes = message.get("body", b"")
+                size += len(chunk)
+                if size > self.settings.max_body:
+                    raise self._too_large()
+                chunks.append(chunk)
+                if not message.get("more_body"):
+                    return chunk if len(chunks) == 1 else b"".join(chunks)
+
+    async def _discard(self, headers: dict[bytes, bytes], receive: Receive) -> None:
+        """Read what is left of a body that is too large, for a while: who is cut off in the middle never reads the reply."""
+        if b"expect" in headers:  # it was not asked to send the body yet
+            return
+        left = 32 * self.settings.max_body
+        try:
+            with _Limit(self.settings.read_timeout) as limit:
+                while left > 0:
+                    message = await limit.wait(receive)
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body"):
+                        return
+        except Refused:
+            return
+
+
+class _Limit:
+    """A bound on the time that several waits take together."""
+
+    __slots__ = ("_handle", "_late", "_seconds", "_task")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._late = False
+        self._handle: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> _Limit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    async def wait(self, receive: Receive) -> MutableMapping[str, Any]:
+        """The next message; Refused (408) when the time is over."""
+        if self._handle is None:
+            self._task = asyncio.current_task()
+            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+        try:
+            return await receive()
+        except asyncio.CancelledError:
+            if not self._late:
+                raise
+            if self._task is not None and sys.version_info >= (3, 11):
+                self._task.uncancel()
+            raise Refused(408, "slow", f"The body did not arrive within {self._seconds:g} s.") from None
+
+    def _expire(self) -> None:
+        self._late = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 def parameters(scope: Scope) -> dict[str, str]:
@@ -119,22 +254,36 @@ def deeper(value: Any, most: int) -> bool:
 
 def dumped(value: Any) -> bytes:
     """A reply as JSON."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # numpy's numbers, integers beyond 64 bits, lone surrogates
+        text = json.dumps(value, ensure_ascii=False, default=_plain)
+        return text.encode("utf-8", "replace")
+
+
+def _plain(value: Any) -> Any:
+    """What a number of a package says of itself; TypeError for anything else."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} is nothing JSON has")
 
 
 async def respond(
-    send: Send, status: int, body: bytes, request_id: bytes, more: tuple[tuple[bytes, bytes], ...] = ()
+    send: Send, status: int, body: bytes, request_id: bytes, more: Headers = (), kind: tuple[bytes, bytes] = _JSON
 ) -> None:
     """Send one reply."""
-    headers = [_JSON, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id), *more]
+    headers = [kind, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, refused: Refused, request_id: bytes) -> None:
+async def refuse(send: Send, refused: Refused, request_id: bytes, more: Headers = ()) -> None:
     """Say why a request is not answered."""
-    more: tuple[tuple[bytes, bytes], ...] = ()
     if refused.retry_after is not None:
-        more = ((b"retry-after", b"%d" % max(1, math.ceil(refused.retry_after))),)
+        more = (*more, (b"retry-after", b"%d" % max(1, math.ceil(refused.retry_after))))
+    if refused.status == 401:
+        more = (*more, (b"www-authenticate", b"Bearer"))
+    if refused.status in (408, 413, 503) and not more[:1] == CLOSE:
+        more = (*more, *CLOSE)
     error = {"code": refused.code, "message": str(refused), "request_id": request_id.decode()}
     await respond(send, refused.status, dumped({"error": error}), request_id, more)

@@ -21,6 +21,9 @@ class Evaluators(Protocol):
     async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
         """The outcomes of the asks; Refused (404) when there is no such evaluator."""
 
+    def problem(self) -> str:
+        """Why none of them can be reached; empty while they can."""
+
     async def close(self) -> None:
         """End what runs."""
 
@@ -94,6 +97,12 @@ class Handler:
             f"This server offers {len(found)} targets, so name the {what} in the path: "
             "/v1/rewards/{name}/… or /v1/evaluations/{id}/….",
         )
+
+    def problems(self) -> list[str]:
+        """What does not work at all now: rewards that cannot score, a store that cannot be read."""
+        found = [f"reward {name} cannot score as it is set up" for name, lane in self.lanes.items() if lane.broken]
+        problem = self.evaluators.problem() if self.evaluators is not None else ""
+        return [*found, *([problem] if problem else [])]
 
     async def close(self) -> None:
         """Give up what is not done."""

@@ -57,6 +57,8 @@ class RewardLane:
         self._rate = 0.0
         """Completions per second, as seen lately."""
         self._since, self._done = time.monotonic(), 0
+        self.broken = ""
+        """Why the reward cannot score at all, as it was last seen; empty while it can."""
         self.run = standing_run(reward, self._deliver, self._broken, max_workers)
 
     async def score(self, asks: Sequence[Ask], seconds: float) -> list[Scored]:
@@ -150,6 +152,7 @@ class RewardLane:
 
     def _settle(self, results: list[tuple[int, DataSample]]) -> None:
         reward, opened = self.reward, self._open
+        self.broken = ""
         for number, sample in results:
             known = opened.pop(number, None)
             if known is None:
@@ -169,7 +172,8 @@ class RewardLane:
             self._done = 0
 
     def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
-        logger.error("{}: {}: {}", self.name, type(error).__name__, redact(str(error)))
+        self.broken = f"{type(error).__name__}: {redact(str(error))}"
+        logger.error("{}: {}", self.name, self.broken)
         for number in numbers:
             known = self._open.pop(number, None)
             if known is None:

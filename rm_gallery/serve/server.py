@@ -1,40 +1,130 @@
-"""The process that listens."""
+"""The process that listens: it says where, takes as many connections as the system allows, and ends without losing one."""
 
 from __future__ import annotations
 
-import asyncio
+import gc
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.serve.door import Door
 from rm_gallery.serve.settings import ServeSettings
+
+BACKLOG = 8192
+"""Connections that wait to be accepted; the system may allow fewer."""
+REFUSE_SECONDS = 0.3
+"""How long requests are refused before nobody listens any more: who comes late reads why."""
+OTHER_FILES = 256
+"""Open files that are no connections."""
 
 
 def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken."""
+    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken.
+
+    At the first signal requests are still answered for `settings.linger` seconds, each with the word that its connection
+    closes, and /health says so; then new ones are refused with 503 until all that came in are answered, and the function
+    returns. A second signal ends it at once.
+
+    Raises:
+        ConfigError: nothing can listen there.
+        MissingExtra: uvicorn is not installed.
+    """
     try:
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
+    ending = _Ending(app.state.door)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             if self.started:
                 host, port = self.servers[0].sockets[0].getsockname()[:2]
-                ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                scheme = "https" if settings.certificate else "http"
+                ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
+
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            if not ending.begin():
+                self.should_exit = self.force_exit = True
+
+        async def on_tick(self, counter: int) -> bool:
+            return await super().on_tick(counter) or ending.over(bool(self.server_state.connections))
 
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        log_level="error",
+        log_level="critical",
         access_log=False,
         lifespan="on",
         server_header=False,
         date_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=_most_connections(),
+        timeout_keep_alive=max(1, round(settings.keep_alive)),
+        timeout_graceful_shutdown=max(1, round(settings.deadline)),
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
     )
+    _relax_gc()
     try:
-        asyncio.run(Server(config).serve())
+        Server(config).run()
     except SystemExit as error:
         raise ConfigError(f"Nothing can listen on {settings.host}:{settings.port}; give another --port.") from error
+    except OSError as error:
+        raise ConfigError(f"The server cannot start: {error}; look at --host, --port and the certificate.") from error
+
+
+class _Ending:
+    """From the first signal to the moment when nothing is lost by leaving."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._began: float | None = None
+
+    def begin(self) -> bool:
+        """Begin to end; False when that was begun before."""
+        if self._began is not None:
+            return False
+        self._began = time.monotonic()
+        self._door.closing = True
+        return True
+
+    def over(self, connected: bool) -> bool:
+        """Whether the server may leave; refuses requests once the time for latecomers is over."""
+        if self._began is None:
+            return False
+        settings = self._door.settings
+        passed = time.monotonic() - self._began
+        if passed < settings.linger and connected:
+            return False
+        self._door.closed = True
+        if passed > settings.linger + settings.read_timeout + settings.deadline:
+            return True
+        return not self._door.metrics.in_flight and (passed > settings.linger + REFUSE_SECONDS or not connected)
+
+
+def _most_connections() -> int | None:
+    """Connections the system lets this process have, with its soft limit raised to the hard one; None where unknown."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+        except (ValueError, OSError):  # not allowed: what there is must do
+            pass
+    return max(64, soft - OTHER_FILES)
+
+
+def _relax_gc() -> None:
+    """Look for garbage in cycles rarely: requests make none, and looking through all there is takes longer than scoring."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

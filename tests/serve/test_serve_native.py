@@ -89,7 +89,7 @@ def test_another_method_is_refused(app: Any) -> None:
 
 
 def test_lists_and_health(app: Any) -> None:
-    assert call(app, "GET", "/health").json() == {"status": "ok"}
+    assert call(app, "GET", "/health").json() == {"status": "ok", "problems": []}
     assert [each["name"] for each in call(app, "GET", "/v1/rewards").json()["rewards"]] == ["accuracy"]
     assert call(app, "GET", "/v1/evaluations").json() == {"evaluations": []}
 

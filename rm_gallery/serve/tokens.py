@@ -1,0 +1,214 @@
+"""Bearer tokens: made once, kept as hashes, compared in constant time, each with its scopes and its rate."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import as_json, write_whole
+from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.serve.asking import Refused, Scope
+
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+LOOK_SECONDS = 1.0
+"""How often the file is looked at for changes."""
+_FORM = re.compile(r"rmg_([0-9a-f]{12})_([\w-]{43})\Z", re.ASCII)
+_NOBODY = hashlib.sha256(secrets.token_bytes(32)).digest()
+
+
+@dataclass
+class Token:
+    """What is known of a token; its secret is not."""
+
+    id: str
+    name: str
+    digest: bytes
+    scopes: frozenset[str]
+    per_minute: int | None = None
+    """Requests a minute; None for no limit."""
+    created: str = ""
+    left: float = field(default=0.0, compare=False)
+    """Requests that may come at once."""
+    since: float = field(default=0.0, compare=False)
+
+    def spend(self, now: float) -> float:
+        """Take one request; 0, or the seconds until there is one again."""
+        if self.per_minute is None:
+            return 0.0
+        per_second = self.per_minute / 60
+        if not self.since:
+            self.left = float(self.per_minute)
+        else:
+            self.left = min(float(self.per_minute), self.left + (now - self.since) * per_second)
+        self.since = now
+        if self.left >= 1.0:
+            self.left -= 1.0
+            return 0.0
+        return (1.0 - self.left) / per_second
+
+
+class Tokens:
+    """The tokens of a file, which is read again when it changes: one that is revoked there is refused within a second."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file; ConfigError where it cannot be read."""
+        self.path = path
+        self._known = read_tokens(path)
+        self._stamp = _stamp(path)
+        self._looked = time.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def authorize(self, headers: dict[bytes, bytes], scope: Scope) -> Token:
+        """The token of a request, which counts against its rate.
+
+        Raises:
+            Refused: there is none that is known (401), it lacks the scope (403), or its rate is used up (429).
+        """
+        now = time.monotonic()
+        if now - self._looked > LOOK_SECONDS:
+            self._look(now)
+        token = self._token_of(given_token(headers))
+        if token is None:
+            raise Refused(401, "unauthorized", "Send a known token as `Authorization: Bearer TOKEN`.")
+        if scope not in token.scopes:
+            raise Refused(403, "forbidden", f"The token lacks the scope '{scope}'.")
+        wait = token.spend(now)
+        if wait:
+            what = f"The token's rate of {token.per_minute} requests a minute is used up."
+            raise Refused(429, "rate_limited", what, retry_after=wait)
+        return token
+
+    def _token_of(self, given: str | None) -> Token | None:
+        form = _FORM.match(given) if given else None
+        known = self._known.get(form[1]) if form else None
+        # an id that is not known takes as long as one that is
+        digest = hashlib.sha256((form[2] if form else "").encode()).digest()
+        same = hmac.compare_digest(digest, _NOBODY if known is None else known.digest)
+        return known if same else None
+
+    def _look(self, now: float) -> None:
+        self._looked = now
+        stamp = _stamp(self.path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            found = read_tokens(self.path)
+        except ConfigError as error:
+            # nobody gets in by breaking or removing the file
+            logger.error("No token is accepted any more: {}", error)
+            found = {}
+        for token in found.values():
+            before = self._known.get(token.id)
+            if before is not None:
+                token.left, token.since = before.left, before.since
+        self._known = found
+
+
+def given_token(headers: dict[bytes, bytes]) -> str | None:
+    """The token a request came with, as a bearer or in X-Api-Key."""
+    bearer = headers.get(b"authorization")
+    if bearer is not None and bearer[:7].lower() == b"bearer ":
+        return bearer[7:].strip().decode("latin-1")
+    key = headers.get(b"x-api-key")
+    return None if key is None else key.decode("latin-1")
+
+
+def read_tokens(path: Path) -> dict[str, Token]:
+    """The tokens of a file by id; ConfigError names what does not fit."""
+    try:
+        read = orjson.loads(path.read_bytes())
+        entries = read["tokens"]
+        return {entry["id"]: _token(entry) for entry in entries}
+    except OSError as error:
+        raise ConfigError(
+            f"the tokens file {path} cannot be read ({error.strerror}); `rm-gallery serve-token create --tokens {path}` "
+            "makes one."
+        ) from error
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is no tokens file: {type(error).__name__}: {error}") from error
+
+
+def _token(entry: dict[str, Any]) -> Token:
+    unknown = set(entry["scopes"]) - set(SCOPES)
+    if unknown:
+        raise ConfigError(unknown_name("scope", min(unknown), SCOPES))
+    per_minute = entry.get("per_minute")
+    if per_minute is not None and (type(per_minute) is not int or per_minute < 1):
+        raise ConfigError(f"per_minute of token {entry['id']} is {per_minute!r:.40}; it is a positive whole number.")
+    digest = bytes.fromhex(entry["sha256"])
+    return Token(entry["id"], entry["name"], digest, frozenset(entry["scopes"]), per_minute, entry.get("created", ""))
+
+
+def create_token(path: Path, name: str, scopes: Sequence[str], per_minute: int | None = None) -> str:
+    """Add a token to a file, which is made if need be and readable by its owner alone; returns the token, kept nowhere."""
+    tokens = read_tokens(path) if path.exists() else {}
+    if any(known.name == name for known in tokens.values()):
+        raise ConfigError(f"there is a token named {name!r:.60} already; give another name, or revoke it first.")
+    secret = secrets.token_urlsafe(32)
+    entry = {
+        "id": secrets.token_hex(6),
+        "name": name,
+        "sha256": hashlib.sha256(secret.encode()).hexdigest(),
+        "scopes": list(scopes),
+        "per_minute": per_minute,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    token = _token(entry)
+    _write(path, [*tokens.values(), token])
+    return f"rmg_{token.id}_{secret}"
+
+
+def revoke_token(path: Path, name: str) -> None:
+    """Remove a token by name or id; ConfigError when there is none."""
+    tokens = read_tokens(path)
+    kept = [token for token in tokens.values() if name not in (token.id, token.name)]
+    if len(kept) == len(tokens):
+        raise ConfigError(unknown_name("token", name, [token.name for token in tokens.values()]))
+    _write(path, kept)
+
+
+def _write(path: Path, tokens: Sequence[Token]) -> None:
+    entries = [
+        {
+            "id": token.id,
+            "name": token.name,
+            "sha256": token.digest.hex(),
+            "scopes": sorted(token.scopes),
+            "per_minute": token.per_minute,
+            "created": token.created,
+        }
+        for token in tokens
+    ]
+    before = os.umask(0o077) if os.name != "nt" else 0
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, as_json({"tokens": entries}))
+    except OSError as error:
+        raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
+    finally:
+        if os.name != "nt":
+            os.umask(before)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
