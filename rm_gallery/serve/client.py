@@ -1,0 +1,218 @@
+"""The client of `rm-gallery serve`: outcomes and scores, one or many, awaited or not."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.model.reward_server import RewardServer
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError, RMGalleryError
+from rm_gallery.gallery.rm.trained.remote import RemoteReward
+from rm_gallery.integrations.scoring import NoScore, OnError, Scored, checked_on_error
+
+Item = Mapping[str, Any]
+"""What the server's own format takes: `messages`, or `prompt` and `completion`; and `reference`, `row`, `id`."""
+
+
+class RewardClient:
+    """Asks a reward server; safe in any number of threads and calls at once, connections are kept and shared.
+
+    What the server refuses for now (429, 503) or what breaks on the way is tried again, after `Retry-After` where the
+    server gave one. What has no score in the end is an outcome with its reason, and for the methods that give numbers what
+    `on_error` says. A target is the name of a reward, or `evaluator:ID` for a deployed evaluator.
+
+    Args:
+        url: where the server is, such as http://127.0.0.1:8000.
+        token: its bearer token; without one that in RM_GALLERY_TOKEN.
+        on_error: for numbers: "none" gives None for a completion without a score, "raise" raises NoScore, a number stands
+            for it.
+        deadline: seconds a call of a method may take in all, retries and waits included; None for no limit.
+        timeout: seconds one request may take.
+        batch: completions per request.
+        max_attempts: attempts per request, the first included.
+        max_outage: seconds to wait for a server that answered before; 0 never waits.
+        default_headers: headers of every request.
+        ca_bundle: PEM file of certificates to trust instead of the system's.
+        proxy: URL of a proxy.
+
+    Raises:
+        ConfigError: a URL or an option that does not fit.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        on_error: OnError = "none",
+        deadline: float | None = 120.0,
+        timeout: float = 60.0,
+        batch: int = 64,
+        max_attempts: int = 6,
+        max_outage: float = 30.0,
+        default_headers: Mapping[str, str] | None = None,
+        ca_bundle: str | None = None,
+        proxy: str | None = None,
+    ) -> None:
+        """Check the choices; nobody is asked yet."""
+        self.on_error = checked_on_error(on_error)
+        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+            raise ConfigError(f"batch is {batch!r:.80}; give the number of completions per request, 1 or more.")
+        if deadline is not None and not (isinstance(deadline, int | float) and 0 < deadline < math.inf):
+            raise ConfigError(f"deadline is {deadline!r:.80}; give a positive number of seconds, or None.")
+        self.batch, self.deadline = batch, deadline
+        self._settings: dict[str, Any] = {
+            "api_key": token, "timeout": timeout, "max_attempts": max_attempts, "max_outage": max_outage,
+            "default_headers": dict(default_headers or {}),
+        }  # fmt: skip
+        self._server = RewardServer(model="", base_url=url, ca_bundle=ca_bundle, proxy=proxy, **self._settings)
+        self._server.check()
+        self._servers: dict[str, RewardServer] = {}
+
+    def __repr__(self) -> str:
+        return f"RewardClient({self._server.endpoint_key()!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_servers": {}}
+
+    # -- outcomes -------------------------------------------------------------------------------------------------------
+
+    async def aevaluate_batch(self, target: str, items: Sequence[Item]) -> list[Scored]:
+        """Outcomes of completions, in their order; one that cannot be scored costs no other one.
+
+        Raises ConfigError for a field that the server's format does not have.
+        """
+        for place, item in enumerate(items):
+            _check(item, f"items[{place}]")
+        return await library_loop.bridge(self._outcomes(self._of(target), [dict(item) for item in items]))
+
+    def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Scored]:
+        """Blocking twin of `aevaluate_batch`; works with and without a running event loop."""
+        return library_loop.run(self.aevaluate_batch(target, items), "evaluate_batch", "aevaluate_batch")
+
+    async def aevaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Scored:
+        """The outcome of one completion; `fields` are `messages` (instead of both), `reference`, `row`, `id`."""
+        return (await self.aevaluate_batch(target, [_item(prompt, completion, fields)]))[0]
+
+    def evaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Scored:
+        """Blocking twin of `aevaluate`."""
+        return self.evaluate_batch(target, [_item(prompt, completion, fields)])[0]
+
+    # -- numbers --------------------------------------------------------------------------------------------------------
+
+    async def ascore_batch(self, target: str, items: Sequence[Item]) -> list[float | None]:
+        """Scores of completions, in their order; NoScore where there is none and `on_error` is "raise"."""
+        return [self._value(target, found) for found in await self.aevaluate_batch(target, items)]
+
+    def score_batch(self, target: str, items: Sequence[Item]) -> list[float | None]:
+        """Blocking twin of `ascore_batch`."""
+        return [self._value(target, found) for found in self.evaluate_batch(target, items)]
+
+    async def ascore(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> float | None:
+        """The score of one completion; arguments as in `aevaluate`."""
+        return self._value(target, await self.aevaluate(target, prompt, completion, **fields))
+
+    def score(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> float | None:
+        """Blocking twin of `ascore`."""
+        return self._value(target, self.evaluate(target, prompt, completion, **fields))
+
+    def _value(self, target: str, found: Scored) -> float | None:
+        if found.score is not None or self.on_error == "none":
+            return found.score
+        if self.on_error == "raise":
+            raise NoScore(f"{target} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+        return float(self.on_error)
+
+    # -- the server -----------------------------------------------------------------------------------------------------
+
+    def reward(self, target: str, **settings: Any) -> RemoteReward:
+        """The target as a reward: for `evaluate`, benchmarks, and adapters such as `trl_reward(client.reward("math"))`."""
+        kind, name = _split(target)
+        route = "rewards" if kind == "reward" else "evaluations"
+        url = f"{self._server.endpoint_key()}/v1/{route}/{name}"
+        return RemoteReward(url, **{**self._settings, **settings})
+
+    def rewards(self) -> list[dict[str, Any]]:
+        """The rewards the server offers, with name, kind, range and direction."""
+        return list(self._told("/v1/rewards")["rewards"])
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The evaluators that are deployed there."""
+        return list(self._told("/v1/evaluations")["evaluations"])
+
+    def healthy(self) -> bool:
+        """Whether the server is there and takes requests."""
+        try:
+            self._told("/health")
+        except ProviderError:
+            return False
+        return True
+
+    def _told(self, path: str) -> Any:
+        return library_loop.run(self._server.atold(path), "RewardClient", "aevaluate")
+
+    def _of(self, target: str) -> RewardServer:
+        found = self._servers.get(target)
+        if found is None:
+            model = ":".join(_split(target))
+            found = self._servers.setdefault(target, self._server.model_copy(update={"model": model}))
+        return found
+
+    async def _outcomes(self, server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:
+        parts = [items[start : start + self.batch] for start in range(0, len(items), self.batch)]
+        tasks = [asyncio.ensure_future(_asked(server, part)) for part in parts]
+        try:
+            late = (await asyncio.wait(tasks, timeout=self.deadline))[1] if tasks else set()
+        except asyncio.CancelledError:
+            late = set(tasks)
+            raise
+        finally:
+            for task in late:
+                task.cancel()
+        found: list[Scored] = []
+        for task, part in zip(tasks, parts, strict=True):
+            if task in late:
+                message = f"{server.endpoint_key()} gave no answer within {self.deadline:g} s."
+                found += [Scored(None, "failed", "deadline", message)] * len(part)
+            else:
+                found += task.result()
+        return found
+
+
+async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:
+    try:
+        return [Scored(*answer) for answer in await server.ascore(items)]
+    except RMGalleryError as error:
+        one_of_them = isinstance(error, RequestError) or (isinstance(error, ProviderError) and error.status == 413)
+        if one_of_them and len(items) > 1:  # too large together, or one that is no valid text: it costs no other one
+            half = len(items) // 2
+            return [*await _asked(server, items[:half]), *await _asked(server, items[half:])]
+        told: Outcome[Any] = outcome_of_error(error)
+        return [Scored(None, told.status, told.reason, told.message)] * len(items)
+
+
+def _split(target: str) -> tuple[str, str]:
+    kind, colon, name = target.partition(":")
+    if not colon or kind not in ("reward", "evaluator"):
+        kind, name = "reward", target
+    if not name:
+        raise ConfigError(f"target is {target!r:.80}; give the name of a reward, or evaluator:ID.")
+    return kind, name
+
+
+_FIELDS = frozenset({"messages", "prompt", "completion", "reference", "row", "id"})
+
+
+def _item(prompt: Any, completion: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    given = {"prompt": prompt, "completion": completion, **fields}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check(item: Item, where: str) -> None:
+    unknown = item.keys() - _FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
+    if unknown:
+        raise ConfigError(f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(_FIELDS))}.")
