@@ -58,6 +58,7 @@ NEEDS = {
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
     "text": "the package of the extra `text`: `pip install sacrebleu`",
     "server": "a server with a reward model: vLLM, SGLang or Text Embeddings Inference",
+    "reward_server": "a server that `rm-gallery serve` started",
     "hf": "the packages of the extra `hf`: `pip install torch transformers`",
     "toxicity": "the package of the extra `toxicity`: `pip install detoxify`",
 }
@@ -127,7 +128,7 @@ def grader_page(task: str, entries: Sequence[Entry]) -> str:
 
 def shown_name(name: str) -> str:
     """A registered name; of a scheme such as bt: one with what stands behind the colon."""
-    return f"{name}{'URL' if name.startswith('served') else 'DIR'}" if name.endswith(":") else name
+    return f"{name}{'URL' if name.startswith(('served', 'remote')) else 'DIR'}" if name.endswith(":") else name
 
 
 def path_of(entry: Entry) -> str:

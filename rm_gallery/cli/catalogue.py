@@ -77,7 +77,7 @@ class Entry(NamedTuple):
     @property
     def cost(self) -> str:
         """What judging one sample with n answers costs."""
-        if self.reward.judged or self.reward.needs & {"llm", "server"}:
+        if self.reward.judged or self.reward.needs & {"llm", "server", "reward_server"}:
             return CALLS[self.reward.kind]
         if "embeddings" in self.reward.needs:
             return "embeddings calls"

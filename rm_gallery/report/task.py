@@ -148,7 +148,7 @@ class _Local(LocalDataLoader):
 
 def asks_a_model(reward: BaseReward) -> bool:
     """Whether each judgement is a call of a model outside this process."""
-    return reward.judged or "server" in reward.needs or judge_of(reward)[0] is not None
+    return reward.judged or bool(reward.needs & {"server", "reward_server"}) or judge_of(reward)[0] is not None
 
 
 def judge_of(reward: Any) -> tuple[str | None, str | None]:

@@ -192,7 +192,8 @@ async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scor
             half = len(items) // 2
             return [*await _asked(server, items[:half]), *await _asked(server, items[half:])]
         told: Outcome[Any] = outcome_of_error(error)
-        return [Scored(None, told.status, told.reason, told.message)] * len(items)
+        unread = isinstance(error, ProviderError) and error.status == 422
+        return [Scored(None, told.status, "invalid_item" if unread else told.reason, told.message)] * len(items)
 
 
 def _split(target: str) -> tuple[str, str]:

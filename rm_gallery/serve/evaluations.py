@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field, RootModel
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
 from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
 from rm_gallery.serve.formats import MAX_ITEMS, Format, Open, Params, Turn, read, target_of
@@ -92,8 +91,11 @@ def _result(found: Scored) -> dict[str, Any]:
         if isinstance(metric, Mapping) and "score" in metric:
             metrics[name] = {**metrics.get(name, {}), **metric}
     # what a function put there may be anything
-    steps = to_jsonable_python(found.extra.get("step_outputs"), fallback=str)
+    steps = _ANYTHING.dump_python(found.extra.get("step_outputs"), mode="json", fallback=str)
     return {**base, "metrics": metrics, "step_outputs": steps}
+
+
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def _one_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:

@@ -63,7 +63,7 @@ class Handler:
 
         Args:
             target: `reward:NAME` of an offered reward, `evaluator:ID` of a deployed evaluator; without a name the only one
-                there is, and empty the only target there is.
+                there is (a reward, where no evaluator is deployed), and empty the only target there is.
             asks: completions; one with a `problem` becomes failed (invalid_item).
             seconds: what is not done by then is failed (deadline).
 
@@ -85,16 +85,17 @@ class Handler:
 
     def _only(self, kind: str) -> tuple[str, str]:
         """The one target there is, of a kind where one is named."""
-        found = [("reward", name) for name in self.rewards] if kind != "evaluator" else []
-        if kind != "reward" and self.evaluators is not None:
-            found += [("evaluator", str(each["id"])) for each in self.evaluators.deployed()]
+        deployed = self.evaluators.deployed() if self.evaluators is not None and kind != "reward" else ()
+        found = [("evaluator", str(each["id"])) for each in deployed]
+        if kind != "evaluator" or not found:  # reward-kit's format is for evaluators first
+            found += [("reward", name) for name in self.rewards]
         if len(found) == 1:
             return found[0]
-        what = "reward" if kind == "reward" else "evaluator" if kind == "evaluator" else "reward or evaluator"
+        there = ", ".join(f"{kind} {name}" for kind, name in found[:10]) or "none"
         raise Refused(
             404,
             "no_target",
-            f"This server offers {len(found)} targets, so name the {what} in the path: "
+            f"This path is that of the only target, and there are {len(found)}: {there}. Name one in the path: "
             "/v1/rewards/{name}/… or /v1/evaluations/{id}/….",
         )
 

@@ -6,9 +6,9 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from urllib.parse import quote, urlsplit
 
 import orjson
@@ -17,7 +17,7 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages
 from rm_gallery.core.model.providers import provider
-from rm_gallery.core.model.reply import decoded, provider_error
+from rm_gallery.core.model.reply import HINTS, decoded, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
 from rm_gallery.core.utils.log import logger
 
@@ -77,6 +77,9 @@ class OpenaiEndpoint(BaseModelCall):
     OPENAI_API_KEY, and OPENAI_BASE_URL or BASE_URL; an empty variable counts as unset. An endpoint on this machine needs
     no key.
     """
+
+    hints: ClassVar[Mapping[int, str]] = HINTS
+    """What to look at first, by HTTP status."""
 
     base_url: str | None = None
     api_key: SecretStr | None = None
@@ -181,7 +184,7 @@ class OpenaiEndpoint(BaseModelCall):
             if secret.encode() in received and (reply.status != 200 or len(secret) >= 12 or not secret.isalpha()):
                 received = received.replace(secret.encode(), HIDDEN.encode())
         if reply.status != 200:
-            raise provider_error(endpoint.url, reply._replace(body=received))
+            raise provider_error(endpoint.url, reply._replace(body=received), self.hints)
         try:
             return decoded(received)
         except ValueError as error:

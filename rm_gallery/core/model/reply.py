@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -155,7 +156,7 @@ HINTS = {
 }
 
 
-def provider_error(url: str, reply: Reply) -> ProviderError:
+def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> ProviderError:
     """The error for an answer whose status is not 200.
 
     429 is a rate limit, unless it says the quota is used up (fatal: waiting does not help), or that this request alone is
@@ -169,7 +170,7 @@ def provider_error(url: str, reply: Reply) -> ProviderError:
         kind = "fatal" if code == "insufficient_quota" else "rate_limit"
     elif reply.status in TRANSIENT_STATUS or reply.status >= 500:
         kind = "transient"
-    hint = HINTS.get(reply.status, "")
+    hint = hints.get(reply.status, "")
     message = f"{url} answered {reply.status}" + (f": {detail}" if detail else "") + (f" ({hint})" if hint else "")
     error = ProviderError(message, kind=kind, status=status, retry_after=parse_retry_after(reply.headers, time.time()))
     error.filtered = code in ("content_filter", "content_policy_violation", "data_inspection_failed")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote, unquote
 
 import orjson
@@ -55,6 +55,10 @@ class RewardServer(OpenaiEndpoint):
     The token is `api_key`, else RM_GALLERY_TOKEN; a key of OpenAI is never sent. Answers are not cached unless `cache` says
     so: what stands behind a name may be deployed anew.
     """
+
+    hints: ClassVar[Mapping[int, str]] = {
+        401: f"check the token, or {TOKEN_VARIABLE}"
+    }  # the server says the rest itself
 
     cache: bool | None = False
     max_outage: float = Field(default=30.0, ge=0)
@@ -126,7 +130,9 @@ class RewardServer(OpenaiEndpoint):
         return given or os.environ.get(TOKEN_VARIABLE) or None
 
     def _headers(self, endpoint: transport.Endpoint, key: str | None) -> dict[str, str]:
-        return {"X-Timeout-Seconds": f"{self.timeout:g}", **super()._headers(endpoint, key)}
+        # a little less than is waited for, so that its own word about it arrives
+        told = max(0.9 * self.timeout, self.timeout - 5)
+        return {"X-Timeout-Seconds": f"{told:g}", **super()._headers(endpoint, key)}
 
 
 def _answer(found: Any) -> Answer:

@@ -41,7 +41,7 @@ class RemoteReward(BasePointWiseReward):
         ConfigError: a URL that names no reward.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"server"})
+    needs: ClassVar[frozenset[str]] = frozenset({"reward_server"})
 
     url: str = Field(min_length=1)
     """URL of the reward or the evaluator."""
