@@ -16,25 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
 from rm_gallery.integrations.scoring import OnError, RowScorer, Scored
 
-END_TOKENS = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "<|end|>",
-    "<|return|>",
-    "<|eom_id|>",
-    "<|user|>",
-    "<end_of_turn>",
-    "<eos>",
-    "</s>",
-    "<pad>",
-    "[PAD]",
-    "<｜end▁of▁sentence｜>",
-)
-"""What common models end a turn with, cut off the end of a response."""
 _TAIL = 48
 """Characters by which the end of a prompt is found where decoding did not give it back letter by letter."""
 
@@ -49,7 +33,6 @@ class OpenRLHFReward:
         reward: object,
         *,
         components: Sequence[str] = (),
-        end_tokens: Sequence[str] = END_TOKENS,
         json_label: bool = False,
         prompt: str | None = None,
         on_error: OnError = "worst",
@@ -62,7 +45,6 @@ class OpenRLHFReward:
                 raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
         self.scorer = RowScorer(reward, on_error=on_error, **scoring)
         self.components = tuple([components] if isinstance(components, str) else components)
-        self.end_tokens = tuple(end_tokens)
         self._json, self._prompt = json_label, prompt
 
     def __call__(
@@ -79,7 +61,7 @@ class OpenRLHFReward:
         asked, said, places = [], [], []
         found = [Scored(None, "failed", "data", "The query does not begin with its prompt.")] * len(queries)
         for place, (query, prompt) in enumerate(zip(queries, prompts, strict=True)):
-            response = response_of(query, prompt, self.end_tokens)
+            response = response_of(query, prompt)
             if response is not None:
                 asked.append(prompt if self._prompt is None else rows[place].get(self._prompt))
                 said.append(response)
@@ -123,9 +105,8 @@ def openrlhf_reward(reward: object, **settings: Any) -> OpenRLHFReward:
     Args:
         reward: whatever `RowScorer` takes.
         **settings: `components`, names of the parts of the score that go into `extra_logs`, the same for every completion;
-            `end_tokens`, cut off the end of a response; `json_label`, whether a label is a JSON object of columns instead of
-            the reference, of which `prompt` may name the one to show as the prompt (else it is the text with its chat
-            template); `on_error`, a number, "worst", "raise" or "none"; and `reference`, `columns`, `llm`, `options`, … of
+            `json_label`, whether a label is a JSON object of columns instead of the reference, of which `prompt` may name the
+            one to show as the prompt (else it is the text with its chat template); `on_error`, a number, "worst", "raise" or "none"; and `reference`, `columns`, `llm`, `options`, … of
             `RowScorer`.
 
     Raises:
@@ -134,28 +115,27 @@ def openrlhf_reward(reward: object, **settings: Any) -> OpenRLHFReward:
     return OpenRLHFReward(reward, **settings)
 
 
-def response_of(query: str, prompt: str, end_tokens: Sequence[str] = END_TOKENS) -> str | None:
-    """The response in a text of prompt and response, without the tokens that end it; None when the prompt is not found.
+def response_of(query: str, prompt: str) -> str | None:
+    """The response in a text of prompt and response, without the special tokens that end it; None when it is not told.
 
-    A prompt that was cut at its beginning, or that decoding gave back with other blanks, is found by its end.
+    Special tokens may stand before the prompt. A prompt that was cut at its beginning, or that decoding gave back with other
+    blanks, is found by its end.
     """
-    if query.startswith(prompt):
-        response = query[len(prompt) :]
+    at = query.find(prompt)
+    if at >= 0 and not COMMON_MARKS.sub("", query[:at]).strip():
+        start = at + len(prompt)
     else:
         tail = prompt[-_TAIL:]
-        at = query.find(tail, 0, len(prompt) + 2 * _TAIL) if tail.strip() else -1
+        at = query.find(tail, 0, len(prompt) + 2 * _TAIL) if len(tail) == _TAIL else -1
         if at < 0:
             return None
-        response = query[at + len(tail) :]
-    ended = True
-    while ended:
-        bare = response.rstrip()
-        ended = False
-        for token in end_tokens:
-            if token and bare.endswith(token):
-                response, ended = bare[: -len(token)], True
-                break
-    return response
+        start = at + len(tail)
+    end = len(query)
+    for mark in reversed(list(COMMON_MARKS.finditer(query, start))):
+        if query[mark.end() : end].strip():
+            break
+        end = mark.start()
+    return query[start:end]
 
 
 def _together(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:

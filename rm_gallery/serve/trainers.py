@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, RootModel
 
-from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
+from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
 from rm_gallery.serve.formats import (
     ON_ERROR,
@@ -42,23 +42,6 @@ class OpenrlhfReply(BaseModel):
     rewards: list[float]
     scores: list[float]
     extra_logs: dict[str, list[float]]
-
-
-def response_of(text: str, prompt: str) -> str | None:
-    """What stands behind the prompt, without special tokens at its ends; None for a text that does not begin with it.
-
-    Only special tokens, such as a begin-of-text mark that the prompt lacks, may stand before the prompt.
-    """
-    at = text.find(prompt)
-    if at < 0 or COMMON_MARKS.sub("", text[:at]).strip():
-        return None
-    answer = text[at + len(prompt) :]
-    end = len(answer)
-    for mark in reversed(list(COMMON_MARKS.finditer(answer))):
-        if answer[mark.end() : end].strip():
-            break
-        end = mark.start()
-    return answer[:end]
 
 
 def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:

@@ -49,6 +49,8 @@ def test_the_executor_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
         ("Q: 1?\nA: one<|im_end|>", "Q: 1?\nA:", " one"),
         ("Q: 1?\nA: one</s></s>\n", "Q: 1?\nA:", " one"),
         ("Q: 1?\nA: two </s> three", "Q: 1?\nA:", " two </s> three"),
+        ("Q: 1?\nA: one\n<|im_end|>\n<|endoftext|>", "Q: 1?\nA:", " one\n"),
+        ("Echo: Q: 1?\nA: one", "Q: 1?\nA:", None),
         ("<s> Q: 1?\nA:one", "Q: 1?\nA:", "one"),  # decoding put a token before it
         ("end of a long prompt\nA:one", "cut: end of a long prompt\nA:", None),
         ("x" * 60 + "\nA:one", "y" * 9 + "x" * 60 + "\nA:", "one"),  # its beginning was cut off
