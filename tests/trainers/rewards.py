@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rm_gallery import (
@@ -10,11 +12,15 @@ from rm_gallery import (
     ChatMessage,
     DataOutput,
     DataSample,
+    OpenaiLLM,
     RewardDimensionWithScore,
+    RewardRegistry,
     RewardResult,
     Step,
     Unscored,
 )
+from rm_gallery.core.reward.reward import BaseReward
+from tests.support.judge_server import JudgeServer
 
 
 class Parts(BasePointWiseReward):
@@ -32,6 +38,19 @@ class Parts(BasePointWiseReward):
         return RewardResult(
             name=self.name, details=[RewardDimensionWithScore(name=name, score=value) for name, value in parts.items()]
         )
+
+
+def judged(base_url: str) -> BaseReward:
+    """A judge behind a local server, asked once per completion."""
+    llm = OpenaiLLM(model="judge", base_url=base_url, api_key="k", max_attempts=1)
+    return RewardRegistry.create("base_helpfulness_pointwise", llm=llm)
+
+
+@contextmanager
+def flaky_judge() -> Iterator[JudgeServer]:
+    """A local judge that breaks for a third of the prompts, whoever asks."""
+    with JudgeServer("fixed:<score>4</score>", faults={"server_error": 1 / 3, "sticky": True}) as server:
+        yield server
 
 
 class Row(NamedTuple):
@@ -66,16 +85,18 @@ class Expected(NamedTuple):
     components: dict[str, float]
 
 
-def expected(rewards: Any, rows: tuple[Row, ...] = ROWS) -> list[Expected]:
+def expected(reward: BaseReward, rows: tuple[Row, ...] = ROWS) -> list[Expected]:
     """What `evaluate` says of each row, by itself."""
     found = []
     for row in rows:
         answer = Step(role="assistant", content=row.completion, label={"reference": row.reference})
         sample = DataSample(input=[ChatMessage(content=row.prompt)], output=[DataOutput(answer=answer)])
-        reward = rewards.evaluate(sample).output[0].answer.reward
-        status = reward.issues[0].status if reward.issues else "scored"
-        parts = {detail.name: detail.score for detail in reward.details}
-        found.append(Expected(reward.score if status == "scored" else None, status, parts))
+        output = reward.evaluate(sample).output[0]
+        given = output.answer.reward
+        status = given.issues[0].status if given.issues else "scored"
+        found.append(
+            Expected(reward.score_of_output(output), status, {each.name: each.score for each in given.details})
+        )
     return found
 
 

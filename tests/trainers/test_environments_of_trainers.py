@@ -8,10 +8,17 @@ import pytest
 
 from rm_gallery import RewardRegistry
 from tests.trainers.environments import run
-from tests.trainers.rewards import ROWS, Parts, expected
+from tests.trainers.rewards import ROWS, Parts, expected, flaky_judge, judged
 
 pytestmark = pytest.mark.trainers
 WANTED = expected(Parts())
+REWARDS = """
+from rm_gallery.integrations.verifiers import verifiers_reward
+from tests.trainers.rewards import Parts, judged
+
+correct = verifiers_reward(Parts(), reference="answer", name="parts")
+helpful = verifiers_reward(judged({base_url!r}))
+"""
 
 
 @pytest.mark.system("skyrl")
@@ -49,12 +56,15 @@ def test_a_rubric_of_verifiers_v0_gets_the_scores_of_evaluate() -> None:
 @pytest.mark.system("verifiers")
 def test_a_task_of_verifiers_v1_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
     file = tmp_path / "my_rewards.py"
-    line = 'correct = verifiers_reward(Parts(), reference="answer", name="parts")'
-    imports = "from rm_gallery.integrations.verifiers import verifiers_reward\nfrom tests.trainers.rewards import Parts"
-    file.write_text(f"{imports}\n\n{line}\n", encoding="utf-8")
-    found = run("verifiers", "in_verifiers.py", {"file": str(file), "rows": ROWS})
-    for both, wanted in zip(found, WANTED, strict=True):
-        trace, plugged = both
+    with flaky_judge() as judge:
+        file.write_text(REWARDS.format(base_url=judge.base_url), encoding="utf-8")
+        found = run("verifiers", "in_verifiers.py", {"file": str(file), "rows": ROWS})
+        helpful = expected(judged(judge.base_url))
+    assert 0 < sum(each.score is None for each in helpful) < len(helpful)
+    for traces, wanted, second in zip(found, WANTED, helpful, strict=True):
+        trace, plugged, other = traces
+        assert other["rewards"] == {"helpful": second.score and [second.score, 1.0]}
+        assert (other["error"] is None) == (second.score is not None)
         assert (trace["rewards"], trace["metrics"]) == (plugged["rewards"], plugged["metrics"])
         flags = {f"parts/{name}": float(wanted.status == name) for name in ("unscored", "failed")}
         assert trace["metrics"] == {f"parts/{name}": value for name, value in wanted.components.items()} | flags

@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rm_gallery import RewardRegistry
 from rm_gallery.integrations.verl import verl_overrides
+from tests.support.judge_server import JudgeServer
 from tests.trainers.environments import run
-from tests.trainers.rewards import ROWS, Parts, as_float32, expected
+from tests.trainers.rewards import ROWS, Parts, as_float32, expected, flaky_judge, judged
 
 pytestmark = [pytest.mark.trainers, pytest.mark.system("verl")]
 FILE = """
 from rm_gallery.integrations.verl import verl_reward
-from tests.trainers.rewards import Parts
+from tests.trainers.rewards import Parts, judged
 
 compute_score = verl_reward(Parts(), components=["length", "gold"])
+judge_score = verl_reward(judged({base_url!r}), prompt="question", on_error=-7)
 compute_score_blocking = verl_reward(Parts(), components=["length", "gold"], sync=True, on_error=-0.5)
 """
 
 
-def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
+@pytest.fixture
+def judge() -> Iterator[JudgeServer]:
+    with flaky_judge() as server:
+        yield server
+
+
+def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: JudgeServer) -> None:
     file = tmp_path / "my_reward.py"
-    file.write_text(FILE, encoding="utf-8")
+    file.write_text(FILE.format(base_url=judge.base_url), encoding="utf-8")
     own = [f"reward.custom_reward_function.path={file}", "reward.custom_reward_function.name="]
     jobs = [
         [*own[:1], own[1] + "compute_score"],
         [*own[:1], own[1] + "compute_score", "reward.reward_manager.name=gdpo"],
         [*own[:1], own[1] + "compute_score_blocking"],
         [*verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0})],
+        [*own[:1], own[1] + "judge_score"],
     ]
     answers = run("verl", "in_verl.py", {"overrides": jobs, "rows": ROWS})
     for job, answer in zip(jobs, answers, strict=True):
-        by_name = job is jobs[-1]
-        wanted = expected(RewardRegistry.create("math_verify_reward") if by_name else Parts())
-        none = {0: -1.0, 1: -1.0, 2: -0.5, 3: 0.0}[jobs.index(job)]
+        place = jobs.index(job)
+        other = {3: RewardRegistry.create("math_verify_reward"), 4: judged(judge.base_url)}
+        wanted = expected(other.get(place, Parts()))
+        none = (-1.0, -1.0, -0.5, 0.0, -7.0)[place]
         infos = answer["infos"]
         assert infos["score"] == infos["acc"] == [none if each.score is None else each.score for each in wanted]
         assert answer["tensor"] == [as_float32(score) for score in infos["score"]]
         for flag in ("unscored", "failed"):
             assert infos[flag] == [float(each.status == flag) for each in wanted]
         assert {"acc", "reward", "score", "unscored", "failed"} <= set(answer["validated"])
-        if not by_name:
-            assert sum(infos["failed"]) >= 2 and sum(infos["unscored"]) >= 2
+        assert sum(infos["failed"]) >= 2 or place == 3
+        if place not in other:
+            assert sum(infos["unscored"]) >= 2
             for part in ("length", "gold"):
                 assert infos[part] == [each.components.get(part, none) for each in wanted]
     assert answers[0]["extra_info_keys"] == ["index", "num_turns", "question", "rollout_reward_scores"]

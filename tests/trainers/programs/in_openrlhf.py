@@ -1,4 +1,4 @@
-"""OpenRLHF's own executor of one turn, which loads the reward file, decodes and calls; and what it makes of the reply."""
+"""OpenRLHF's own executor of one turn, which loads the reward file or posts to the server; and what it makes of the reply."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def experience(response: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     asked = json.load(sys.stdin)
     out = []
-    for where in asked["files"]:
+    for where in asked["where"]:
         found = asyncio.run(rollouts(where, asked["rows"]))
         told = [{key: each[key] for key in ("reward", "scores", "extra_logs")} for each in found]
         tensors = [experience(each) for each in found if each["reward"] is not None]

@@ -55,10 +55,11 @@ async def score(task: Any, row: list[Any]) -> dict[str, Any]:
 async def main() -> None:
     asked = json.load(sys.stdin)
     plugged = vf.TaskConfig(rewards={"parts": {"fn": asked["file"] + ":correct", "weight": 0.5}})
+    judged = vf.TaskConfig(rewards={"helpful": {"fn": asked["file"] + ":helpful"}})
     out = []
     for row in asked["rows"]:
         data = Sum(prompt=row[0], answer=row[2])
-        out.append([await score(task, row) for task in (Declared(data), Bare(data, plugged))])
+        out.append([await score(task, row) for task in (Declared(data), Bare(data, plugged), Bare(data, judged))])
     sys.stdout.write("\n" + json.dumps(out))
 
 
