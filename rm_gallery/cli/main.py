@@ -14,6 +14,7 @@ from rm_gallery.cli.audit import audit
 from rm_gallery.cli.bench import bench
 from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
+from rm_gallery.cli.check_reward import check
 from rm_gallery.cli.compare import compare
 from rm_gallery.cli.conflicts import conflicts
 from rm_gallery.cli.demo import demo
@@ -44,6 +45,7 @@ app.command("show", short_help="Show one reward or grader with its parameters.")
 app.command("eval", short_help="Score a file with a reward.")(evaluate)
 app.command("bench", short_help="Score a benchmark by its official rule.")(bench)
 app.command("audit", short_help="Try to move a reward by what should not move it.")(audit)
+app.command("check-reward", short_help="Try a reward before a training run.")(check)
 app.command("conflicts", short_help="Look for contradictions and cycles of a comparing reward.")(conflicts)
 app.command("drift", short_help="Compare two versions of a judge on the same anchors.")(drift)
 app.command("plan", short_help="Say how many rows or labels a precision needs.")(plan)

@@ -10,6 +10,7 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, one_
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rm_gallery.report.check.run import Check
     from rm_gallery.report.compare import Comparison
     from rm_gallery.report.findings import Finding
 
@@ -70,6 +71,29 @@ def print_difference(found: Comparison) -> None:
         cells = [percent(part.first), percent(part.second), _points(paired.difference), _between(paired.interval)]
         _add(table, [part.name, *cells, *tested, str(paired.n)])
     _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
+
+
+def print_check(found: Check) -> None:
+    """Print what a reward gave to each kind of completion, and below it what was found."""
+    kinds = dict.fromkeys(one.kind for one in found.tried)
+    names = list(dict.fromkeys(name for one in found.tried for name in one.scored.components))
+    table = _table(["completion"], ["score", *names, "unscored", "failed"])
+    for kind in kinds:
+        own = [one.scored for one in found.tried if one.kind == kind]
+        parts = [_span([one.components.get(name) for one in own]) for name in names]
+        counts = [str(sum(one.status == status for one in own)) for status in ("unscored", "failed")]
+        _add(table, [kind, _span([one.score for one in own]), *parts, *counts])
+    lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in found.findings]
+    _print(table, [f"reward: {found.reward}", *lines, *([] if found.findings else ["nothing was found"])])
+
+
+def _span(values: Sequence[float | None]) -> str:
+    """Numbers as one, or as the lowest and the highest."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    low, high = min(known), max(known)
+    return f"{low:.3g}" if low == high else f"{low:.3g} – {high:.3g}"
 
 
 def _points(value: float | None) -> str:

@@ -1,0 +1,224 @@
+"""`check_reward` and `rm-gallery check-reward`: each flaw of a reward is found by its name, and a sound reward has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.check.run import Check, check_reward
+from tests.seeds.running import script
+from tests.support.command import command
+
+HEAD = """
+import asyncio, math, re
+from rm_gallery import BasePointWiseReward, EvaluateResult, MetricResult, RewardDimensionWithScore, RewardResult, reward_function
+from rm_gallery.envs.reward_helpers import extract_completion_text, extract_strict_answer
+
+def answer(messages):
+    return extract_strict_answer(extract_completion_text(messages, which="last"))
+
+def truth(task):
+    return (task or {}).get("ground_truth", "-")
+"""
+ENV = """
+class Env:
+    async def compute_reward(self, rollout_id, messages, task, **kwargs):
+"""
+RIGHT = "float(answer(messages) == truth(task))"
+ENVIRONMENTS = {
+    "sound": (f'return {{"correct": {RIGHT}}}', set()),
+    "gated": (
+        f'right = {RIGHT}\nreturn {{"correct": right, "short": right * (len(extract_completion_text(messages)) < 90)}}',
+        set(),
+    ),
+    "constant component": (f'return {{"correct": {RIGHT}, "style": 0.5}}', {"constant", "gold_below_full"}),
+    "constant": ('return {"style": 0.5}', {"constant", "gold_below_full"}),
+    "mirror": (f'right = {RIGHT}\nreturn {{"correct": right, "exact": right}}', {"mirrors"}),
+    "below full": (f'return {{"correct": 0.8 * {RIGHT}}}', {"gold_below_full"}),
+    "empty": (f'return {{"correct": max({RIGHT}, not extract_completion_text(messages))}}', {"empty_rewarded"}),
+    "blank": (f'return {{"correct": max({RIGHT}, not extract_completion_text(messages).strip())}}', {"blank_rewarded"}),
+    "stuffed": ('return {"correct": float(truth(task) in extract_completion_text(messages))}', {"stuffed_rewarded"}),
+    "all answers": (
+        'return {"correct": float(truth(task) in re.findall("<answer>(.*?)</answer>", extract_completion_text(messages)))}',
+        {"all_answers_rewarded"},
+    ),
+    "form only": ('return {"form": float("<answer>" in extract_completion_text(messages))}', {"wrong_rewarded"}),
+    "length": (f'return {{"correct": {RIGHT}, "long": len(extract_completion_text(messages)) / 50}}', {"outside_0_1"}),
+    "padding": (
+        f'return {{"correct": {RIGHT} * min(1, len(extract_completion_text(messages)) / 900)}}',
+        {"gold_below_full", "padded_rewarded"},
+    ),
+    "raises": (
+        f'return {{"correct": {RIGHT} / len(extract_completion_text(messages))}}',
+        {"raises", "gold_below_full"},
+    ),
+    "not finite": (f'return {{"correct": {RIGHT} or math.nan}}', {"non_finite"}),
+    "no dict": (f"return {RIGHT}", {"invalid_result"}),
+    "no score": ("return None", {"nothing_scored"}),
+    "needs a task": ('return {"correct": float(answer(messages) == task["ground_truth"])}', {"raises_without_task"}),
+}
+
+
+def written(folder: Path, body: str, name: str = "env.py") -> str:
+    (folder / name).write_text(HEAD + body, encoding="utf-8")
+    return str(folder / name)
+
+
+def env(folder: Path, body: str, more: str = "") -> str:
+    return written(folder, ENV + indent(body, " " * 8) + "\n" + more)
+
+
+def names(found: Check) -> set[str]:
+    return {finding.name for finding in found.faults}
+
+
+@pytest.mark.parametrize("flaw", ENVIRONMENTS)
+def test_each_flaw_of_an_environment_is_named(tmp_path: Path, flaw: str) -> None:
+    body, expected = ENVIRONMENTS[flaw]
+    found = names(check_reward(env(tmp_path, body)))
+    assert found >= expected
+    assert bool(found) is bool(expected)
+
+
+def test_weights_of_the_training_config_count(tmp_path: Path) -> None:
+    file = env(
+        tmp_path, f'return {{"correct": {RIGHT}, "empty": float(not extract_completion_text(messages).strip())}}'
+    )
+    assert {"empty_rewarded", "gold_below_full"} <= names(check_reward(file))
+    found = check_reward(file, params={"weights": {"empty": -1.0}})
+    assert (names(found), found.full) == (set(), 1.0)
+
+
+FUNCTIONS = {
+    "sound": ('return EvaluateResult(score=float(answer(messages) == ground_truth), reason="")', set()),
+    "a number": ("return answer(messages) == ground_truth", set()),
+    "lenient": (
+        "return float((ground_truth or '-') in messages[-1].text)",
+        {"stuffed_rewarded", "all_answers_rewarded"},
+    ),
+    "raises": ("return 1 / 0", {"raises"}),
+}
+
+
+@pytest.mark.parametrize("flaw", FUNCTIONS)
+@pytest.mark.parametrize("mode", ["def", "async def"])
+def test_reward_functions_are_checked(tmp_path: Path, flaw: str, mode: str) -> None:
+    body, expected = FUNCTIONS[flaw]
+    file = written(tmp_path, f"@reward_function\n{mode} score(messages, ground_truth=None, **kwargs):\n    {body}\n")
+    assert names(check_reward(file)) == expected
+
+
+REWARD = """
+class Mine(BasePointWiseReward):
+    score_range = (-1.0, 1.0)
+    def _evaluate(self, sample, **kwargs):
+        text = sample.output[0].answer.text
+        right = f"[{sample.reference()}]" in text
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0 if right else -1.0)])
+"""
+
+
+def test_a_reward_class_with_its_own_cases(tmp_path: Path) -> None:
+    cases = 'CASES = [{"prompt": "2 + 2?", "reference": 4, "gold": "so [4]"}, {"prompt": "1 + 1?", "reference": 2, "gold": "[2]"}]'
+    found = check_reward(written(tmp_path, REWARD + cases))
+    assert names(found) == {"all_answers_rewarded"}
+    assert [one.scored.score for one in found.tried if one.kind == "gold"] == [1.0, 1.0]
+
+
+EXPECT: list[tuple[Any, Any, bool]] = [
+    ("<answer>4</answer>", "full", True),
+    ("<answer>5</answer>", "full", False),
+    ("<answer>5</answer>", "low", True),
+    ("<answer>4</answer>", "low", False),
+    ("<answer>5</answer>", 0.0, True),
+    ("<answer>4</answer>", {"at_most": 0.5}, False),
+    ("<answer>4</answer>", {"at_least": 0.5}, True),
+    ("<answer>4</answer>", "unscored", False),
+    ([{"role": "assistant", "content": None}, {"role": "assistant", "content": "<answer>4</answer>"}], 1, True),
+]
+
+
+@pytest.mark.parametrize(("completion", "expect", "met"), EXPECT)
+def test_completions_of_one_s_own_are_held_against_what_is_expected(
+    tmp_path: Path, completion: Any, expect: Any, met: bool
+) -> None:
+    own = {"completion": completion, "name": "mine", "expect": expect}
+    case = {"prompt": "2 + 2?", "answer": "4", "gold": "<answer>4</answer>", "completions": [own]}
+    (tmp_path / "cases.jsonl").write_text(json.dumps(case) + "\n", encoding="utf-8")
+    found = check_reward(env(tmp_path, ENVIRONMENTS["sound"][0]), tmp_path / "cases.jsonl", reference="answer")
+    assert names(found) == (set() if met else {"unexpected"})
+
+
+def test_a_group_of_completions_is_scored_together(tmp_path: Path) -> None:
+    more = """
+    async def compute_group_reward(self, rollout_ids, messages_list, tasks, **kwargs):
+        return [{"place": float(answer(messages) == truth(task)) / 2} for messages, task in zip(messages_list, tasks)]
+"""
+    found = check_reward(env(tmp_path, 'return {"form": float("<answer>" in extract_completion_text(messages))}', more))
+    assert "gold_below_full" in names(found)
+    assert {one.kind for one in found.tried} >= {"gold", "empty", "stuffed", "truncated", "repeated", "off-format"}
+
+
+@pytest.mark.parametrize(
+    "name", ["accuracy", "math_verify_reward", "think_format", "boxed_answer", "multiple_choice_letter"]
+)
+def test_gallery_rewards_pass_on_their_examples(name: str) -> None:
+    assert names(check_reward(name)) <= {"repeated_rewarded"}
+
+
+def test_the_document_s_environments(tmp_path: Path) -> None:
+    document = script("004_compute_reward.py")
+    sound, lenient = (check_reward(f"{document}:{name}") for name in ("CorrectEnv", "TwoComponentEnv"))
+    assert names(sound) == set()
+    assert [finding.name for finding in sound.findings] == ["rewarded_without_task"]
+    assert names(lenient) == {"stuffed_rewarded", "all_answers_rewarded"}
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda folder: check_reward(str(folder / "absent.py")), "absent.py"),
+        (lambda folder: check_reward(written(folder, "x = 1")), "holds none"),
+        (
+            lambda folder: check_reward(written(folder, ENV + "        return {}\nclass Other(Env): pass\n")),
+            "Env, Other",
+        ),
+        (lambda folder: check_reward(written(folder, ENV + "        return {}\n") + ":Evn"), "Env"),
+        (lambda folder: check_reward("no_such_reward"), "no_such_reward"),
+        (lambda folder: check_reward("accuracy", []), "no case"),
+        (lambda folder: check_reward("accuracy", ["text"]), "row 1"),
+        (lambda folder: check_reward("accuracy", [{"prompt": "x", "b": 1}], reference="a"), "columns are: b"),
+        (lambda folder: check_reward("accuracy", [{"completions": "x"}]), "completions"),
+        (lambda folder: check_reward("accuracy", [{"completions": [{"completion": "", "expct": 1}]}]), "expect"),
+        (lambda folder: check_reward("accuracy", [{"completions": [{"completion": "", "expect": "most"}]}]), "'most'"),
+        (lambda folder: check_reward("accuracy", ceiling=1.5), "ceiling"),
+    ],
+)
+def test_wrong_use_is_said(tmp_path: Path, make: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make(tmp_path)
+
+
+# -- the command -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("flaw", "code"), [("sound", 0), ("stuffed", 1)])
+def test_the_command_s_exit_code_and_json(tmp_path: Path, flaw: str, code: int) -> None:
+    file = env(tmp_path, ENVIRONMENTS[flaw][0])
+    shown = command("check-reward", file)
+    assert (shown.code, "stuffed_rewarded" in shown.out) == (code, bool(code))
+    done = command("check-reward", file, "--json", "--param", 'weights={"correct": 2}')
+    said = json.loads(done.out)
+    assert (done.code, said["passed"], said["full"]) == (code, not code, 2.0)
+    assert {one["kind"] for one in said["completions"]} >= {"gold", "empty", "stuffed"}
+
+
+def test_wrong_use_of_the_command_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    done = command("check-reward", written(tmp_path, dedent(REWARD) + "class Other(Mine): pass\n"))
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "Mine, Other" in done.err
