@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 
 from rm_gallery.cli import options as opt
+from rm_gallery.cli.deploy import StoreUrl
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rm_gallery.serve.evaluators import ServedEvaluators
 
 TokensFile = Annotated[
     Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")
@@ -38,6 +42,12 @@ def serve(
     ] = None,
     llm: opt.Llm = None,
     base_url: opt.BaseUrl = None,
+    evaluators: Annotated[bool, typer.Option(help="Serve what `rm-gallery deploy` stored.")] = True,
+    store: StoreUrl = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
+    sandbox: Annotated[
+        str, typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself.")
+    ] = "auto",
     host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     tokens: TokensFile = None,
@@ -74,13 +84,28 @@ def serve(
     known = None if tokens is None else Tokens(tokens)
     settings.check_access(known is not None)
     rewards = named_rewards(reward or [], config, llm, base_url)
-    handler = Handler(rewards, max_waiting=max_waiting, max_workers=max_workers)
+    served = _served(store, workers, sandbox, max_waiting) if evaluators else None
+    if served is None and not rewards:
+        raise ConfigError("there is nothing to serve; name a reward with --reward NAME, or leave out --no-evaluators.")
+    handler = Handler(rewards, served, max_waiting=max_waiting, max_workers=max_workers)
 
     def ready(url: str) -> None:
-        sys.stderr.write(f"rm-gallery: serving {len(rewards)} rewards on {url}\n")
+        what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
+        beside = f" and the evaluators of {served.shown}" if served is not None else ""
+        sys.stderr.write(f"rm-gallery: serving {what}{beside} on {url}\n")
         sys.stderr.flush()
 
     run_server(create_app(handler, settings, tokens=known), settings, ready)
+
+
+def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> ServedEvaluators:
+    from rm_gallery.evaluation.store import Store
+    from rm_gallery.serve.evaluators import ServedEvaluators
+
+    if sandbox not in ("auto", "bwrap", "subprocess"):
+        raise ConfigError(f"--sandbox is {sandbox!r:.40}; give auto, bwrap or subprocess.")
+    opened = Store.open(store)
+    return ServedEvaluators(opened, workers=workers, sandbox=sandbox, max_waiting=max_waiting)
 
 
 def named_rewards(

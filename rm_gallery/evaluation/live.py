@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.reward.function_result import EvaluateResult
@@ -53,9 +53,15 @@ class LiveEvaluators:
             StoreError: the store cannot be read and the evaluator has not been asked for before.
             DamagedBundle: its stored files are not those that were deployed.
         """
+        return (await self.evaluate_batch(evaluator_id, [payload], deadline))[0]
+
+    async def evaluate_batch(
+        self, evaluator_id: str, payloads: Sequence[Mapping[str, Any]], deadline: float
+    ) -> Sequence[EvaluateResult]:
+        """Evaluate conversations; see `evaluate`."""
         began = time.monotonic()
         pool = await self._pool(evaluator_id)
-        return await pool.evaluate(payload, deadline=max(0.0, deadline - (time.monotonic() - began)))
+        return await pool.evaluate_batch(payloads, deadline=max(0.0, deadline - (time.monotonic() - began)))
 
     async def close(self) -> None:
         """Finish what was asked, then end every process; the store stays open."""

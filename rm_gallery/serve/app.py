@@ -217,12 +217,12 @@ def _mount_lists(app: FastAPI, door: Door) -> None:
 
     handler = door.handler
 
-    def health() -> tuple[int, Any]:
+    async def health() -> tuple[int, Any]:
         problems = handler.problems()
         status = "closing" if door.closing else "unhealthy" if problems else "ok"
         return 200 if status == "ok" else 503, {"status": status, "problems": problems}
 
-    def rewards() -> tuple[int, Any]:
+    async def rewards() -> tuple[int, Any]:
         fields = ("kind", "score_range", "higher_is_better")
         found = [
             {"name": name, **{field: getattr(reward, field) for field in fields}}
@@ -230,10 +230,10 @@ def _mount_lists(app: FastAPI, door: Door) -> None:
         ]
         return 200, {"rewards": found}
 
-    def evaluations() -> tuple[int, Any]:
-        return 200, {"evaluations": [] if handler.evaluators is None else list(handler.evaluators.deployed())}
+    async def evaluations() -> tuple[int, Any]:
+        return 200, {"evaluations": [] if handler.evaluators is None else await handler.evaluators.deployed()}
 
-    def metrics() -> tuple[int, Any]:
+    async def metrics() -> tuple[int, Any]:
         return 200, door.metrics.exposed(handler)
 
     unwell: Replies = {503: {"model": Health, "description": "It does not work, or is about to end."}}

@@ -86,7 +86,12 @@ class Door:
         metrics.answered(codec.path, status, perf_counter() - began)
 
     async def show(
-        self, found: Callable[[], tuple[int, Any]], access: Access | None, scope: Scope, receive: Receive, send: Send
+        self,
+        found: Callable[[], Awaitable[tuple[int, Any]]],
+        access: Access | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -95,7 +100,7 @@ class Door:
         try:
             if access is not None:
                 self.admit(headers, access)
-            status, value = found()
+            status, value = await found()
             plain = isinstance(value, bytes)
             await respond(send, status, value if plain else dumped(value), request_id, more, _TEXT if plain else _JSON)
         except Refused as refused:

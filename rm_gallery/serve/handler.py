@@ -15,8 +15,8 @@ from rm_gallery.serve.lane import RewardLane
 class Evaluators(Protocol):
     """Deployed evaluators, by id."""
 
-    def deployed(self) -> Sequence[Mapping[str, Any]]:
-        """What is deployed now, by id."""
+    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+        """What is deployed now."""
 
     async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
         """The outcomes of the asks; Refused (404) when there is no such evaluator."""
@@ -72,7 +72,7 @@ class Handler:
         """
         kind, _, name = target.partition(":")
         if not name:
-            kind, name = self._only(kind)
+            kind, name = await self._only(kind)
         if kind == "reward":
             lane = self.lanes.get(name)
             if lane is None:
@@ -83,9 +83,9 @@ class Handler:
             raise Refused(404, "unknown_evaluator", f"There is no evaluator {name!r:.80}; none is deployed here.")
         return await self.evaluators.score(name, asks, seconds)
 
-    def _only(self, kind: str) -> tuple[str, str]:
+    async def _only(self, kind: str) -> tuple[str, str]:
         """The one target there is, of a kind where one is named."""
-        deployed = self.evaluators.deployed() if self.evaluators is not None and kind != "reward" else ()
+        deployed = await self.evaluators.deployed() if self.evaluators is not None and kind != "reward" else ()
         found = [("evaluator", str(each["id"])) for each in deployed]
         if kind != "evaluator" or not found:  # reward-kit's format is for evaluators first
             found += [("reward", name) for name in self.rewards]

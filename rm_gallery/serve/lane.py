@@ -203,10 +203,9 @@ def sample_of(ask: Ask) -> DataSample:
             unique_id=ask.id,
         )
     row = ask.row
-    if ask.reference is not None or ask.tools is not None:
-        # as `sample_of_messages` keeps them
-        row = {**(row or {}), "reference": ask.reference, "tools": ask.tools}
-        row = {name: value for name, value in row.items() if value is not None}
+    for name, value in (("reference", ask.reference), ("tools", ask.tools)):  # where `sample_of_messages` keeps them
+        if value is not None:
+            row = {**(row or {}), name: value}
     return sample_of_completion(ask.prompt, ask.completion, row=row, unique_id=ask.id)
 
 

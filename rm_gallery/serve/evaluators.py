@@ -1,0 +1,138 @@
+"""Deployed evaluators behind the server: the store's current versions, in their sandboxed processes, asked in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+from rm_gallery.core.utils.log import logger
+from rm_gallery.evaluation.bundle import DamagedBundle
+from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
+from rm_gallery.evaluation.pool import LIMITS
+from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
+from rm_gallery.serve.asking import Ask, Refused, Scored
+
+LIST_SECONDS = 1.0
+"""How old a list of what is deployed may be."""
+
+
+class ServedEvaluators:
+    """The evaluators of a store as `Handler` asks them.
+
+    Args:
+        store: an open one; it is closed with this.
+        workers: processes per evaluator.
+        limits: what one request may take.
+        sandbox: as in `EvaluatorPool`.
+        max_waiting: completions that may wait for one evaluator; more are refused with 429.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        workers: int = 8,
+        limits: SandboxLimits = LIMITS,
+        sandbox: str = "auto",
+        max_waiting: int = 8192,
+    ) -> None:
+        self._store = store
+        self.shown = store.shown
+        self._live = LiveEvaluators(store, workers=workers, limits=limits, sandbox=sandbox)
+        self._max_waiting = max_waiting
+        self.waiting: dict[str, int] = {}
+        self._listed: list[dict[str, Any]] = []
+        self._at = -LIST_SECONDS
+        self._problem = ""
+
+    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+        """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
+        if time.monotonic() - self._at >= LIST_SECONDS:
+            self._at = time.monotonic()
+            try:
+                self._listed = await asyncio.to_thread(self._live.list)
+            except StoreError as error:
+                self._at = -LIST_SECONDS
+                raise self._unreadable(error) from error
+            self._problem = ""
+        return self._listed
+
+    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+        """The outcomes of the asks, in their order.
+
+        Raises:
+            Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or store (503).
+        """
+        waiting = self.waiting.get(evaluator_id, 0)
+        if waiting + len(asks) > self._max_waiting:
+            what = f"{waiting} conversations are waiting for {evaluator_id} already; at most {self._max_waiting} may."
+            raise Refused(429, "busy", what, retry_after=1.0)
+        places = [place for place, ask in enumerate(asks) if not ask.problem]
+        found = [Scored(None, "failed", "invalid_item", ask.problem) for ask in asks]
+        if not places:
+            return found
+        self.waiting[evaluator_id] = waiting + len(asks)
+        try:
+            payloads = [payload_of(asks[place]) for place in places]
+            results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
+        except UnknownEvaluator as error:
+            raise Refused(404, "unknown_evaluator", str(error)) from error
+        except StoreError as error:
+            raise self._unreadable(error) from error
+        except (SandboxUnavailable, DamagedBundle) as error:
+            logger.error("evaluator {}: {}", evaluator_id, error)
+            what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
+            raise Refused(503, "unavailable", what, retry_after=30.0) from error
+        except ConfigError as error:  # an id that is none
+            raise Refused(404, "unknown_evaluator", str(error)) from error
+        finally:
+            left = self.waiting[evaluator_id] - len(asks)
+            if left:
+                self.waiting[evaluator_id] = left
+            else:
+                del self.waiting[evaluator_id]
+        for place, result in zip(places, results, strict=True):
+            found[place] = scored_of_result(result)
+        return found
+
+    def problem(self) -> str:
+        """Why the store cannot be read, as it was last seen; empty while it can."""
+        return self._problem
+
+    async def close(self) -> None:
+        """End the processes and close the store."""
+        await self._live.close()
+        self._store.close()
+
+    def _unreadable(self, error: StoreError) -> Refused:
+        logger.error("{}", error)
+        self._problem = "the store of evaluators cannot be read"
+        return Refused(503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0)
+
+
+def payload_of(ask: Ask) -> dict[str, Any]:
+    """What the function of an evaluator gets."""
+    messages = ask.messages
+    original = ask.original_messages
+    if messages is None:
+        asked = _turns(ask.prompt, "user")
+        messages = [*asked, *_turns(ask.completion, "assistant")]
+        original = original or asked
+    payload: dict[str, Any] = {"messages": messages, "ground_truth": ask.reference}
+    if original is not None:
+        payload["original_messages"] = original
+    if ask.tools is not None:
+        payload["tools"] = ask.tools
+    if ask.row:
+        payload["kwargs"] = dict(ask.row)
+    return payload
+
+
+def _turns(said: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
+    if said is None:
+        return []
+    return [{"role": speaker, "content": said}] if isinstance(said, str) else said
