@@ -7,19 +7,15 @@ a small process pool, calls it again three times after an exception, and turns a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.openrlhf import without_end_marks
 from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error
 
-END_MARKS = (
-    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>", "<|return|>", "</s>",
-    "<end_of_turn>", "<|end_of_turn|>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<|pad|>", "<pad>", "<|user|>",
-)  # fmt: skip
-"""What models of several families write where a turn ends: AReaL decodes the completion with them."""
 DEADLINE = 12.0
 """Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
 _GIVEN = ("prompt", "completions", "prompt_ids", "completion_ids")
@@ -31,13 +27,13 @@ class ArealReward:
     Args:
         reward: whatever `RowScorer` takes.
         messages: the column whose messages are the prompt; a row without it is asked with the decoded chat template.
-        end_marks: texts cut off the end of a completion, where AReaL decodes the special tokens along.
         on_error: what a completion without a score gives. "raise" by default: the trajectory is then left out, while a
             number would be trained on. AReaL tries three times more before it does; `areal_workflow` does not.
         options: how runs go; a row takes at most 12 s unless `deadline` says otherwise.
         **scoring: `reference`, `columns`, `llm`, … of `RowScorer`.
 
-    Keep it in a module of your own (`reward_fn="my_rewards.math"` or the object itself): AReaL's workers import it.
+    AReaL decodes special tokens along; those that end a completion are cut off. Keep the object in a module of your own
+    (`reward_fn="my_rewards.math"`, or the object itself): AReaL's workers import it.
     """
 
     def __init__(
@@ -45,20 +41,17 @@ class ArealReward:
         reward: object,
         *,
         messages: str = "messages",
-        end_marks: Sequence[str] = END_MARKS,
         on_error: OnError = "raise",
         options: RunOptions | Mapping[str, Any] | None = None,
         **scoring: Any,
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
-        if isinstance(end_marks, str):
-            raise ConfigError(f"end_marks is {end_marks!r:.80}; give a list of texts.")
         if isinstance(options, RunOptions):
             options = options if options.deadline else replace(options, deadline=DEADLINE)
         else:
             options = {"deadline": DEADLINE, **(options or {})}
         self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), options=options, **scoring)
-        self._messages, self._end_marks = messages, tuple(end_marks)
+        self._messages = messages
         self.__name__ = self.scorer.name
 
     def __call__(self, *given: Any, **row: Any) -> float:
@@ -72,25 +65,14 @@ class ArealReward:
         told = dict(zip(_GIVEN, given, strict=False))
         told |= {name: row.pop(name) for name in _GIVEN if name not in told and name in row}
         prompt = row.get(self._messages) or told.get("prompt")
-        found = self.scorer.score(prompt, without_end_marks(told.get("completions"), self._end_marks), row)
-        value = self.scorer.value(found)
-        assert value is not None  # on_error is no "none" here
-        return float(value)
+        said = told.get("completions")
+        found = self.scorer.score(prompt, without_end_marks(said) if isinstance(said, str) else said, row)
+        return self.scorer.numbers(found)["score"]
 
 
 def areal_reward(reward: object, **settings: Any) -> ArealReward:
     """A reward function for AReaL's workflows: `areal_reward("math_verify_reward", reference="answer")`."""
     return ArealReward(reward, **settings)
-
-
-def without_end_marks(text: Any, marks: Sequence[str] = END_MARKS) -> Any:
-    """A text without the end-of-turn marks, and white space around them, at its end; what is no text stays as it is."""
-    if not isinstance(text, str):
-        return text
-    cut = text
-    while (mark := next((mark for mark in marks if mark and cut.rstrip().endswith(mark)), None)) is not None:
-        cut = cut.rstrip().removesuffix(mark)
-    return cut
 
 
 def areal_workflow(reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> Any:

@@ -149,12 +149,11 @@ class BenchmaxRewards:
         values: dict[str, float] = {}
         for (name, scorer), outcome in zip(scorers.items(), found, strict=True):
             try:
-                value = scorer.value(outcome)
+                values[name] = scorer.numbers(outcome)["score"]
             except NoScore as error:
                 raise _failure(error, generation) from error
             if outcome.score is None:
                 logger.warning("{} got no score ({}, {}): {}", name, outcome.status, outcome.reason, outcome.message)
-            values[name] = float(value if value is not None else 0.0)
         return values
 
 

@@ -134,7 +134,7 @@ def _rubric_class(base: Any) -> type[Any]:
                 # put into the table of children alone: as an attribute a part called "reset" would hide the method
                 child = self._rubric_children.setdefault(part.replace(".", "_"), Component())
                 child.last_score = value
-            return RubricScore(self.scorer.value(found) or 0.0, found)
+            return RubricScore(self.scorer.numbers(found)["score"], found)
 
     for made in (Component, OpenEnvRubric):
         made.__module__, made.__qualname__ = __name__, made.__name__

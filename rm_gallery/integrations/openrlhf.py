@@ -130,12 +130,17 @@ def response_of(query: str, prompt: str) -> str | None:
         if at < 0:
             return None
         start = at + len(tail)
-    end = len(query)
-    for mark in reversed(list(COMMON_MARKS.finditer(query, start))):
-        if query[mark.end() : end].strip():
+    return without_end_marks(query[start:])
+
+
+def without_end_marks(text: str) -> str:
+    """A text without the special tokens, and blanks between them, that end it."""
+    end = len(text)
+    for mark in reversed(list(COMMON_MARKS.finditer(text))):
+        if text[mark.end() : end].strip():
             break
         end = mark.start()
-    return query[start:end]
+    return text[:end]
 
 
 def _together(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error
 
-SCORE, UNSCORED, FAILED = "score", "unscored", "failed"
+SCORE = "score"
 COMPONENTS, STATUS = "reward_components", "reward_status"
 """Keys of a sample's metadata: the score and its parts, and "scored" or why there is no score."""
 _NORMALISED = ("grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline")
@@ -28,7 +28,8 @@ class SlimeReward:
         reward: whatever `RowScorer` takes. One that compares sees a list as groups of equal prompts (`--group-rm`).
         reference: the column with the reference; the sample's `label` by default, its `metadata` holds the others.
         on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by default) the mean of the
-            scored samples of its list, 0.0 where there is none; "raise", which ends the rollout; or a number.
+            scored samples of its list, the worst score of the reward's range where there is none; "worst"; "raise", which
+            ends the rollout; or a number.
         **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
 
     With `--reward-key` (or `--eval-reward-key`) the reward is a dict of `score`, the components, `unscored` and `failed`; train
@@ -48,8 +49,10 @@ class SlimeReward:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         self._mean = on_error == "mean"
         if on_error == "none":
-            raise ConfigError('on_error is "none"; slime needs a number: give "mean", "raise" or a finite number.')
-        kept = "none" if on_error == "mean" else checked_on_error(on_error, none=False)
+            raise ConfigError(
+                'on_error is "none"; slime needs a number: give "mean", "worst", "raise" or a finite number.'
+            )
+        kept = "worst" if on_error == "mean" else checked_on_error(on_error, none=False)
         self.scorer = RowScorer(reward, reference=reference, on_error=kept, **scoring)
         self.__name__ = self.scorer.name
 
@@ -63,7 +66,7 @@ class SlimeReward:
         given = list(samples) if several else [samples]
         found = await self._score(given)
         scored = [outcome.score for outcome in found if outcome.score is not None]
-        mean = sum(scored) / len(scored) if scored else 0.0
+        mean = statistics.fmean(scored) if scored and self._mean else None
         keys = [getattr(args, name, None) for name in ("reward_key", "eval_reward_key")]
         rewards = [self._reward(sample, outcome, mean, keys) for sample, outcome in zip(given, found, strict=True)]
         return rewards if several else rewards[0]
@@ -74,9 +77,9 @@ class SlimeReward:
             return [await self.scorer.ascore(samples[0].prompt, samples[0].response, rows[0])]
         return await self.scorer.ascore_rows([s.prompt for s in samples], [s.response for s in samples], rows)
 
-    def _reward(self, sample: Any, found: Scored, mean: float, keys: Sequence[str | None]) -> Any:
-        value = mean if found.score is None and self._mean else self.scorer.value(found)
-        number = float(value if value is not None else mean)
+    def _reward(self, sample: Any, found: Scored, mean: float | None, keys: Sequence[str | None]) -> Any:
+        numbers = self.scorer.numbers(found)
+        number = numbers[SCORE] = numbers[SCORE] if mean is None or found.score is not None else mean
         if found.score is None:
             sample.remove_sample = True
         if isinstance(sample.metadata, dict):
@@ -84,8 +87,7 @@ class SlimeReward:
             sample.metadata[STATUS] = found.status if found.score is not None else f"{found.status}: {found.reason}"
         if not any(keys):
             return number
-        flags = {UNSCORED: float(found.status == "unscored"), FAILED: float(found.status == "failed")}
-        reward = {**found.components, SCORE: number, **flags}
+        reward = {**found.components, **numbers}
         unknown = next((key for key in keys if key and key not in reward and found.score is not None), None)
         if unknown is not None:
             raise ConfigError(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,10 +29,14 @@ from rm_gallery import (
 from rm_gallery.integrations.areal import areal_reward
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
+from rm_gallery.integrations.nemo_rl import RewardEnvironment
 from rm_gallery.integrations.openenv import RolloutReward
+from rm_gallery.integrations.openrlhf import openrlhf_reward
 from rm_gallery.integrations.scoring import NoScore, RowScorer
 from rm_gallery.integrations.slime import slime_reward
 from rm_gallery.integrations.trl import trl_reward
+from rm_gallery.integrations.verifiers import verifiers_reward
+from rm_gallery.integrations.verl import verl_reward
 
 ROOT = Path(__file__).resolve().parents[2]
 DEAD = "http://127.0.0.1:9/v1"
@@ -94,7 +101,54 @@ def endpoint(made: Any, text: str, row: Row) -> Any:
     return found.score, found.is_score_valid, found.error
 
 
+def flagged(score: float, words: float, **flags: float) -> dict[str, float]:
+    """The fixed keys of targets that have no word for "no score"."""
+    return {"words": words, "score": score, "unscored": 0.0, "failed": 0.0, **flags}
+
+
+def nemo(made: Any, text: str, row: Row) -> Any:
+    pytest.importorskip("torch", reason="torch is not installed")
+    found = made.step([conversation(text)], [dict(row)])
+    return found.rewards.tolist(), found.metadata[0]["rm_gallery"]
+
+
+def v0(made: Any, text: str, row: Row) -> Any:
+    state: dict[str, Any] = {}
+    asked, said = conversation(text)[:1], conversation(text)[1:]
+    value = asyncio.run(made(prompt=asked, completion=said, state=state, info=dict(row), answer=""))
+    return value, "error" in state
+
+
+def v1(made: Any, text: str, row: Row) -> Any:
+    turns = [SimpleNamespace(model_dump=partial(dict, turn), role=turn["role"]) for turn in conversation(text)]
+    nodes = [SimpleNamespace(sampled=turn.role == "assistant", message=turn) for turn in turns]
+    metrics: dict[str, float] = {}
+    trace = SimpleNamespace(branches=[SimpleNamespace(nodes=nodes)], record_metrics=metrics.update)
+    return asyncio.run(made(task=row, trace=trace)), metrics
+
+
 TARGETS = {
+    "verl": Target(
+        partial(verl_reward, components=["words"]),
+        lambda made, text, row: asyncio.run(made("data", text, None, dict(row))),
+        flagged(4.0, 1.0, acc=4.0), flagged(0.0, 0.0, unscored=1.0, acc=0.0), flagged(0.0, 0.0, failed=1.0, acc=0.0),
+    ),
+    "OpenRLHF": Target(
+        partial(openrlhf_reward, json_label=True),
+        lambda made, text, row: made([f"q{text}<|im_end|>\n"], ["q"], [json.dumps(row)]),
+        {"rewards": 4.0, "scores": 1.0, "extra_logs": {"unscored": 0.0, "failed": 0.0}},
+        {"rewards": 0.0, "scores": 0.0, "extra_logs": {"unscored": 1.0, "failed": 0.0}},
+        {"rewards": 0.0, "scores": 0.0, "extra_logs": {"unscored": 0.0, "failed": 1.0}},
+    ),
+    "verifiers v0": Target(verifiers_reward, v0, (4.0, False), (0.0, True), (0.0, True)),
+    "verifiers v1": Target(
+        verifiers_reward, v1,
+        (4.0, {"Moody/words": 1.0, "Moody/unscored": 0.0, "Moody/failed": 0.0}), NO_SCORE, NO_SCORE,
+    ),
+    "NeMo-RL": Target(
+        lambda reward, **settings: RewardEnvironment({"reward": reward, "components": ["words"], **settings}), nemo,
+        ([4.0], flagged(4.0, 1.0)), ([0.0], flagged(0.0, 0.0, unscored=1.0)), ([0.0], flagged(0.0, 0.0, failed=1.0)),
+    ),
     "TRL": Target(
         trl_reward,
         lambda made, text, row: made(prompts=["q"], completions=[text], **{k: [v] for k, v in row.items()}),
@@ -236,7 +290,7 @@ def test_every_object_works_in_another_process(tmp_path: Path) -> None:
     code = (
         "import json, pickle, sys\n"
         "made = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "scores = {name: one.scorer.score('q', '\\\\boxed{4}', {'answer': '4'}).score for name, one in made.items()}\n"
+        "scores = {name: getattr(one, '__self__', one).scorer.score('q', '\\\\boxed{4}', {'answer': '4'}).score for name, one in made.items()}\n"
         "assert not {'trl', 'torch', 'openenv', 'areal', 'langfuse', 'langsmith'} & set(sys.modules)\n"
         "print(json.dumps(scores))\n"
     )
@@ -248,5 +302,16 @@ def test_every_object_works_in_another_process(tmp_path: Path) -> None:
 def test_a_scorer_is_what_all_of_them_share() -> None:
     for name, target in TARGETS.items():
         made = target.make("math_verify_reward", reference="answer")
+        made = getattr(made, "__self__", made)
         scorers = made.scorers().values() if isinstance(made, Env) else [made.scorer]
         assert all(type(scorer) is RowScorer for scorer in scorers), name
+
+
+def test_the_table_of_the_documents_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    shown = {name for line in text.splitlines() if line.startswith("| ") for name in re.findall(r"\b(\w+)[(,]", line)}
+    modules = [file.stem for file in (ROOT / "rm_gallery" / "integrations").glob("*.py")]
+    public = {module: set(vars(importlib.import_module(f"rm_gallery.integrations.{module}"))) for module in modules}
+    assert [module for module in modules if module != "scoring" and not public[module] & shown] == []
+    called = {name for name in shown if re.search(rf"`[^`|]*\b{name}\(", text)}
+    assert called - {"register", "Maths"} <= set().union(*public.values())
