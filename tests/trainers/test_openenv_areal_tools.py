@@ -82,7 +82,7 @@ def test_a_rubrics_outcome_travels_beside_its_number(openenv: dict[str, Any]) ->
         ("two texts", "Say it with completion=; its fields: message, thought"),
         ("no such field", "no field 'said' (completion=); its fields: message"),
         ("no such column", "no column 'gold'; the columns are: answer, prompt"),
-        ("on_error", "on_error is 'none'; give \"raise\" or a finite number"),
+        ("on_error", 'on_error is \'none\'; give "raise", "worst" or a finite number'),
     ],
 )
 def test_a_rubric_that_cannot_score_says_so(openenv: dict[str, Any], case: str, said: str) -> None:

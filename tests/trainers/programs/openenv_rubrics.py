@@ -24,35 +24,35 @@ from rm_gallery.integrations.scoring import NoScore, RowScorer  # noqa: E402
 from tests.trainers.programs.rewards_of_tests import Sometimes  # noqa: E402
 
 
-class Say(Action):
+class Say(Action):  # type: ignore[misc]
     message: str
 
 
-class TwoTexts(Action):
+class TwoTexts(Action):  # type: ignore[misc]
     message: str
     thought: str
 
 
-class Seen(Observation):
+class Seen(Observation):  # type: ignore[misc]
     prompt: str = ""
     answer: str = ""
 
 
-class Half(Rubric):
+class Half(Rubric):  # type: ignore[misc]
     """A plain rubric."""
 
     def forward(self, action: Any, observation: Any) -> float:
         return 0.5
 
 
-class Matches(Rubric):
+class Matches(Rubric):  # type: ignore[misc]
     """A rubric that knows the reference."""
 
     def forward(self, action: Any, observation: Any) -> float:
         return float(action.message.strip() == observation.metadata["reference"])
 
 
-class Gives(Rubric):
+class Gives(Rubric):  # type: ignore[misc]
     """Whatever it is told to give."""
 
     def __init__(self, value: Any) -> None:
@@ -65,7 +65,7 @@ class Gives(Rubric):
         return self.value
 
 
-class Won(TrajectoryRubric):
+class Won(TrajectoryRubric):  # type: ignore[misc]
     """Counts its steps, so that a shared buffer would show."""
 
     def score_trajectory(self, trajectory: Any) -> float:
@@ -90,7 +90,7 @@ class Client:
         raise TypeError("cannot copy a client")
 
 
-class World(Environment[Say, Seen, State]):
+class World(Environment[Say, Seen, State]):  # type: ignore[misc]
     """An environment whose reward is its rubric's."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
