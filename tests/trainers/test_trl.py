@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from rm_gallery import EvaluateResult, MetricResult, OpenaiLLM, reward_function
+from rm_gallery.core.reward.example import sample_of
 from rm_gallery.integrations.trl import TrlReward, trl_reward, trl_rewards
+from rm_gallery.integrations.trl_data import preference_rows, unpaired_rows
 from tests.support.checkpoints import config_for, make_tokenizer, require_torch
 from tests.support.judge_server import JudgeServer
 
@@ -232,3 +234,39 @@ def test_asynchronous_grpo_takes_them_to_its_child_process() -> None:
     for name, expected in EXPECTED.items():
         assert [none_or(sample.metrics[f"rewards/{name}"]) for sample in samples] == expected
     assert all(math.isfinite(sample.advantage) for sample in samples)
+
+
+@pytest.mark.parametrize("kind", ["DPO", "Reward", "KTO"])
+def test_trainers_take_the_data_sets_made_of_scored_samples(kind: str, tmp_path: Path) -> None:
+    import torch
+    import trl
+    from datasets import Dataset
+    from transformers import LlamaForSequenceClassification
+
+    answers = ["The answer is 4.", "It is 5.", "4"]
+    samples = [sample_of("What is 2+2?", *answers, reference="4")] * 2
+    model, tokenizer = tiny_model()
+    if kind == "KTO":
+        rows = unpaired_rows(samples, "math_verify_reward")
+        assert [row["label"] for row in rows] == [True, False, True] * 2
+    else:
+        rows = preference_rows(samples, "math_verify_reward", margin=kind == "Reward")
+        assert [(row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in rows] == [
+            tuple(answers[:2])
+        ] * 2
+    if kind == "Reward":
+        torch.manual_seed(0)
+        model = LlamaForSequenceClassification(model.config)
+    config = getattr(trl, f"{kind}Config")(**quiet(tmp_path, max_steps=1, per_device_train_batch_size=2))
+    trainer = getattr(trl, f"{kind}Trainer")(
+        model=model,
+        args=config,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_list(rows),
+        **({} if kind == "Reward" else {"ref_model": tiny_model()[0]}),
+    )
+    trainer.train()
+    (step,) = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert math.isfinite(step["loss"])
+    if kind == "Reward":  # the loss counts the margin of 1: without it a model that knows nothing is near ln 2
+        assert step["loss"] > 1.0
