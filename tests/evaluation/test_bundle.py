@@ -1,0 +1,162 @@
+"""What of a folder becomes part of an evaluator, what never does, and what is refused before anything is stored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.evaluation import bundle as bundles
+from rm_gallery.evaluation.bundle import Bundle, bundle_folders, is_inside
+
+MakeFolder = Callable[..., Path]
+PLAIN = "def evaluate(messages, **kwargs):\n    return 1.0\n"
+
+
+def test_files_below_a_folder_are_in_it_and_secrets_are_not(make_folder: MakeFolder, tmp_path: Path) -> None:
+    kept = {"helper.py": "X = 1\n", "data/words.txt": "a\r\nb\n", "词.txt": "词"}
+    left = {
+        ".env": "KEY=1",
+        "prod.env": "KEY=1",
+        "server.pem": "KEY",
+        "id.key": "KEY",
+        ".git/config": "url",
+        "__pycache__/main.cpython-311.pyc": "x",
+        "old.pyc": "x",
+        "main.py~": "x",
+    }
+    folder = make_folder("relevance", PLAIN, **kept, **left)
+    (tmp_path / "outside.txt").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "more.txt").write_text("secret")
+    (folder / "linked.txt").symlink_to(tmp_path / "outside.txt")
+    (folder / "linked").symlink_to(tmp_path / "outside")
+    os.mkfifo(folder / "pipe")
+    found = bundle_folders([f"relevance={folder}"])
+    assert set(found.files) == {f"relevance/{name}" for name in ("main.py", *kept)}
+    assert found.files["relevance/data/words.txt"] == b"a\r\nb\n"
+    assert b"secret" not in found.pack()
+    for name in ("linked.txt (symbolic link)", "linked (symbolic link)", ".env (hidden)", "prod.env", "pipe (no plain"):
+        assert any(name in skipped for skipped in found.skipped), name
+    assert Bundle.unpack(found.pack(), found.hash) == found
+
+
+def test_equal_folders_have_equal_hashes_wherever_they_lie(make_folder: MakeFolder) -> None:
+    first, second = make_folder("one/relevance"), make_folder("two/relevance")
+    assert bundle_folders([f"m={first}"]).hash == bundle_folders([f"m={second}"]).hash
+    assert bundle_folders([f"m={first}"]).hash == bundle_folders(code=PLAIN, code_name="m").hash
+    others = [
+        bundle_folders([f"n={first}"]),
+        bundle_folders(code=PLAIN + "\n", code_name="m"),
+        bundle_folders(code=PLAIN, code_name="m", mode="batch"),
+    ]
+    assert len({found.hash for found in others} | {bundle_folders([f"m={first}"]).hash}) == 4
+
+
+def test_one_folder_or_the_folders_in_it(make_folder: MakeFolder, tmp_path: Path) -> None:
+    one = make_folder("one")
+    assert bundle_folders(folder=one).metrics == ("one",)
+    make_folder("two")
+    (tmp_path / "metrics" / "notes.txt").write_text("x")
+    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one", "two")
+
+
+@pytest.mark.parametrize(
+    ("main", "requirements", "mode"),
+    [
+        ("@reward_function(requirements=['numpy>=1', 'x'], mode='batch')\n" + PLAIN, ("numpy>=1", "x"), "batch"),
+        ("@rm.reward_function(requirements=[NAME])\nasync " + PLAIN, (), "pointwise"),
+        ("@reward_function\n" + PLAIN, (), "pointwise"),
+        ("evaluate = lambda messages, **kwargs: 1\n", (), "pointwise"),
+        ("from helper import score as evaluate\n", (), "pointwise"),
+        ("if True:\n    def evaluate(messages, **kwargs): ...\n", (), "pointwise"),
+        ("\ufeff# -*- coding: utf-8 -*-\r\ndef evaluate(messages, **kwargs):\r\n    return '\\d'\r\n", (), "pointwise"),
+    ],
+)
+def test_what_main_says_of_itself_is_read_not_run(main: str, requirements: tuple[str, ...], mode: str) -> None:
+    found = bundle_folders(code=main)
+    assert (found.requirements, found.mode) == (requirements, mode)
+
+
+def test_a_requirements_file_counts_too(make_folder: MakeFolder) -> None:
+    text = "# a comment\r\nnumpy>=1.24  # why\n-r other.txt\n--index-url https://x\n\njieba\n"
+    assert bundle_folders([f"m={make_folder('m', PLAIN, **{'requirements.txt': text})}"]).requirements == (
+        "jieba",
+        "numpy>=1.24",
+    )
+
+
+@pytest.mark.parametrize(
+    ("main", "message"),
+    [
+        ("def evaluat(messages): ...", "defines no function 'evaluate'"),
+        ("# evaluate\n", "defines no function 'evaluate'"),
+        ("class A:\n    evaluate_all = 1\n", "defines no function 'evaluate'"),
+        ("def evaluate(:\n", "line 1: is no valid Python"),
+        ("def evaluate(m): ...\n\0", "is no valid Python"),
+        ("(" * 5000, "is no valid Python"),
+        ("def evaluate(m): ...\nx = '\ud800'", "no valid Unicode"),
+        ("@reward_function(mode='both')\ndef evaluate(m): ...\n", "one of 'pointwise', 'batch'.*both"),
+    ],
+)
+def test_code_that_cannot_be_an_evaluator_is_refused(main: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bundle_folders(code=main)
+
+
+def test_folders_that_do_not_fit_are_refused(make_folder: MakeFolder, tmp_path: Path) -> None:
+    folder = make_folder()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "main.py").symlink_to(folder / "main.py")
+    (tmp_path / "main.py" / "inner").mkdir(parents=True)
+    for folders, message in [
+        ([str(folder)], "the form is 'name=path'"),
+        (["=x"], "the form is 'name=path'"),
+        (["m="], "the form is 'name=path'"),
+        ([f"../m={folder}"], "no name of a metric"),
+        ([f".m={folder}"], "no name of a metric"),
+        ([f"m={folder}", f"m={folder}"], "two folders are named 'm'"),
+        ([f"m={tmp_path / 'none'}"], "there is no such folder"),
+        ([f"m={folder / 'main.py'}"], "is no folder"),
+        ([f"m={tmp_path / 'empty'}"], "there is no 'main.py' in it"),
+        ([f"m={tmp_path / 'linked'}"], "a symbolic link is not followed"),
+        ([f"m={tmp_path}"], "there is no 'main.py' in it"),
+        ([], "is empty"),
+        (f"m={folder}", "put it into a list"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            bundle_folders(folders)
+    with pytest.raises(ConfigError, match="neither it nor a folder in it"):
+        bundle_folders(folder=tmp_path / "empty")
+    for given in ({}, {"folder": folder, "code": PLAIN}):
+        with pytest.raises(ConfigError, match="in one way"):
+            bundle_folders(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MAX_FILES", 3), ("MAX_BYTES", 100), ("MAX_DEPTH", 1)])
+def test_bounds(bound: str, value: int, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = {"a/b/c.txt": "", "d.txt": "x" * 100, "e.txt": "", "f.txt": ""}
+    folder = make_folder("m", PLAIN, **deep)
+    assert len(bundle_folders([f"m={folder}"]).files) == 5
+    monkeypatch.setattr(bundles, bound, value)
+    with pytest.raises(ConfigError, match="more than|deeper than"):
+        bundle_folders([f"m={folder}"])
+
+
+@pytest.mark.parametrize("path", ["a", "/a/b", "a/../b", "a/./b", "a//b", "a\\b/c", "a/b\0", "", "../a/b", "a/"])
+def test_paths_that_lead_elsewhere_are_never_written(path: str) -> None:
+    assert not is_inside(path)
+    bad = Bundle({path: b""}, ("a",))
+    with pytest.raises(bundles.DamagedBundle):
+        Bundle.unpack(bad.pack(), bad.hash)
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    import zlib
+
+    with pytest.raises(bundles.DamagedBundle):
+        Bundle.unpack(zlib.compress(b" " * 200_000_000, 1), "x")

@@ -1,0 +1,197 @@
+"""Previews run the real code and give real scores; deployments are what was previewed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.evaluation import EvaluatorPool, Store, create_evaluation, preview_evaluation
+from rm_gallery.evaluation.pool import EvaluatorBroken
+from tests.support.command import command
+
+MakeFolder = Callable[..., Path]
+LENGTH = """
+from rm_gallery import EvaluateResult, MetricResult
+def evaluate(messages, ground_truth=None, tag="", **kwargs):
+    text = messages[-1].content
+    if not text:
+        return None
+    if tag == "bad":
+        raise KeyError("nothing")
+    metrics = {"length": MetricResult(score=len(text) / 10, reason=f"{len(text)} characters")}
+    return EvaluateResult(score=len(text) / 10, reason=f"truth {ground_truth}", metrics=metrics)
+"""
+
+
+def said(answer: str | None, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": answer}], **more}
+
+
+SAMPLES = [said("四个汉字", ground_truth={"a": 1}, id="first"), said(None), said("x", tag="bad")]
+
+
+@pytest.fixture(params=["bwrap", pytest.param("subprocess")])
+def sandbox(request: pytest.FixtureRequest) -> str:
+    if request.param == "bwrap":
+        from tests.support.system import require_bubblewrap
+
+        require_bubblewrap()
+    return str(request.param)
+
+
+def test_outcomes_of_a_preview(make_folder: MakeFolder, sandbox: str) -> None:
+    found = preview_evaluation([f"length={make_folder('length', LENGTH)}"], samples=SAMPLES, sandbox=sandbox)
+    assert [(each.status, each.score) for each in found.results] == [
+        ("scored", 0.4),
+        ("unscored", None),
+        ("failed", None),
+    ]
+    first, second, third = found.results
+    assert (first.id, first.metrics, first.reason) == ("first", {"length": 0.4}, "truth {'a': 1}")
+    assert "returned None" in second.reason
+    assert third.reason == "function_error: KeyError: 'nothing' (length/main.py, line 8)"
+    assert (found.total_samples, found.mean, found.sandbox) == (3, 0.4, sandbox)
+    text = found.display()
+    assert "Score: 0.40" in text and "Score: none, unscored" in text and "length: 0.40 - 4 characters" in text
+    assert text.endswith("1 scored, 1 unscored, 1 failed; mean 0.4000 of 1 scored")
+    assert json.loads(json.dumps(found.as_dict()))["results"][0]["metrics"]["length"]["reason"] == "4 characters"
+
+
+def test_samples_that_do_not_fit_are_named(make_folder: MakeFolder, tmp_path: Path) -> None:
+    folders = [f"m={make_folder()}"]
+    file = tmp_path / "s.jsonl"
+    for text, message in [
+        ('{"message": []}\n', "line 1.*messages"),
+        ('{"messages": []}\n{"messages": [{"content": "x"}]}\n', r"line 2, messages\[0\]"),
+        ('{"messages": []}\nnot json\n', "line 2"),
+    ]:
+        file.write_text(text)
+        with pytest.raises(DataError, match=message):
+            preview_evaluation(folders, sample_file=file)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"samples": []}, "no sample"),
+        ({"samples": ["text"]}, "row 1: expected a mapping"),
+        ({}, "in one way"),
+        ({"samples": SAMPLES, "sample_file": file}, "in one way"),
+        ({"samples": SAMPLES, "max_samples": 0}, "max_samples"),
+        ({"samples": SAMPLES, "sandbox": "docker"}, "docker"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            preview_evaluation(folders, **given)
+
+
+def test_only_the_first_samples_are_read(make_folder: MakeFolder, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_text(f"{json.dumps(said('x'))}\r\n\r\n{json.dumps(said('y'))}\r\nbroken\n", encoding="utf-8")
+    assert preview_evaluation([f"m={make_folder()}"], sample_file=file, max_samples=2).total_samples == 2
+
+
+def test_deploying_stores_what_was_previewed(make_folder: MakeFolder, tmp_path: Path) -> None:
+    folder = make_folder("length", LENGTH, **{"helper.py": "", ".env": "KEY=1"})
+    store = tmp_path / "s.db"
+    first = create_evaluation("length", [f"length={folder}"], display_name="长度", description="d", store=store)
+    assert first["name"] == "accounts/local/evaluators/length" and first["version"] == 1
+    assert first["skipped"] == ["length/.env (hidden)"] and len(first["hash"]) == 64
+    with pytest.raises(ConfigError, match="--force"):
+        create_evaluation("length", folder=folder, store=str(store))
+    with Store.open(store) as opened:
+        again = create_evaluation("length", folder=folder, force=True, store=opened, account_id="a", api_key="k")
+        assert (again["version"], again["hash"]) == (2, first["hash"])
+        assert set(opened.current("length").bundle.files) == {"length/main.py", "length/helper.py"}
+
+
+def test_code_that_does_not_load_is_not_deployed(tmp_path: Path) -> None:
+    from tests.support.system import require_bubblewrap
+
+    require_bubblewrap()
+    broken = "import nowhere\ndef evaluate(messages, **kwargs):\n    return 1\n"
+    with Store.open(tmp_path / "s.db") as store:
+        create_evaluation("a", python_code_to_evaluate="def evaluate(messages, **kw): return 1\n", store=store)
+        with pytest.raises(EvaluatorBroken, match="No module named 'nowhere'"):
+            create_evaluation("a", python_code_to_evaluate=broken, force=True, store=store)
+        assert [version.version for version in store.versions("a")] == [1]
+        assert (
+            create_evaluation("a", python_code_to_evaluate=broken, force=True, store=store, check=False)["version"] == 2
+        )
+
+
+def test_the_commands(make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    length, other = make_folder("length", LENGTH), make_folder("other")
+    samples = tmp_path / "s.jsonl"
+    samples.write_text("\n".join(json.dumps(sample) for sample in SAMPLES), encoding="utf-8")
+    shown = command("preview", "--metrics-folders", f"length={length}", "--samples", str(samples))
+    assert shown.code == 1 and "  Score: 0.40" in shown.out and "Score: none, failed" in shown.out
+    passed = command("preview", "-m", f"length={length}", "-s", str(samples), "--max-samples", "1", "--json")
+    assert passed.code == 0 and json.loads(passed.out)["mean"] == 0.4
+    assert command("preview", f"a={other}", f"b={other}", "-s", str(samples), "--max-failures", "3").code == 0
+
+    deployed = command("deploy", "--id", "len", "-m", f"length={length}", "--display-name", "L", "--description", "d")
+    assert deployed.code == 0 and "Successfully created evaluator: accounts/local/evaluators/len" in deployed.out
+    again = command("deploy", "--id", "len", "--metrics-folders", f"length={length}")
+    assert again.code == 2 and "--force" in again.err and again.err.count("\n") == 1
+    forced = command("deploy", "--id", "len", f"a={length}", f"b={other}", "--force", "--json")
+    assert json.loads(forced.out)["version"] == 2 and json.loads(forced.out)["metrics"] == ["a", "b"]
+    assert command("evaluators", "list").out.startswith("len  version 2  ")
+    found = json.loads(command("evaluators", "show", "len", "--version", "1", "--json").out)
+    assert (found["version"], found["is_current"], found["description"]) == (1, False, "d")
+    assert list(found["files"]) == ["length/main.py"] and len(found["versions"]) == 2
+    assert "versions      2 (served), 1" in command("evaluators", "show", "len").out
+    assert "is version 1 now" in command("evaluators", "rollback", "len").out
+    assert command("evaluators", "rollback", "len").code == 2
+    assert "with 2 versions" in command("evaluators", "delete", "len").out
+    assert command("evaluators", "delete", "len").code == 2
+    assert command("evaluators", "list", "--json").out == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["preview"], "--metrics-folders"),
+        (["preview", "-m", "a=none", "-s", "x.jsonl"], "none: there is no such folder"),
+        (["preview", "-m", "a=.", "-s", "x.jsonl"], "there is no 'main.py'"),
+        (["preview", "--output", "x"], "--output"),
+        (["deploy", "-m", "a=."], "--id"),
+        (["deploy", "--id", "a/b", "-m", "a=metrics/metric"], "evaluator_id is 'a/b'"),
+        (["deploy", "--id", "a", "-m", "a=metrics/metric", "--store", "mysql://u:geheim@h/d"], "PostgreSQL"),
+        (["evaluators", "show", "a"], "there is no evaluator 'a'"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_folder()
+    monkeypatch.chdir(tmp_path)
+    done = command(*arguments)
+    assert done.code == 2 and message in done.err and "geheim" not in done.err and done.out == ""
+
+
+def test_without_bubblewrap_ones_own_folder_is_previewed_all_the_same(
+    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s.jsonl").write_text(json.dumps(SAMPLES[0]))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = command("preview", "-m", f"length={make_folder('length', LENGTH)}", "-s", str(tmp_path / "s.jsonl"))
+    assert done.code == 0 and "Score: 0.40" in done.out and "limits alone" in done.err
+
+
+async def _evaluated(store: Store) -> float:
+    pool = EvaluatorPool(store.current("length"), workers=1, sandbox="subprocess")
+    try:
+        return (await pool.evaluate(SAMPLES[0])).score
+    finally:
+        await pool.close()
+
+
+def test_what_is_stored_runs_as_it_did_before(make_folder: MakeFolder, store_url: str) -> None:
+    import asyncio
+
+    with Store.open(store_url) as store:
+        create_evaluation("length", folder=make_folder("length", LENGTH), store=store, check=False)
+        assert asyncio.run(_evaluated(store)) == 0.4
