@@ -70,13 +70,16 @@ def engine_of(url: sa.URL, shown: str) -> sa.Engine:
         return sa.create_engine(
             url, poolclass=sa.NullPool, connect_args={"timeout": _WAIT_SECONDS}, hide_parameters=True
         )
+    bounds: dict[str, Any] = {"connect_timeout": 10, "tcp_user_timeout": 15_000}
+    if "options" not in url.query:
+        bounds["options"] = f"-c statement_timeout={int(1000 * _WAIT_SECONDS)}"
     try:
         return sa.create_engine(
             url,
             pool_pre_ping=True,
             pool_size=2,
             max_overflow=8,
-            connect_args={"connect_timeout": 10},
+            connect_args=bounds,
             hide_parameters=True,
         )
     except ImportError as error:

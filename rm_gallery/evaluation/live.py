@@ -16,6 +16,9 @@ from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEval
 from rm_gallery.integrations.scoring import Scored
 
 _LOOK_EVERY = 0.5
+_PATIENCE = 1.0
+_QUIET = 5.0
+"""Seconds for which a store that failed is left alone by evaluators that run."""
 _Key = tuple[int, str]
 
 
@@ -36,6 +39,7 @@ class LiveEvaluators:
         self._fresh: set[str] = set()
         self._revision = -1
         self._looked = -_LOOK_EVERY
+        self._quiet_until = 0.0
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._said = False
@@ -71,22 +75,33 @@ class LiveEvaluators:
             await asyncio.gather(*self._closing)
 
     async def _pool(self, evaluator_id: str) -> EvaluatorPool:
-        found = self._pools.get(evaluator_id)
-        if found is not None and evaluator_id in self._fresh and time.monotonic() - self._looked < _LOOK_EVERY:
+        found, now = self._pools.get(evaluator_id), time.monotonic()
+        is_new = evaluator_id in self._fresh and now - self._looked < _LOOK_EVERY
+        if found is not None and (is_new or now < self._quiet_until):
             return found[1]
+        try:
+            looking = self._looked_up(evaluator_id)
+            if found is None:
+                await looking
+            else:  # a store that hangs holds up nothing that runs
+                await asyncio.wait_for(looking, _PATIENCE)
+            self._said = False
+        except (StoreError, asyncio.TimeoutError) as error:
+            if evaluator_id not in self._pools:
+                raise
+            self._quiet_until = time.monotonic() + _QUIET
+            if not self._said:
+                self._said = True
+                logger.warning(
+                    "{}; the versions that run go on", str(error) or "the store of evaluators does not answer"
+                )
+        return self._pools[evaluator_id][1]
+
+    async def _looked_up(self, evaluator_id: str) -> None:
         async with self._lock:
-            try:
-                await self._look()
-                if evaluator_id not in self._fresh:
-                    await self._refresh(evaluator_id)
-                self._said = False
-            except StoreError as error:
-                if evaluator_id not in self._pools:
-                    raise
-                if not self._said:
-                    self._said = True
-                    logger.warning("{}; the versions that run go on", error)
-            return self._pools[evaluator_id][1]
+            await self._look()
+            if evaluator_id not in self._fresh:
+                await self._refresh(evaluator_id)
 
     async def _look(self) -> None:
         if time.monotonic() - self._looked >= _LOOK_EVERY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,25 @@ def test_while_the_store_is_gone_what_runs_goes_on(tmp_path: Path, monkeypatch: 
 
     with Store.open(tmp_path / "s.db") as store:
         assert run(store, body) == [0.1, 0.1, 0.1]
+
+
+@pytest.mark.system("bubblewrap")
+def test_a_store_that_hangs_holds_up_nothing_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_bubblewrap()
+    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(live, "_PATIENCE", 0.2)
+
+    async def body(evaluators: LiveEvaluators) -> float:
+        store.save("a", gives(0.1))
+        await evaluators.evaluate("a", ASKED, 10.0)
+        monkeypatch.setattr(store, "revision", lambda: time.sleep(1.0))
+        began = time.monotonic()
+        found = await asyncio.gather(*(evaluators.evaluate("a", ASKED, 10.0) for _ in range(20)))
+        assert [result.score for result in found] == [0.1] * 20
+        return time.monotonic() - began
+
+    with Store.open(tmp_path / "s.db") as store:
+        assert run(store, body) < 0.9
 
 
 def test_results_as_outcomes() -> None:
