@@ -20,9 +20,9 @@ from rm_gallery.integrations.scoring import NoScore, plain
 from rm_gallery.integrations.skyrl import skyrl_reward
 from rm_gallery.integrations.verifiers import verifiers_reward, verifiers_rubric
 from rm_gallery.integrations.verl import verl_overrides, verl_reward
-from tests.trainers.rewards import ROWS, Parts, as_float32, expected
+from tests.trainers.rewards import FEW, Parts, as_float32, expected
 
-WANTED = expected(Parts())
+WANTED = expected(Parts(), FEW)
 
 
 class Foreign:
@@ -51,7 +51,7 @@ def test_verl_tells_the_async_form_from_the_blocking_one_and_both_pickle() -> No
     awaited, blocking = verl_reward(Parts()), verl_reward(Parts(), sync=True)
     assert inspect.iscoroutinefunction(awaited) and inspect.iscoroutinefunction(verl.compute_score)
     assert not inspect.iscoroutinefunction(blocking) and not inspect.iscoroutinefunction(verl.compute_score_sync)
-    prompt, text, reference = ROWS[0]
+    prompt, text, reference = FEW[0]
     asked = {"data_source": "x", "solution_str": text, "ground_truth": reference, "extra_info": {"question": prompt}}
     found = asyncio.run(pickle.loads(pickle.dumps(awaited))(**asked, reward_router_address="h:1"))
     assert found == pickle.loads(pickle.dumps(blocking))(**asked)
@@ -60,8 +60,8 @@ def test_verl_tells_the_async_form_from_the_blocking_one_and_both_pickle() -> No
 
 def test_verl_scores_a_batch_as_it_scores_one() -> None:
     settings = {"reward": "math_verify_reward"}
-    texts, golds = [row.completion for row in ROWS], [row.reference for row in ROWS]
-    batch = verl.compute_scores(["x"] * len(ROWS), texts, golds, **settings)
+    texts, golds = [row.completion for row in FEW], [row.reference for row in FEW]
+    batch = verl.compute_scores(["x"] * len(FEW), texts, golds, **settings)
     single = [verl.compute_score_sync("x", text, gold, **settings) for text, gold in zip(texts, golds, strict=True)]
     assert batch == single
     assert {tuple(each) for each in batch} == {("score", "unscored", "failed", "acc")}
@@ -134,17 +134,17 @@ def test_nemo_rl_steps_a_batch_of_dialogues() -> None:
             {"role": "environment", "content": "go on"},
             {"role": "assistant", "content": row.completion, "token_ids": object()},
         ]
-        for row in ROWS
+        for row in FEW
     ]
-    metadata = [{"ground_truth": row.reference} for row in ROWS]
+    metadata = [{"ground_truth": row.reference} for row in FEW]
     # calculate_rewards unpacks six fields by their order
     observations, kept, stops, rewards, done, answers = environment.step(logs, metadata, True)
-    assert rewards.dtype == torch.float32 and rewards.shape == done.shape == (len(ROWS),)
+    assert rewards.dtype == torch.float32 and rewards.shape == done.shape == (len(FEW),)
     assert rewards.tolist() == [as_float32(-1.0 if each.score is None else each.score) for each in WANTED]
-    assert done.tolist() == [1.0] * len(ROWS) and stops == [None] * len(ROWS)
-    assert answers == [row.completion for row in ROWS]
+    assert done.tolist() == [1.0] * len(FEW) and stops == [None] * len(FEW)
+    assert answers == [row.completion for row in FEW]
     assert observations[0] == {"role": "environment", "content": "scored"}
-    assert metadata == [{"ground_truth": row.reference} for row in ROWS]
+    assert metadata == [{"ground_truth": row.reference} for row in FEW]
     assert [each["rm_gallery"]["failed"] for each in kept] == [float(each.status == "failed") for each in WANTED]
     batch, metrics = environment.global_post_process_and_metrics({"extra_env_info": kept})
     scores = [each.score for each in WANTED if each.score is not None]

@@ -73,8 +73,11 @@ TEXTS = (
     "this breaks",
 )
 ROWS = tuple(
-    Row(f"What is 2+2? ({place})", text, None if place % 5 == 3 else "4") for place, text in enumerate(TEXTS * 2)
+    Row(f"What is 2+2? ({place})", TEXTS[place % 9] + "!" * (place // 9 % 7), None if place % 5 == 3 else "4")
+    for place in range(500)
 )
+FEW = ROWS[:18]
+"""For a judge."""
 
 
 class Expected(NamedTuple):
@@ -85,19 +88,24 @@ class Expected(NamedTuple):
     components: dict[str, float]
 
 
-def expected(reward: BaseReward, rows: tuple[Row, ...] = ROWS) -> list[Expected]:
+def expected(reward: BaseReward, rows: tuple[Row, ...] = ROWS) -> tuple[Expected, ...]:
     """What `evaluate` says of each row, by itself."""
-    found = []
-    for row in rows:
-        answer = Step(role="assistant", content=row.completion, label={"reference": row.reference})
-        sample = DataSample(input=[ChatMessage(content=row.prompt)], output=[DataOutput(answer=answer)])
-        output = reward.evaluate(sample).output[0]
-        given = output.answer.reward
-        status = given.issues[0].status if given.issues else "scored"
-        found.append(
-            Expected(reward.score_of_output(output), status, {each.name: each.score for each in given.details})
-        )
-    return found
+    key = (reward.settings_hash, len(rows))
+    if key not in _known:
+        _known[key] = tuple(_expected(reward, row) for row in rows)
+    return _known[key]
+
+
+_known: dict[tuple[str, int], tuple[Expected, ...]] = {}
+
+
+def _expected(reward: BaseReward, row: Row) -> Expected:
+    answer = Step(role="assistant", content=row.completion, label={"reference": row.reference})
+    sample = DataSample(input=[ChatMessage(content=row.prompt)], output=[DataOutput(answer=answer)])
+    output = reward.evaluate(sample).output[0]
+    given = output.answer.reward
+    status = given.issues[0].status if given.issues else "scored"
+    return Expected(reward.score_of_output(output), status, {each.name: each.score for each in given.details})
 
 
 def as_float32(value: float) -> float:

@@ -12,7 +12,7 @@ import pytest
 from rm_gallery import RewardRegistry
 from rm_gallery.integrations.openrlhf import openrlhf_reward, response_of
 from tests.trainers.environments import run
-from tests.trainers.rewards import ROWS, Parts, as_float32, expected
+from tests.trainers.rewards import FEW, ROWS, Parts, as_float32, expected
 
 FILE = """
 from rm_gallery.integrations.openrlhf import openrlhf_reward
@@ -22,16 +22,32 @@ reward_func = openrlhf_reward(Parts(), components=["length", "gold"], on_error={
 """
 
 
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a server of our own that offers one rule."""
+    command = [sys.executable, "-m", "rm_gallery", "serve", "--reward", "math_verify_reward", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        told = process.stderr
+        assert told is not None
+        try:
+            yield next(line for line in told if "serving" in line).split()[-1]
+        finally:
+            process.terminate()
+            told.read()
+
+
 @pytest.mark.trainers
 @pytest.mark.system("openrlhf")
-def test_the_executor_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
-    policies = ("worst", "none", "raise")
+def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_server(tmp_path: Path, server: str) -> None:
+    policies, sizes = ("worst", "none", "raise"), (len(ROWS), len(FEW), len(FEW))
     files = [tmp_path / f"{name}.py" for name in policies]
     for file, on_error in zip(files, policies, strict=True):
         file.write_text(FILE.format(on_error=on_error), encoding="utf-8")
-    answers = run("openrlhf", "in_openrlhf.py", {"where": list(map(str, files)), "rows": ROWS})
-    wanted = expected(Parts())
-    for on_error, answer in zip(policies, answers, strict=True):
+    where = [*map(str, files), f"{server}/get_reward?on_error=-0.25"]
+    asked = {"where": list(zip(where, (*sizes, len(FEW)), strict=True)), "rows": ROWS}
+    *answers, served = run("openrlhf", "in_openrlhf.py", asked)
+    for on_error, size, answer in zip(policies, sizes, answers, strict=True):
+        wanted = expected(Parts())[:size]
         none = -1.0 if on_error == "worst" else None
         assert [each["reward"] for each in answer["told"]] == [none if w.score is None else w.score for w in wanted]
         for told, each in zip(answer["told"], wanted, strict=True):
@@ -45,32 +61,12 @@ def test_the_executor_gets_the_scores_of_evaluate(tmp_path: Path) -> None:
             [as_float32(-1.0 if w.score is None else w.score)] for w in given
         ]
         assert {len(each["info"]) for each in answer["tensors"]} == {7}
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    """The address of a server of our own that offers one rule."""
-    command = [sys.executable, "-m", "rm_gallery", "serve", "--reward", "math_verify_reward", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            yield next(line for line in process.stderr if "serving" in line).split()[-1]
-        finally:
-            process.terminate()
-            process.stderr.read()
-
-
-@pytest.mark.trainers
-@pytest.mark.system("openrlhf")
-def test_the_executor_gets_the_same_scores_from_our_server(server: str) -> None:
-    where = f"{server}/get_reward?on_error=-0.25"
-    answer = run("openrlhf", "in_openrlhf.py", {"where": [where], "rows": ROWS})[0]
-    wanted = expected(RewardRegistry.create("math_verify_reward"))
+    wanted = expected(RewardRegistry.create("math_verify_reward"), FEW)
     scores = [-0.25 if each.score is None else each.score for each in wanted]
-    # OpenRLHF takes the list of one as it is and makes a tensor of it
-    assert [each["reward"] for each in answer["told"]] == [[score] for score in scores]
-    assert [each["extra_logs"]["unscored"] for each in answer["told"]] == [[float(e.score is None)] for e in wanted]
-    assert [each["reward"] for each in answer["tensors"]] == [[[as_float32(score)]] for score in scores]
+    # OpenRLHF takes the server's list of one as it is and makes a tensor of it
+    assert [each["reward"] for each in served["told"]] == [[score] for score in scores]
+    assert [each["extra_logs"]["unscored"] for each in served["told"]] == [[float(e.score is None)] for e in wanted]
+    assert [each["reward"] for each in served["tensors"]] == [[[as_float32(score)]] for score in scores]
 
 
 @pytest.mark.parametrize(

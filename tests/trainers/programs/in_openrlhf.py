@@ -65,8 +65,8 @@ def experience(response: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     asked = json.load(sys.stdin)
     out = []
-    for where in asked["where"]:
-        found = asyncio.run(rollouts(where, asked["rows"]))
+    for where, n in asked["where"]:
+        found = asyncio.run(rollouts(where, asked["rows"][:n]))
         told = [{key: each[key] for key in ("reward", "scores", "extra_logs")} for each in found]
         tensors = [experience(each) for each in found if each["reward"] is not None]
         out.append({"told": told, "tensors": tensors})

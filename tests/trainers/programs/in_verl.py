@@ -83,7 +83,7 @@ async def scored(worker: Any, part: Any) -> Any:
 def main() -> None:
     asked = json.load(sys.stdin)
     asyncio.set_event_loop(asyncio.new_event_loop())
-    sys.stdout.write("\n" + json.dumps([score(overrides, asked["rows"]) for overrides in asked["overrides"]]))
+    sys.stdout.write("\n" + json.dumps([score(overrides, asked["rows"][:n]) for overrides, n in asked["jobs"]]))
 
 
 if __name__ == "__main__":
