@@ -101,7 +101,8 @@ def _mouth() -> type[APIRoute]:
                 await described.answer(scope, receive, send)
             else:
                 refused = Refused(405, "method_not_allowed", f"This path takes {', '.join(sorted(methods))}.")
-                await refuse(send, refused, request_id_of(dict(scope["headers"])))
+                allowed = (b"allow", ", ".join(sorted(methods)).encode())
+                await refuse(send, refused, request_id_of(dict(scope["headers"])), (allowed,))
 
     return Mouth
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
@@ -42,7 +42,7 @@ class EvaluateReply(BaseModel):
     error: str | None
 
 
-class EvaluateBatch(RootModel[list[EvaluateRequest]]):
+class EvaluateBatch(RootModel[Annotated[list[EvaluateRequest], Field(min_length=1, max_length=MAX_ITEMS)]]):
     """Many conversations."""
 
 

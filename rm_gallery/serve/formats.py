@@ -113,21 +113,30 @@ def kept_of(params: Params, of: Any = None) -> Kept:
 def numbers(asks: Sequence[Ask], found: Sequence[Scored]) -> list[float]:
     """One number per completion, for formats that have no other way to say it.
 
-    Refused (503, after a deadline 504) when one has no score, unless the sender said with `on_error` what stands for it.
+    Refused when one has no score, unless the sender said with `on_error` what stands for it: 503 where asking again may
+    help, 504 after a deadline, 422 where there is nothing to judge by.
     """
     instead = asks[0].kept.instead if asks else None
     scores = [instead if each.score is None else each.score for each in found]
     missing = [place for place, score in enumerate(scores) if score is None]
     if missing:
-        first = found[missing[0]]
+        # one that broke says more than one that cannot be judged anyway
+        place = next((place for place in missing if _may_help(found[place])), missing[0])
+        first = found[place]
+        late = 504 if first.reason == "deadline" else 503
         raise Refused(
-            504 if first.reason == "deadline" else 503,
+            late if _may_help(first) else 422,
             "no_score",
-            f"{len(missing)} of {len(found)} completions have no score. Number {missing[0]} is {first.status} "
+            f"{len(missing)} of {len(found)} completions have no score. Number {place} is {first.status} "
             f"({first.reason}): {first.message} This format has no field for that; add ?on_error=NUMBER to get a number "
             "of your choice in its place.",
         )
     return [score for score in scores if score is not None]
+
+
+def _may_help(found: Scored) -> bool:
+    """Whether it may have a score when it is asked for again."""
+    return found.status == "failed" and found.reason not in ("invalid_item", "data", "invalid_request")
 
 
 def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
@@ -136,7 +145,7 @@ def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[s
     if named is None:
         return next((row[name] for name in usual if row.get(name) is not None), None)
     if named not in row:
-        there = ", ".join(sorted(map(str, row))[:20]) or "none"
+        there = ", ".join(f"{name:.40}" for name in sorted(map(str, row))[:20]) or "none"
         raise invalid(f"?{field}={named[:60]} names a column that is not there; found: {there}.")
     return row[named]
 

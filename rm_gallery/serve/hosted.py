@@ -7,7 +7,7 @@ grader, Amazon's reward functions for Nova, openai's grader_run_response.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, Field, RootModel
 
@@ -196,7 +196,7 @@ class AwsItem(Open):
     reference_answer: Any = None
 
 
-class AwsRequest(RootModel[list[AwsItem]]):
+class AwsRequest(RootModel[Annotated[list[AwsItem], Field(min_length=1, max_length=MAX_ITEMS)]]):
     """The rollouts."""
 
 
@@ -222,8 +222,6 @@ class AwsReply(RootModel[list[AwsReplyItem]]):
 
 def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
     found, kept = read(AwsRequest, body).root, kept_of(params)
-    if not 0 < len(found) <= MAX_ITEMS:
-        raise invalid(f"the body has {len(found)} entries; 1 to {MAX_ITEMS} are taken at once.")
     asks = []
     for raw, item in zip(body, found, strict=True):
         row = {**(item.metadata or {}), **(item.model_extra or {})}

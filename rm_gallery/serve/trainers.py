@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, RootModel
 from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
 from rm_gallery.serve.formats import (
+    MAX_ITEMS,
     ON_ERROR,
     Format,
     Open,
@@ -31,8 +32,8 @@ from rm_gallery.serve.formats import (
 class OpenrlhfRequest(Open):
     """Texts with their prompts, special tokens included."""
 
-    query: list[str]
-    prompts: list[str]
+    query: list[str] = Field(min_length=1, max_length=MAX_ITEMS)
+    prompts: list[str] = Field(min_length=1, max_length=MAX_ITEMS)
     labels: list[Any] | None = None
 
 
@@ -220,7 +221,7 @@ def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[
     return _pooled("classify", asks, data)
 
 
-REFUSED = "HTTP 503; with `?on_error=NUMBER` that number"
+REFUSED = "HTTP 503 for failed, 422 for unscored; with `?on_error=NUMBER` that number"
 
 FORMATS = (
     Format(

@@ -288,7 +288,9 @@ BODIES = {
 
 
 @pytest.mark.parametrize(("name", "body"), BODIES.items())
-@pytest.mark.parametrize(("found", "status"), [(UNSCORED, 503), (FAILED, 504)])
+@pytest.mark.parametrize(
+    ("found", "status"), [(UNSCORED, 422), (FAILED, 504), (FAILED._replace(reason="rate_limit"), 503)]
+)
 def test_without_a_score_a_format_that_cannot_say_so_is_refused(
     name: str, body: Any, found: Scored, status: int
 ) -> None:
