@@ -26,6 +26,7 @@ RECIPES = {
     ),
     "Add a benchmark": (2, "tests/benchmarks/test_detection.py", ""),
     "Add a provider": (2, "tests/packaging/test_layers.py", ""),
+    "Add a trainer adapter": (2, "tests/packaging/test_layers.py", ""),
     "Add a grader": (2, "tests/graders/test_judged.py", "courtesy or exactly_once or high_low"),
 }
 
