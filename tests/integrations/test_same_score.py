@@ -7,17 +7,26 @@ its own word for "no reward".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from rm_gallery import DataSample, EvaluateResult, MetricResult, RewardRegistry, reward_function
 from rm_gallery.core.runner.build import build_reward
-from rm_gallery.integrations.scoring import RowScorer
+from rm_gallery.integrations.areal import areal_reward
+from rm_gallery.integrations.benchmax import BenchmaxRewards
+from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
+from rm_gallery.integrations.nemo_rl import nemo_rl_reward
+from rm_gallery.integrations.openrlhf import openrlhf_reward
+from rm_gallery.integrations.scoring import NoScore, RowScorer
+from rm_gallery.integrations.slime import slime_reward
 from rm_gallery.integrations.trl import trl_reward, trl_rewards
+from rm_gallery.integrations.verifiers import verifiers_reward
+from rm_gallery.integrations.verl import compute_scores, verl_reward
 
 
 class Row(NamedTuple):
@@ -194,6 +203,153 @@ def served(name: str, path: str, bodies: list[Any]) -> list[Any]:
             return [(await client.post(path, json=body)).raise_for_status().json() for body in bodies]
 
     return asyncio.run(go())
+
+
+def one_by_one(call: Callable[[Row], Any], rows: list[Row]) -> list[Any]:
+    """What a call gives for each row, None where it raises what leaves the row out."""
+    found = []
+    for row in rows:
+        try:
+            found.append(call(row))
+        except NoScore:
+            found.append(None)
+    return found
+
+
+def unflagged(numbers: Mapping[str, Any], key: str = "score") -> float | None:
+    """The number of a target that has no word for "no score", None where its flags say there is none."""
+    return None if numbers["unscored"] or numbers["failed"] else numbers[key]
+
+
+@door("verl")
+def verl(name: str, rows: list[Row]) -> list[float | None]:
+    compute_score = verl_reward(name)
+
+    async def go() -> list[float | None]:
+        asked = (compute_score("d", row.completion, row.solution, {"prompt": row.prompt}) for row in rows)
+        return [unflagged(each) for each in await asyncio.gather(*asked)]
+
+    return asyncio.run(go())
+
+
+@door("verl, a batch")
+def verl_batch(name: str, rows: list[Row]) -> list[float | None]:
+    texts, golds = [row.completion for row in rows], [row.solution for row in rows]
+    return [unflagged(each) for each in compute_scores(["d"] * len(rows), texts, golds, reward=name)]
+
+
+@door("OpenRLHF")
+def openrlhf(name: str, rows: list[Row]) -> list[float | None]:
+    reward_func = openrlhf_reward(name)
+    replies = [reward_func([f"{row.prompt}{row.completion}</s>"], [row.prompt], [row.solution]) for row in rows]
+    return [unflagged({**reply["extra_logs"], "score": reply["rewards"]}) for reply in replies]
+
+
+@door("verifiers v0")
+def verifiers_v0(name: str, rows: list[Row]) -> list[float | None]:
+    reward = verifiers_reward(name)
+
+    async def go(row: Row) -> float | None:
+        state: dict[str, Any] = {}
+        asked, said = talk(row)
+        value = await reward(prompt=[asked], completion=[said], answer=row.solution, info={}, state=state)
+        return None if "error" in state else value
+
+    async def all_of_them() -> list[float | None]:
+        return await asyncio.gather(*map(go, rows))
+
+    return asyncio.run(all_of_them())
+
+
+@door("NeMo-RL, a function")
+def nemo_rl(name: str, rows: list[Row]) -> list[float | None]:
+    function = nemo_rl_reward(name, on_error="raise")
+    return one_by_one(lambda row: function(row.solution, row.completion)[0], rows)
+
+
+def talk(row: Row) -> list[dict[str, Any]]:
+    """The row as one conversation."""
+    return [{"role": "user", "content": row.prompt}, {"role": "assistant", "content": row.completion}]
+
+
+@door("AReaL")
+def areal(name: str, rows: list[Row]) -> list[float | None]:
+    reward = areal_reward(name, reference="solution")
+    return one_by_one(lambda row: reward("q", f"{row.completion}<|im_end|>", [], [], solution=row.solution), rows)
+
+
+@door("slime, one by one")
+def slime_alone(name: str, rows: list[Row]) -> list[float | None]:
+    reward = slime_reward(name, on_error="raise")
+
+    async def go(row: Row) -> Any:
+        return await reward(SimpleNamespace(), slime_sample(row))
+
+    return one_by_one(lambda row: asyncio.run(go(row)), rows)
+
+
+@door("slime, a list")
+def slime_list(name: str, rows: list[Row]) -> list[float | None]:
+    samples = [slime_sample(row) for row in rows]
+
+    async def go() -> Any:
+        return await slime_reward(name)(SimpleNamespace(), samples)
+
+    # its word for "no score": the sample is out of the loss
+    return [None if out.remove_sample else value for value, out in zip(asyncio.run(go()), samples, strict=True)]
+
+
+def slime_sample(row: Row) -> SimpleNamespace:
+    """The fields of slime's sample."""
+    own = {"prompt": row.prompt, "response": row.completion, "label": row.solution}
+    return SimpleNamespace(**own, metadata={}, remove_sample=False)
+
+
+def benchmax(generation: int) -> Door:
+    """The door of one of benchmax' contracts."""
+
+    def scores(name: str, rows: list[Row]) -> list[float | None]:
+        env = type("Env", (BenchmaxRewards,), {"rewards": {"it": name}, "reference": "solution"})()
+
+        def call(row: Row) -> Any:
+            task = {"solution": row.solution}
+            rollout = SimpleNamespace(rollout_id="r", messages=talk(row), example_args=task)
+            given = {1: ("r", row.completion, row.solution), 2: ("r", talk(row), task), 3: (rollout,)}[generation]
+            named = {"prompt": row.prompt} if generation == 1 else {}
+            return asyncio.run(env.compute_reward(*given, **named))["it"]
+
+        return one_by_one(call, rows)
+
+    return scores
+
+
+DOORS |= {f"benchmax {generation}": benchmax(generation) for generation in (1, 2, 3)}
+
+
+@door("LangSmith")
+def langsmith(name: str, rows: list[Row]) -> list[float | None]:
+    judge = langsmith_evaluator(name, reference="solution")
+    calls = (({"question": row.prompt}, {"answer": row.completion}, {"solution": row.solution}) for row in rows)
+    given = iter(calls)
+    return one_by_one(lambda row: judge(*next(given))["results"][0]["score"], rows)
+
+
+@door("Langfuse")
+def langfuse(name: str, rows: list[Row]) -> list[float | None]:
+    judge = langfuse_evaluator(name)
+
+    def call(row: Row) -> float | None:
+        found = asyncio.run(judge(input=row.prompt, output=row.completion, expected_output=row.solution))
+        return None if found[0]["name"].endswith(".unscored") else found[0]["value"]
+
+    return one_by_one(call, rows)
+
+
+@door("reward-kit")
+def reward_kit(name: str, rows: list[Row]) -> list[float | None]:
+    function = endpoint_function(name)
+    found = [function(talk(row), ground_truth=row.solution) for row in rows]
+    return [one.score if one.is_score_valid else None for one in found]
 
 
 # -- the test ----------------------------------------------------------------------------------------------------------------

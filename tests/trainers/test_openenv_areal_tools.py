@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from rm_gallery import RewardRegistry
+from tests.integrations.test_same_score import REWARDS, expected, rows
 from tests.trainers.environments import run
+from tests.trainers.rewards import as_float32
 
 pytestmark = pytest.mark.trainers
 
@@ -21,6 +23,9 @@ ROWS = [
         ("line one\r\n\\boxed{1e300}", "1e300"),
     )
 ]
+
+
+SAME = {"rewards": list(REWARDS.values()), "same": rows()}
 
 
 def evaluated() -> list[float | None]:
@@ -39,13 +44,13 @@ def evaluated() -> list[float | None]:
 
 @pytest.fixture(scope="module")
 def openenv() -> dict[str, Any]:
-    found: dict[str, Any] = run("openenv", "openenv_rubrics.py", {"rows": ROWS})
+    found: dict[str, Any] = run("openenv", "openenv_rubrics.py", {"rows": ROWS, **SAME})
     return found
 
 
 @pytest.fixture(scope="module")
 def areal() -> dict[str, Any]:
-    found: dict[str, Any] = run("areal", "areal_rewards.py", {"rows": ROWS})
+    found: dict[str, Any] = run("areal", "areal_rewards.py", {"rows": ROWS, **SAME})
     return found
 
 
@@ -58,6 +63,13 @@ def tools() -> dict[str, Any]:
 def test_a_rubric_scores_as_evaluate_does(openenv: dict[str, Any]) -> None:
     assert openenv["forward"]["scores"] == evaluated()
     assert openenv["forward"]["containers"] == {"gate": 1.0, "sum": 0.75, "sequential": 1.0, "world": 1.0}
+
+
+@pytest.mark.parametrize("name", REWARDS.values(), ids=REWARDS)
+def test_the_500_of_every_door(openenv: dict[str, Any], areal: dict[str, Any], name: str) -> None:
+    wanted = list(expected(name))
+    assert openenv["forward"]["same"][name] == wanted
+    assert areal["same"][name] == [None if score is None else as_float32(score) for score in wanted]
 
 
 def test_a_rubrics_outcome_travels_beside_its_number(openenv: dict[str, Any]) -> None:

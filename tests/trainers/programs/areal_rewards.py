@@ -100,11 +100,20 @@ async def main(request: dict[str, Any]) -> dict[str, Any]:
     slow = await refused(AsyncRewardWrapper(areal_reward(Hangs, options={"deadline": 0.5}), **short)("p", "c", [], []))
     waited = time.monotonic() - began
 
+    async def same(name: str) -> list[float | None]:
+        """Episodes of our workflow, in float32 as AReaL trains on them."""
+        given = request["same"]
+        scored = areal_workflow(name, config, tokens, reference="answer")
+        rows = [{"messages": [{"role": "user", "content": row[0]}], "answer": row[2]} for row in given]
+        found = await episodes(scored, Engine(tokens, [row[1] for row in given]), rows)
+        return [None if one is None else one[0] for one in found]
+
     own = areal_workflow("math_verify_reward", config, tokens, reference="answer")
     groups = GroupedRolloutWorkflow(
         RewardWorkflow(Sometimes, config, tokens, name="length"), 3, logging.getLogger("areal")
     )
     return {
+        "same": {name: await same(name) for name in request["rewards"]},
         "through the pool": await episodes(RLVRWorkflow(plain, config, tokens), Engine(tokens, answers), rows),
         "own workflow": await episodes(own, Engine(tokens, answers), rows),
         "end marks": await AsyncRewardWrapper(areal_reward(Sometimes), **short)("p", "four<|im_end|>\n", [], []),

@@ -162,9 +162,22 @@ def forward(request: dict[str, Any]) -> dict[str, Any]:
             "copied": await copied(Say(message="four"), Seen()),
         }
 
+    async def same(name: str) -> list[float | None]:
+        one = openenv_rubric(name, reference="gold")
+
+        async def score(row: Any) -> float | None:
+            try:
+                seen = Seen(prompt=row[0], metadata={"gold": row[2]})
+                return float(await Gate(WeightedSum([one], [1.0]), threshold=-math.inf)(Say(message=row[1]), seen))
+            except NoScore:
+                return None
+
+        return await asyncio.gather(*map(score, request["same"]))
+
     gate = Gate(openenv_rubric(Sometimes))
     late = openenv_rubric(Sometimes, final_only=True)
     return {
+        "same": {name: asyncio.run(same(name)) for name in request["rewards"]},
         "scores": asyncio.run(all_of_them()),
         "containers": asyncio.run(in_containers()),
         "beside": asyncio.run(beside()),
