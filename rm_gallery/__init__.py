@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
     from rm_gallery.core.reward.template import BasePromptTemplate
     from rm_gallery.core.utils.errors import ConfigError, Unscored
+    from rm_gallery.envs.environment import environment_reward
     from rm_gallery.gallery.benchmarks.figures import Report
     from rm_gallery.report.audit.run import audit
+    from rm_gallery.report.check.run import check_reward
     from rm_gallery.report.conflicts import conflicts
     from rm_gallery.report.evaluate import evaluate
 
@@ -66,8 +68,10 @@ _WHERE = {
     "Unscored": "core.utils.errors",
     "WeightedSum": "core.reward.compose",
     "audit": "report.audit.run",
+    "check_reward": "report.check.run",
     "conflicts": "report.conflicts",
     "create_loader": "core.data.load.base",
+    "environment_reward": "envs.environment",
     "evaluate": "report.evaluate",
     "reward_function": "core.reward.function",
 }
@@ -105,8 +109,10 @@ __all__ = [
     "WeightedSum",
     "__version__",
     "audit",
+    "check_reward",
     "conflicts",
     "create_loader",
+    "environment_reward",
     "evaluate",
     "reward_function",
 ]

@@ -39,7 +39,7 @@ def load_module(where: str) -> ModuleType:
         try:
             return importlib.import_module(where)
         except ImportError as error:
-            raise ConfigError(f"func:{where}: no such file, and as a module it cannot be imported: {error}") from error
+            raise ConfigError(f"{where}: no such file, and as a module it cannot be imported: {error}") from error
     path = Path(where).expanduser().resolve()
     if path.is_dir():
         path = path / "main.py"
@@ -47,7 +47,7 @@ def load_module(where: str) -> ModuleType:
         source = path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"func:{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
+            f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
         ) from error
     says = hashlib.sha256(source).hexdigest()
     with _lock:
@@ -63,7 +63,7 @@ def _executed(path: Path, where: str) -> ModuleType:
     name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"func:{where}: {path.name} is no Python file; its name ends in .py.")
+        raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
     _set_aside(path.parent)
@@ -75,7 +75,7 @@ def _executed(path: Path, where: str) -> ModuleType:
         sys.modules.pop(name)
         if before is not None:
             sys.modules[name] = before
-        raise ConfigError(f"func:{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.parent))
     return module

@@ -7,9 +7,8 @@ import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from statistics import correlation
 from typing import Any, Literal
-
-import numpy as np
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
@@ -359,36 +358,32 @@ class _Checking:
         if len({one.kind for one in scored}) < 2:
             return
         names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
-        columns = {name: [one.scored.components.get(name, math.nan) for one in scored] for name in names}
-        total = np.array([one.scored.score for one in scored], dtype=float)
-        if np.ptp(total) <= NEAR:
+        columns = {name: [one.scored.components.get(name) for one in scored] for name in names}
+        moves = _span([one.scored.score for one in scored]) > NEAR
+        if not moves:
+            score = scored[0].scored.score
             self._say(
-                "fault", "constant", f"The score is {total[0]:g} for every completion: there is nothing to learn from."
+                "fault", "constant", f"The score is {score:g} for every completion: there is nothing to learn from."
             )
         for name, column in columns.items():
-            values = np.array(column)
-            known = values[~np.isnan(values)]
-            if np.ptp(total) > NEAR and len(known) == len(scored) and np.ptp(known) <= NEAR:
+            known = [value for value in column if value is not None]
+            if moves and len(known) == len(scored) and _span(known) <= NEAR:
                 self._say("fault", "constant", f"The component '{name}' is {known[0]:g} for every completion (std 0).")
             outside = [
-                one for one, value in zip(scored, column, strict=True) if not math.isnan(value) and not 0 <= value <= 1
+                one for one, value in zip(scored, column, strict=True) if value is not None and not 0 <= value <= 1
             ]
             if outside:
-                low, high = float(known.min()), float(known.max())
-                self._say(
-                    "fault", "outside_0_1", f"The component '{name}' leaves [0, 1]: from {low:g} to {high:g}.", outside
-                )
+                what = f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
+                self._say("fault", "outside_0_1", what, outside)
         for first, second in combinations(names, 2):
-            both = ~np.isnan(columns[first]) & ~np.isnan(columns[second])
-            a, b = np.array(columns[first])[both], np.array(columns[second])[both]
-            if len(a) >= LEAST and np.ptp(a) > NEAR and np.ptp(b) > NEAR:
-                r = float(np.corrcoef(a, b)[0, 1])
-                if abs(r) >= MIRRORED:
-                    self._say(
-                        "fault",
-                        "mirrors",
-                        f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts twice.",
-                    )
+            pairs = zip(columns[first], columns[second], strict=True)
+            both = [(a, b) for a, b in pairs if a is not None and b is not None]
+            if len(both) < LEAST or any(_span(side) <= NEAR for side in zip(*both, strict=True)):
+                continue
+            r = correlation(*zip(*both, strict=True))
+            if abs(r) >= MIRRORED:
+                what = f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts twice."
+                self._say("fault", "mirrors", what)
 
     def _doors(self, golds: Sequence[DataOutput | None]) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
@@ -432,6 +427,12 @@ _MEANING = {
     "repeated": "twelve times over",
     "padded": "padded with sentences that say nothing",
 }
+
+
+def _span(values: Sequence[float | None]) -> float:
+    """Between the lowest and the highest of the numbers."""
+    known = [value for value in values if value is not None]
+    return max(known) - min(known)
 
 
 def _order(one: Tried, turn: float) -> float:
