@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from rm_gallery import (
     FakeLLM,
     RewardDimensionWithRank,
     RewardDimensionWithScore,
+    RewardRegistry,
     RewardResult,
     RunOptions,
+    reward_function,
 )
+from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored, checked_on_error, rows_of
 
 
@@ -173,6 +177,43 @@ def test_on_error_says_what_a_trainer_gets(on_error: Any, expected: Any) -> None
             [scorer.value(each) for each in found]
     else:
         assert [scorer.value(each) for each in found] == expected
+
+
+class Env:
+    """An environment with two rewards of its own."""
+
+    async def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> dict[str, float]:
+        right = messages[-1]["content"] == (task or {}).get("ground_truth", "")
+        return {"right": float(right), "brief": 0.5}
+
+
+def plain(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
+    """A plain function of messages."""
+    return float(messages[-1].text == ground_truth)
+
+
+PLAIN = f"func:{Path(__file__).resolve()}:plain"
+
+
+@pytest.mark.parametrize(
+    ("reward", "name", "expected"),
+    [
+        ("accuracy", "accuracy", (1.0, {})),
+        (RewardRegistry.get("accuracy"), "accuracy", (1.0, {})),
+        (RewardRegistry.create("accuracy"), "accuracy", (1.0, {})),
+        ("grader:accuracy", "accuracy", (1.0, {})),
+        (GraderRegistry.create("accuracy"), "accuracy", (1.0, {})),
+        (plain, "plain", (1.0, {})),
+        (reward_function(plain), "plain", (1.0, {})),
+        (PLAIN, "plain", (1.0, {})),
+        (Env(), "Env", (1.5, {"right": 1.0, "brief": 0.5})),
+    ],
+    ids=str,
+)
+def test_whatever_is_a_reward_scores_rows(reward: Any, name: str, expected: Any) -> None:
+    scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer(reward, reference="solution")))
+    found = scorer.score("q", "4", {"solution": "4"})
+    assert (scorer.name, found.score, found.components) == (name, *expected), found
 
 
 MISUSE: list[tuple[Any, dict[str, Any], str]] = [

@@ -41,6 +41,13 @@ def judge() -> Iterator[JudgeServer]:
         yield server
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _accelerate() -> None:
+    from accelerate import PartialState
+
+    PartialState()  # TRL's loggers ask it which process they are in
+
+
 def tiny_model() -> Any:
     import torch
     from transformers import LlamaForCausalLM
