@@ -30,6 +30,7 @@ from rm_gallery.cli.score import score
 from rm_gallery.cli.serve import serve, token_app
 from rm_gallery.cli.trace import trace
 from rm_gallery.cli.train import train_app
+from rm_gallery.cli.watch import watch
 from rm_gallery.cli.winrate import winrate
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.gallery.benchmarks.figures import one_line
@@ -61,6 +62,7 @@ app.command("trace", short_help="Print the judgements of one sample of a run.")(
 app.command("preview", short_help="Run metric folders on samples.")(preview)
 app.command("deploy", short_help="Store metric folders as an evaluator.")(deploy)
 app.add_typer(evaluators_app, name="evaluators")
+app.command("watch", short_help="Look over a training run for gamed rewards.")(watch)
 app.add_typer(train_app, name="train")
 app.add_typer(cache_app, name="cache")
 app.add_typer(token_app, name="serve-token")

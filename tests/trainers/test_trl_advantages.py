@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from rm_gallery.train.advantages import component_advantages, group_advantages, spread_of, weighted_sum, whitened
+from rm_gallery.train.training_log import read_training_log
+from rm_gallery.train.watch import watch
 from tests.support.checkpoints import require_torch
 from tests.trainers.test_trl import QUESTIONS, quiet, tiny_model
 
@@ -39,6 +41,7 @@ def logged(folder: Path, trainer: str, **settings: Any) -> tuple[np.ndarray[Any,
         "num_generations": 4,
         "max_completion_length": 4,
         "reward_weights": [1.0, -0.1],
+        "log_completions": True,
     }
     config = getattr(trl, f"{trainer}Config")(**quiet(folder, **{**sizes, "max_steps": 1, **settings}))
     model, tokenizer = tiny_model()
@@ -50,6 +53,7 @@ def logged(folder: Path, trainer: str, **settings: Any) -> tuple[np.ndarray[Any,
         train_dataset=Dataset.from_list(QUESTIONS),
     )
     made.train()
+    made.save_state()
     return np.array(list(made._logs["advantages"])), made.state.log_history[0]
 
 
@@ -78,4 +82,10 @@ def test_equal_advantages(trainer: str, settings: dict[str, Any], tmp_path: Path
         ours = group_advantages(summed, 4, method)
     assert found == pytest.approx(ours, abs=2e-5)
     if settings.get("scale_rewards") == "group":
+        log = read_training_log(tmp_path)
+        assert [None if np.isnan(value) else value for value in log.components["right"]] == RIGHT
+        assert (len(log), list(log.components), set(log.steps)) == (8, ["right", "length"], {1.0})
+        ((step, mean),) = log.charts["rewards/right/mean"]
+        assert step == 1.0 and mean == pytest.approx(2 / 7)
+        assert {finding.kind for finding in watch(log).findings} == {"cut"}  # four tokens are few
         assert figures["frac_reward_zero_std"] == spread_of(summed, 4).frac_reward_zero_std

@@ -1,0 +1,472 @@
+"""Looking over a training run for rewards that are being gamed: drift of components against each other and against length.
+
+The run is cut into an early and a late part. A finding is a change or a correlation that chance does not explain (intervals over
+groups, widened for the number of figures looked at) and that is large enough to matter; each comes with completions to read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.train.advantages import group_numbers, spread_of, weighted_sum
+from rm_gallery.train.phrases import spread_phrase
+from rm_gallery.train.signals import LEAST_GROUPS, Link, Shift, group_means, length_bias, link, shift
+from rm_gallery.train.training_log import TrainingLog, read_training_log
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Rows = NDArray[np.bool_]
+
+MATTERS = 0.05
+"""Share of its own range by which a mean has to change."""
+LINKED, MIRRORED = 0.3, 0.99
+LONGER, UNSCORED, FLAT, CUT, ALIKE = 0.25, 0.2, 0.5, 0.3, 0.5
+EXCERPT = 240
+
+Severity = Literal["warn", "look"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to look at.
+
+    Attributes:
+        kind: apart, traded, length, longer, hollow, mirror, flat, unscored, alike, cut or phrase.
+        severity: `warn` for what a reward should not do; `look` for what may well be meant.
+        components: the rewards it is about.
+        text: what was found, in a sentence with its figures.
+        figures: these figures by name.
+        examples: completions that show it.
+    """
+
+    kind: str
+    severity: Severity
+    components: tuple[str, ...]
+    text: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Watched:
+    """What was seen of a run: what it is made of, how each reward moved, and the findings."""
+
+    name: str
+    n_completions: int
+    n_groups: int
+    steps: tuple[float, float]
+    early: tuple[float, float]
+    late: tuple[float, float]
+    moved: dict[str, Shift | None] = field(default_factory=dict)
+    by_length: dict[str, Link | None] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def warned(self) -> bool:
+        """Whether there is a finding of severity `warn`."""
+        return any(finding.severity == "warn" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in JSON's types."""
+        return asdict(self)
+
+
+def watch(
+    log: Any,
+    *,
+    components: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    window: float = 0.3,
+    examples: int = 3,
+    confidence: float = 0.95,
+    **columns: str | None,
+) -> Watched:
+    """Look over the log of a training run for rewards that part ways, follow length, teach nothing or say nothing.
+
+    Args:
+        log: what `read_training_log` reads: a run's folder, a file, rows, or a log that was read already.
+        components: the rewards to look at; all that the log has by default.
+        weights: by name; a negative weight says that a component is a penalty, so that less of it is better.
+        window: the share of the run's steps that is early, and that is late; at most 0.5.
+        examples: completions shown with a finding.
+        confidence: of a finding, over all figures of its kind together.
+        **columns: names of columns, as in `read_training_log`.
+
+    Raises:
+        ConfigError: the log or an option does not fit.
+    """
+    if not 0.0 < window <= 0.5:
+        raise ConfigError(f"window is {window}; a share above 0 and up to 0.5 is needed.")
+    if not 0.5 <= confidence < 1.0:
+        raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
+    read = log if isinstance(log, TrainingLog) else read_training_log(log, components=components, **columns)
+    for name, weight in (weights or {}).items():
+        if read.components and name not in read.components:
+            raise ConfigError(unknown_name("component", name, read.components))
+        if not math.isfinite(weight):
+            raise ConfigError(f"the weight of '{name}' is {weight}; a finite number is needed.")
+    found = _Look(read, dict(weights or {}), window, examples, confidence).all()
+    if read.left_out:
+        found.notes.append("the last line was still being written and is left out")
+    return found
+
+
+class _Look:
+    """One look at one log."""
+
+    def __init__(
+        self, log: TrainingLog, weights: dict[str, float], window: float, examples: int, confidence: float
+    ) -> None:
+        import numpy as np
+
+        self.log, self.weights, self.shown = log, weights, examples
+        self.parts = dict(log.components)
+        self.groups = group_numbers(list(zip(log.steps.tolist(), log.prompts, strict=True)), len(log))
+        total = log.total
+        if total is None and self.parts:
+            total = weighted_sum(self.parts, {name: weights.get(name, 1.0) for name in self.parts}, missing="zero")
+        self.total: Floats = np.full(len(log), math.nan) if total is None else total
+        self.values = {**self.parts, **({"reward": self.total} if len(log) and "reward" not in self.parts else {})}
+        steps = (
+            np.unique(log.steps) if len(log) else np.unique([at for points in log.charts.values() for at, _ in points])
+        )
+        n = max(1, round(window * len(steps)))
+        self.steps = (float(steps[0]), float(steps[-1]))
+        self.early_steps = (float(steps[0]), float(steps[n - 1]))
+        self.late_steps = (float(steps[-n]), float(steps[-1]))
+        self.early: Rows = log.steps <= self.early_steps[1]
+        self.late: Rows = log.steps >= self.late_steps[0]
+        if len(steps) < 2:
+            self.early = self.early & False
+        self.confidence = confidence
+        # two figures (a change and a correlation) for each value and each pair
+        self.level = 1.0 - (1.0 - confidence) / max(
+            1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2
+        )
+        self.findings: list[Finding] = []
+
+    def all(self) -> Watched:
+        """Everything there is to see."""
+        import numpy as np
+
+        log = self.log
+        n_groups = int(self.groups.max()) + 1 if len(log) else 0
+        seen = Watched(log.name, len(log), n_groups, self.steps, self.early_steps, self.late_steps)
+        if len(log):
+            for name, values in self.values.items():
+                seen.moved[name] = self._shift(values)
+                seen.by_length[name] = self._by_length(values, self.late)
+            self._apart(seen.moved)
+            self._traded()
+            self._length(seen)
+            self._says_nothing()
+            self._teaches_nothing()
+            self._alike()
+            self._phrase()
+            if np.isnan(self.total).all():
+                seen.notes.append("no reward was found beside the completions; name its columns")
+            if n_groups == len(log):
+                seen.notes.append("every completion is alone with its prompt, so nothing is compared inside groups")
+        self._charts(seen, {self._chart_of(name) for name in self.values} if len(log) else set())
+        seen.findings = sorted(self.findings, key=lambda finding: finding.severity != "warn")
+        return seen
+
+    # -- completions ----------------------------------------------------------------------------------------------------
+
+    def _shift(self, values: Floats) -> Shift | None:
+        means = [group_means(values[rows], self.groups[rows]) for rows in (self.early, self.late)]
+        return shift(*means, level=self.level)
+
+    def _by_length(self, values: Floats, rows: Rows) -> Link | None:
+        return length_bias(values[rows], self.log.lengths[rows], self.groups[rows], level=self.level)
+
+    def _range(self, name: str) -> float:
+        import numpy as np
+
+        values = self.values[name][~np.isnan(self.values[name])]
+        return float(values.max() - values.min()) if len(values) else 0.0
+
+    def _sign(self, name: str) -> float:
+        return -1.0 if self.weights.get(name, 1.0) < 0 else 1.0
+
+    def _better(self, name: str, moved: Shift | None) -> int:
+        """1 when a reward surely became better by enough to matter, -1 when worse, 0 when neither."""
+        if moved is None or not moved.sure or abs(moved.change) < MATTERS * self._range(name):
+            return 0
+        return 1 if moved.change * self._sign(name) > 0 else -1
+
+    def _apart(self, moved: Mapping[str, Shift | None]) -> None:
+        ways = {name: self._better(name, moved[name]) for name in self.parts}
+        for up in (name for name, way in ways.items() if way > 0):
+            for down in (name for name, way in ways.items() if way < 0):
+                rose, fell = moved[up], moved[down]
+                assert rose is not None and fell is not None
+                order = self._sign(up) * self._share(up) - self._sign(down) * self._share(down)
+                self._add(
+                    "apart",
+                    "warn",
+                    (up, down),
+                    f"{up} became better ({rose.early:.3g} to {rose.late:.3g}) while {down} became worse "
+                    f"({fell.early:.3g} to {fell.late:.3g}): what is learned pays for one at the cost of the other",
+                    {up: asdict(rose), down: asdict(fell)},
+                    order,
+                )
+
+    def _traded(self) -> None:
+        for first, second in combinations(self.parts, 2):
+            sign = self._sign(first) * self._sign(second)
+            links = [
+                link(self.parts[first][rows], self.parts[second][rows], self.groups[rows], level=self.level)
+                for rows in (self.early, self.late)
+            ]
+            early, late = links
+            if late is None:
+                continue
+            if abs(late.correlation) >= MIRRORED and (early is None or abs(early.correlation) >= MIRRORED):
+                text = f"{first} and {second} say the same ({late.correlation:+.3f}): the second adds weight, not information"
+                self._add("mirror", "warn", (first, second), text, {"late": asdict(late)})
+            elif early is not None and late.sure and sign * late.correlation <= -LINKED:
+                fell = sign * (early.correlation - late.correlation)
+                apart = fell / math.sqrt(early.variance + late.variance) if fell > 0 else 0.0
+                if apart > 1.96 and fell >= LINKED:
+                    order = self._sign(first) * self._share(first) - self._sign(second) * self._share(second)
+                    text = (
+                        f"{first} and {second} have come to exclude one another: correlation inside groups "
+                        f"{early.correlation:+.2f} early, {late.correlation:+.2f} late"
+                    )
+                    self._add(
+                        "traded", "warn", (first, second), text, {"early": asdict(early), "late": asdict(late)}, order
+                    )
+
+    def _length(self, seen: Watched) -> None:
+        import numpy as np
+
+        for name, late in seen.by_length.items():
+            if (
+                late is None
+                or not late.sure
+                or abs(late.correlation) < LINKED
+                or (name == "reward" and len(self.parts) == 1)
+            ):
+                continue
+            early = self._by_length(self.values[name], self.early)
+            way = "longer" if late.correlation > 0 else "shorter"
+            since = f", {early.correlation:+.2f} early" if early is not None else ""
+            text = (
+                f"{name} follows length: of completions to one prompt the {way} ones score higher "
+                f"(correlation {late.correlation:+.2f} [{late.interval.low:+.2f}, {late.interval.high:+.2f}]{since}); "
+                f"a doubling is worth {late.slope:+.3g}"
+            )
+            figures = {"late": asdict(late), "early": None if early is None else asdict(early)}
+            order = self._share(name) + math.copysign(1.0, late.correlation) * _ranked(self.log.lengths)
+            self._add("length", "warn", (name,), text, figures, order)
+        grown = self._shift(np.log2(self.log.lengths + 1.0))
+        if grown is None or not grown.sure or grown.change < math.log2(1.0 + LONGER):
+            return
+        better = [name for name in self.parts or self.values if self._better(name, seen.moved[name]) > 0]
+        if not better:
+            before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
+            text = (
+                f"completions have become longer ({before:,.0f} to {after:,.0f} {self.log.unit}, typically) and no reward "
+                "better: length is paid for by something else, or by nothing"
+            )
+            self._add("longer", "warn", (), text, {"early": before, "late": after}, _ranked(self.log.lengths))
+
+    def _says_nothing(self) -> None:
+        import numpy as np
+
+        for name, values in self.parts.items():
+            known = values[~np.isnan(values)]
+            if len(known) >= 20 and float(known.max() - known.min()) <= 1e-12:
+                text = f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards nothing"
+                self._add("hollow", "warn", (name,), text, {"value": float(known[0])})
+            missing = np.isnan(values[self.late])
+            share = float(missing.mean()) if len(missing) else 0.0
+            before = float(np.isnan(values[self.early]).mean()) if self.early.any() else share
+            if share >= UNSCORED and len(missing) >= 20:
+                text = f"{name} gave no score for {share:.0%} of the late completions ({before:.0%} of the early ones)"
+                self._add(
+                    "unscored", "warn", (name,), text, {"early": before, "late": share}, np.isnan(values).astype(float)
+                )
+
+    def _teaches_nothing(self) -> None:
+        if not self.late.any():
+            return
+        spread = spread_of(self.total[self.late], self.groups[self.late])
+        if (
+            spread.n_groups >= LEAST_GROUPS
+            and spread.frac_reward_zero_std >= FLAT
+            and spread.n_groups < self.late.sum()
+        ):
+            figures = {
+                "frac_reward_zero_std": spread.frac_reward_zero_std,
+                "high": spread.flat_high,
+                "low": spread.flat_low,
+            }
+            self._add("flat", "warn", (), spread.hint.rstrip("."), figures)
+
+    def _alike(self) -> None:
+        import numpy as np
+
+        known: dict[str, int] = {}
+        words = np.array([known.setdefault(text, len(known)) for text in self.log.texts])
+        shares = []
+        for rows in (self.early, self.late):
+            sizes, kinds = (np.bincount(self.groups[rows]) for _ in range(2))
+            pairs = np.unique(np.stack([self.groups[rows], words[rows]], axis=1), axis=0)
+            kinds = np.bincount(pairs[:, 0], minlength=len(sizes)) if len(pairs) else sizes
+            several = sizes > 1
+            shares.append((kinds[several] - 1.0) / (sizes[several] - 1.0))
+        late = shares[1]
+        if len(late) < LEAST_GROUPS or float(late.mean()) > ALIKE:
+            return
+        moved = shift(*shares, level=self.confidence)
+        before = f" ({moved.early:.0%} early)" if moved is not None else ""
+        text = (
+            f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there is little to compare"
+        )
+        self._add("alike", "warn", (), text, {"late": float(late.mean())})
+
+    def _phrase(self) -> None:
+        found = spread_phrase(self.log.texts, self.early, self.late)
+        if found is not None:
+            phrase, before, after, has = found
+            text = f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
+            self._add(
+                "phrase",
+                "look",
+                (),
+                text,
+                {"early": before, "late": after, "phrase": phrase},
+                has + self._share("reward"),
+            )
+
+    # -- charts ---------------------------------------------------------------------------------------------------------
+
+    def _chart_of(self, name: str) -> str:
+        return f"rewards/{name}/mean"
+
+    def _charts(self, seen: Watched, known: set[str]) -> None:
+        """What the figures by step tell, where the completions have not told it already."""
+        charts = self.log.charts
+        windows = {name: self._windows(points) for name, points in charts.items()}
+        level = 1.0 - (1.0 - self.confidence) / max(1, len(charts))
+        moved = {name: shift(*sides, level=level, in_a_row=True) for name, sides in windows.items()}
+        rewards = {
+            name: name.removeprefix("rewards/").removesuffix("/mean")
+            for name in charts
+            if name.startswith("rewards/") and not name.endswith("/std") and name not in known
+        }
+        if not len(self.log):
+            seen.moved = {short: moved[name] for name, short in rewards.items()}
+            ways = {}
+            for name, short in rewards.items():
+                change = moved[name]
+                spread = [value for _, value in charts[name]]
+                large = change is not None and abs(change.change) >= 2 * MATTERS * (max(spread) - min(spread))
+                ways[name] = (
+                    0
+                    if change is None or not change.sure or not large
+                    else math.copysign(1, change.change) * self._sign(short)
+                )
+            for up in (name for name, way in ways.items() if way > 0):
+                for down in (name for name, way in ways.items() if way < 0):
+                    rose, fell = moved[up], moved[down]
+                    assert rose is not None and fell is not None
+                    text = (
+                        f"{rewards[up]} became better ({rose.early:.3g} to {rose.late:.3g}) while {rewards[down]} became worse "
+                        f"({fell.early:.3g} to {fell.late:.3g})"
+                    )
+                    self._add(
+                        "apart", "warn", (rewards[up], rewards[down]), text, {up: asdict(rose), down: asdict(fell)}
+                    )
+            self._chart_length(moved, any(way > 0 for way in ways.values()))
+        for name, kind, limit, text in (
+            ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),
+            ("completions/clipped_ratio", "cut", CUT, "completions are cut off at the longest length"),
+            ("response_length/clip_ratio", "cut", CUT, "completions are cut off at the longest length"),
+        ):
+            late = windows[name][1] if name in windows else []
+            if late and sum(late) / len(late) >= limit and kind not in {finding.kind for finding in self.findings}:
+                share = sum(late) / len(late)
+                self._add(kind, "warn", (), f"{share:.0%} of the late {text}", {name: share})
+
+    def _chart_length(self, moved: Mapping[str, Shift | None], better: bool) -> None:
+        for name in ("completions/mean_length", "response_length/mean"):
+            grown = moved.get(name)
+            if grown is not None and grown.sure and grown.late >= (1.0 + LONGER) * grown.early and not better:
+                text = f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} tokens) and no reward better"
+                self._add("longer", "warn", (), text, {name: asdict(grown)})
+
+    def _windows(self, points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+        early = [value for at, value in points if at <= self.early_steps[1]]
+        late = [value for at, value in points if at >= self.late_steps[0]]
+        return ([] if self.early_steps == self.late_steps else early), late
+
+    # -- findings -------------------------------------------------------------------------------------------------------
+
+    def _share(self, name: str) -> Floats:
+        """Where each completion stands in a value, 0 to 1; a missing one at the bottom."""
+        return _ranked(self.values.get(name, self.total))
+
+    def _add(
+        self,
+        kind: str,
+        severity: Severity,
+        components: tuple[str, ...],
+        text: str,
+        figures: dict[str, Any],
+        order: Floats | None = None,
+    ) -> None:
+        shown = [] if order is None else self._examples(order)
+        self.findings.append(Finding(kind, severity, components, text, figures, shown))
+
+    def _examples(self, order: Floats) -> list[dict[str, Any]]:
+        """The late completions that come first by `order`, no two of them the same."""
+        import numpy as np
+
+        chosen: list[dict[str, Any]] = []
+        texts: set[str] = set()
+        rows = np.flatnonzero(self.late)
+        for row in rows[np.argsort(-order[rows], kind="stable")]:
+            text = self.log.texts[row]
+            if len(chosen) == self.shown:
+                break
+            if text in texts:
+                continue
+            texts.add(text)
+            values = {name: None if math.isnan(v := float(column[row])) else v for name, column in self.values.items()}
+            chosen.append(
+                {
+                    "row": int(row),
+                    "step": float(self.log.steps[row]),
+                    "rewards": values,
+                    "length": None if math.isnan(size := float(self.log.lengths[row])) else size,
+                    "prompt": _excerpt(self.log.prompts[row]),
+                    "completion": _excerpt(text),
+                }
+            )
+        return chosen
+
+
+def _ranked(values: Floats) -> Floats:
+    import numpy as np
+    from scipy.stats import rankdata
+
+    ranks: Floats = rankdata(np.nan_to_num(values, nan=-math.inf)) / max(1, len(values))
+    return ranks
+
+
+def _excerpt(text: str) -> str:
+    """A text, its middle left out when it is long."""
+    return text if len(text) <= EXCERPT else f"{text[: EXCERPT * 2 // 3]} … {text[-EXCERPT // 3 :]}"

@@ -1,0 +1,273 @@
+"""Watching a training run: each way of gaming a reward is found, chance is not, and every log is read as it is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rm_gallery import ConfigError
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.train.training_log import read_training_log
+from rm_gallery.train.watch import Watched, watch
+from rm_gallery.train.words import watched_lines
+from tests.support.command import command
+from tests.train.runs import run
+
+
+def kinds(found: Watched) -> set[str]:
+    return {finding.kind for finding in found.findings}
+
+
+def test_chance_is_no_finding() -> None:
+    assert [kinds(watch(run(seed))) for seed in range(12)] == [set()] * 12
+
+
+@pytest.mark.parametrize(
+    ("hack", "components"),
+    [
+        ("apart", ("style", "right")),
+        ("traded", ("right", "style")),
+        ("length", ("style",)),
+        ("longer", ()),
+        ("hollow", ("format",)),
+        ("mirror", ("right", "copy")),
+        ("flat", ()),
+        ("unscored", ("style",)),
+        ("alike", ()),
+        ("phrase", ()),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_each_way_of_gaming_is_found_with_examples(hack: str, components: tuple[str, ...], seed: int) -> None:
+    rows = run(seed, hack)
+    found = watch(rows)
+    (finding,) = [f for f in found.findings if f.kind == hack and f.components in (components, ())]
+    assert finding.components == components
+    assert found.warned is any(f.severity == "warn" for f in found.findings)
+    assert (finding.severity == "look") is (hack == "phrase")
+    for example in finding.examples:
+        row = rows[example["row"]]
+        assert (row["step"], row["prompt"]) == (example["step"], example["prompt"])
+        assert row["step"] >= found.late[0]
+    assert len(finding.examples) == (0 if hack in ("hollow", "mirror", "flat", "alike") else 3)
+    lines = "\n".join(watched_lines(found))
+    assert f"{finding.severity.upper()} {hack}: {finding.text}" in lines
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_examples_show_what_the_finding_says() -> None:
+    by_kind = {hack: watch(run(1, hack)).findings[0] for hack in ("apart", "length", "phrase", "unscored")}
+    assert {(e["rewards"]["style"], e["rewards"]["right"]) for e in by_kind["apart"].examples} == {(1.0, 0.0)}
+    assert min(e["length"] for e in by_kind["length"].examples) > 150
+    assert all(e["completion"].startswith("To answer your question in full,") for e in by_kind["phrase"].examples)
+    assert by_kind["phrase"].figures["phrase"] == "To answer your question in full,"
+    assert {e["rewards"]["style"] for e in by_kind["unscored"].examples} == {None}
+
+
+def test_a_penalty_that_falls_is_no_loss() -> None:
+    rows = run(1, "apart")
+    for row in rows:
+        row["wrong"] = 1 - row.pop("right")
+    assert "apart" not in kinds(watch(rows))
+    (finding,) = watch(rows, weights={"wrong": -1}).findings
+    assert (finding.kind, finding.components) == ("apart", ("style", "wrong"))
+    (one,) = watch(rows, components=["style", "wrong"], weights={"wrong": -0.5}, examples=1).findings
+    assert len(one.examples) == 1
+
+
+def test_phrases_without_spaces() -> None:
+    rows = run(3)
+    for row in rows:
+        row["completion"] = "".join(
+            np.random.default_rng(len(row["completion"])).choice(list("天地玄黄宇宙洪荒日月盈昃"), 20)
+        )
+        if row["step"] > 20:
+            row["completion"] += "综上所述答案"
+    (finding,) = [finding for finding in watch(rows).findings if finding.kind == "phrase"]
+    assert "综上所述" in finding.figures["phrase"]
+
+
+# -- logs ----------------------------------------------------------------------------------------------------------------------
+
+
+def trl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """What `log_completions=True` and the trainer's state leave behind."""
+    (folder / "completions").mkdir(parents=True)
+    for step in sorted({row["step"] for row in rows}):
+        own = [row for row in rows if row["step"] == step]
+        table = {
+            "step": [step] * len(own),
+            "prompt": [[{"role": "user", "content": row["prompt"]}] for row in own],
+            "completion": [[{"role": "assistant", "content": row["completion"]}] for row in own],
+            "right": [row["right"] for row in own],
+            "style": [row["style"] for row in own],
+            "advantage": [0.5] * len(own),
+        }
+        pq.write_table(pa.table(table), folder / "completions" / f"completions_{step:05d}.parquet")
+    history = [{"step": row["step"], "frac_reward_zero_std": 0.9, "loss": float("nan")} for row in rows[::32]]
+    (folder / "checkpoint-30").mkdir()
+    (folder / "checkpoint-30" / "trainer_state.json").write_text(json.dumps({"log_history": history}), encoding="utf-8")
+    return folder
+
+
+def verl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """Rollouts, a file per step."""
+    folder.mkdir()
+    for step in sorted({row["step"] for row in rows}):
+        lines = [
+            {
+                "input": row["prompt"],
+                "output": row["completion"],
+                "gts": "4",
+                "score": row["right"] + row["style"],
+                "step": step,
+            }
+            | {"right": row["right"], "style": row["style"]}
+            for row in rows
+            if row["step"] == step
+        ]
+        (folder / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+def jsonl_file(folder: Path, rows: list[dict[str, Any]], name: str = "log.jsonl") -> Path:
+    folder.mkdir(exist_ok=True)
+    nested = [{**row, "rewards": {"right": row["right"], "style": {"score": row["style"]}}} for row in rows]
+    lines = [json.dumps({k: v for k, v in row.items() if k not in ("right", "style")}) for row in nested]
+    (folder / name).write_bytes(("\r\n".join(lines) + '\r\n{"step": 30, "prom').encode())
+    return folder / name
+
+
+def csv_file(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    folder.mkdir()
+    lines = [f"{row['step']},{row['prompt']},{row['completion']},{row['right']},{row['style']}" for row in rows]
+    (folder / "log.csv").write_text("\n".join(["step,prompt,completion,right,style", *lines]), encoding="utf-8")
+    return folder / "log.csv"
+
+
+@pytest.mark.parametrize("write", [trl_folder, verl_folder, jsonl_file, csv_file])
+def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
+    rows = run(1, "apart", steps=12)
+    log = read_training_log(write(tmp_path / "run", rows))
+    plain = read_training_log(rows)
+    assert list(log.components) == ["right", "style"]
+    assert (log.texts, log.prompts, log.unit) == (plain.texts, plain.prompts, "characters")
+    for name in ("right", "style"):
+        assert np.array_equal(log.components[name], plain.components[name])
+    assert np.array_equal(log.steps, plain.steps) and np.array_equal(log.lengths, plain.lengths)
+    found = watch(log)
+    assert "apart" in kinds(found)
+    assert ("flat" in kinds(found)) is (write is trl_folder)
+    assert found.notes == (["the last line was still being written and is left out"] if write is jsonl_file else [])
+
+
+def charts(folder: Path, nested: bool, apart: bool) -> Path:
+    rng = np.random.default_rng(0)
+    lines = []
+    for step in range(60):
+        late = step / 59
+        values = {
+            "rewards/style/mean": 0.5 + 0.3 * late * apart + rng.normal(0, 0.02),
+            "rewards/right/mean": 0.5 - 0.3 * late * apart + rng.normal(0, 0.02),
+            "rewards/style/std": 0.1,
+            "completions/mean_length": 100 + 80 * late * (not apart) + rng.normal(0, 2),
+            "completions/clipped_ratio": 0.0,
+        }
+        lines.append({"step": step, "data": values} if nested else {"step": step, "eval_loss": 1, **values})
+    path = folder / "charts.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_charts_alone_tell_of_drift(nested: bool, tmp_path: Path) -> None:
+    (finding,) = watch(charts(tmp_path, nested, apart=True)).findings
+    assert (finding.kind, finding.components) == ("apart", ("style", "right"))
+    (finding,) = watch(charts(tmp_path, nested, apart=False)).findings
+    assert finding.kind == "longer"
+
+
+def test_columns_of_other_names_and_token_counts() -> None:
+    rows = [
+        {"it": row["step"], "ask": row["prompt"], "said": row["completion"], "n": 3, "right": row["right"], "other": 7}
+        for row in run(1, steps=4)
+    ]
+    log = read_training_log(rows, step="it", prompt="ask", completion="said", length="n", components=["right"])
+    assert (log.unit, set(log.lengths), list(log.components), set(log.steps)) == (
+        "tokens",
+        {3.0},
+        ["right"],
+        {0, 1, 2, 3},
+    )
+    ids = [
+        {"completion": "a", "completion_ids": [1, 2, 3], "score": 1},
+        {"completion": "b", "completion_ids": [], "score": None},
+    ]
+    log = read_training_log(ids)
+    assert (list(log.lengths), log.unit, log.components) == ([3.0, 0.0], "tokens", {})
+    assert log.total is not None and np.isnan(log.total[1])
+
+
+def test_a_run_that_has_just_begun_says_so() -> None:
+    found = watch(run(0, steps=1))
+    assert found.findings == []
+    assert "too few groups to tell" in "\n".join(watched_lines(found))
+    alone = watch([{"completion": "a", "prompt": str(n), "score": n % 2} for n in range(30)])
+    assert any("alone with its prompt" in note for note in alone.notes)
+    assert any("no reward was found" in note for note in watch([{"completion": "a"}] * 3).notes)
+
+
+@pytest.mark.parametrize(
+    ("log", "options", "told"),
+    [
+        ("nowhere", {}, "there is no such file or folder"),
+        (7, {}, "log is a int; give a path or a list of rows"),
+        ([7], {}, "log holds a int; its rows are dicts"),
+        ([{"name": "x"}], {}, "holds neither completions"),
+        (
+            run(0, steps=2),
+            {"components": ["rihgt"]},
+            "components names 'rihgt', and the rows has no such column; did you mean 'right'",
+        ),
+        (run(0, steps=2), {"step": "stp"}, "step is 'stp', and the rows has no such column"),
+        (run(0, steps=2), {"weights": {"rihgt": 1}}, "There is no component 'rihgt'"),
+        (run(0, steps=2), {"window": 0.7}, "window is 0.7"),
+        (run(0, steps=2), {"confidence": 95}, "confidence is 95"),
+    ],
+)
+def test_what_does_not_fit_is_named(log: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        watch(log, **options)
+    assert told in str(raised.value)
+
+
+def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"completion": "a"}\n{"compl\n{"completion": "b"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="log.jsonl, line 2: no JSON"):
+        watch(path)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    gamed = str(jsonl_file(tmp_path, run(1, "apart", steps=12)))
+    found = command("watch", gamed, "--examples", "1")
+    assert found.code == 1
+    assert found.out.startswith(f"1 finding: {gamed}, 384 completions to 96 prompts, steps 0 to 11")
+    assert "WARN apart: style became better" in found.out and "  step " in found.out
+    told = command("watch", gamed, "--json", "--weight", "right=-1", "--component", "right", "--component", "style")
+    assert (told.code, json.loads(told.out)["findings"]) == (0, [])
+    fine = command("watch", str(jsonl_file(tmp_path, run(1, steps=12), "fine.jsonl")))
+    assert (fine.code, fine.out.splitlines()[0].split(":")[0]) == (0, "nothing found")
+    for options, message in (
+        (["nowhere.jsonl"], "there is no such file or folder"),
+        ([gamed, "--weight", "right"], "--weight is 'right'; write NAME=W"),
+        ([gamed, "--component", "nothing"], "components names 'nothing'"),
+    ):
+        wrong = command("watch", *options)
+        assert wrong.code == 2 and message in wrong.err and len(wrong.err.splitlines()) == 1
