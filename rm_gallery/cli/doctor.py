@@ -19,6 +19,8 @@ EXTRAS = {
     "hub": ("datasets",),
     "toxicity": ("detoxify",),
     "units": ("pint",),
+    "serve": ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client"),
+    "postgres": ("sqlalchemy", "psycopg"),
 }
 
 

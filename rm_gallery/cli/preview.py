@@ -48,6 +48,8 @@ def preview(
         limits=replace(LIMITS, wall_seconds=timeout, cpu_seconds=max(timeout, LIMITS.cpu_seconds), memory_mb=memory),
     )
     say_skipped(found.skipped)
+    for line in found.printed.splitlines():
+        sys.stderr.write(f"printed: {one_line(line)}\n")
     if found.sandbox == "subprocess" and sandbox is None:
         sys.stderr.write(
             "rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own code does\n"

@@ -74,16 +74,12 @@ def engine_of(url: sa.URL, shown: str) -> sa.Engine:
     if "options" not in url.query:
         bounds["options"] = f"-c statement_timeout={int(1000 * _WAIT_SECONDS)}"
     try:
-        return sa.create_engine(
-            url,
-            pool_pre_ping=True,
-            pool_size=2,
-            max_overflow=8,
-            connect_args=bounds,
-            hide_parameters=True,
-        )
+        import psycopg  # noqa: F401 - what SQLAlchemy talks to PostgreSQL with
     except ImportError as error:
         raise MissingExtra("psycopg[binary]", "postgres", "A store in PostgreSQL") from error
+    return sa.create_engine(
+        url, pool_pre_ping=True, pool_size=2, max_overflow=8, connect_args=bounds, hide_parameters=True
+    )
 
 
 def cause_of(error: SQLAlchemyError) -> str:

@@ -119,7 +119,8 @@ class LiveEvaluators:
             raise
         key = (deployed.version, deployed.hash)
         if evaluator_id not in self._pools or self._pools[evaluator_id][0] != key:
-            pool = EvaluatorPool(deployed, **self._settings)
+            # looking for a sandbox may take a moment the first time
+            pool = await asyncio.to_thread(EvaluatorPool, deployed, **self._settings)
             self._retire(evaluator_id)
             self._pools[evaluator_id] = key, pool
         self._fresh.add(evaluator_id)

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,6 +95,7 @@ class EvaluatorPool:
         limits: SandboxLimits = LIMITS,
         sandbox: str = "auto",
         max_waiting: int = 10_000,
+        on_print: Callable[[str], None] | None = None,
     ) -> None:
         """Take what is deployed; no process is started yet.
 
@@ -104,6 +105,7 @@ class EvaluatorPool:
             limits: `wall_seconds` of one request, the memory, processes, files and prints of one process.
             sandbox: "auto" or "bwrap" for bubblewrap; "subprocess" asks for limits alone, for code one would run oneself.
             max_waiting: requests that may wait; further ones fail at once (busy).
+            on_print: gets what the code prints, in pieces, from other threads; by default nobody does.
 
         Raises:
             SandboxUnavailable: there is no bubblewrap here.
@@ -121,6 +123,7 @@ class EvaluatorPool:
         self._limits = limits
         self._workers = workers
         self._max_waiting = max_waiting
+        self._on_print = on_print
         self._waiting: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
@@ -283,7 +286,7 @@ class EvaluatorPool:
             )
         limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
         try:
-            return _Worker(self._runner, limits, self._bundle)
+            return _Worker(self._runner, limits, self._bundle, self._on_print)
         except SandboxUnavailable as error:
             raise _Lost("sandbox", str(error)) from error
 
@@ -299,17 +302,20 @@ def _still_good(worker: _Worker | None) -> _Worker | None:
 class _Worker:
     """One sandboxed process with the evaluator loaded; used and ended by the thread that made it."""
 
-    def __init__(self, runner: LocalRunner, limits: SandboxLimits, bundle: Bundle) -> None:
+    def __init__(
+        self, runner: LocalRunner, limits: SandboxLimits, bundle: Bundle, on_print: Callable[[str], None] | None
+    ) -> None:
         """Start it and load the code; raises SandboxUnavailable, or _Lost (evaluator_load) when the code cannot be loaded."""
         self._limits = limits
         self._prints = Prints(limits.output_bytes)
         self._buffer = bytearray()
         self._over = False
+        self._on_print = on_print
         self._process, boot = runner.start("service", limits)
         self._pump = Pump()
         try:
             self._pump.on_read(self._process.stdout, self._take)
-            self._pump.on_read(self._process.stderr, self._prints.take)
+            self._pump.on_read(self._process.stderr, self._printed)
             job = {"files": dict(bundle.files), "metrics": list(bundle.metrics), "mode": bundle.mode}
             entry = {"module": "rm_gallery.evaluation.worker", "function": "open_evaluator", "job": job}
             self._pump.write(self._process.stdin, boot + _framed(encode(entry, limit=MAX_FRAME)))
@@ -333,6 +339,10 @@ class _Worker:
             status, message = said
         except (_Lost, CodecError, TypeError, ValueError) as error:
             raise _Lost("evaluator_load", f"the evaluator does not load: {error}") from error
+        if status != "ok" and f"No module named '{rm_gallery.__name__}" in str(message):
+            raise SandboxUnavailable(
+                f"the sandbox cannot read {', '.join(package_folders())}: everyone must be allowed to (chmod -R o+rX)"
+            )
         if status != "ok":
             raise _Lost("evaluator_load", f"the evaluator does not load: {message}")
 
@@ -354,6 +364,8 @@ class _Worker:
                 raise ValueError("not one result for each item")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _Lost("invalid_result", "its process sent no result") from error
+        if self._on_print is not None:
+            self._pump.turn(0)
         return cpu, [_result_of(one) for one in found]
 
     def _reply(self, until: float, late: str) -> bytes:
@@ -387,6 +399,11 @@ class _Worker:
         """Whether it ended, or took or said what it may not, since its last answer."""
         self._pump.turn(0)
         return self._over or self._prints.exceeded or bool(self._buffer) or bool(self._process.excess())
+
+    def _printed(self, data: bytes) -> None:
+        self._prints.take(data)
+        if self._on_print is not None and data:
+            self._on_print(data.decode("utf-8", "replace"))
 
     def _take(self, data: bytes) -> None:
         if data:

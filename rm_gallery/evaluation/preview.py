@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ from rm_gallery.evaluation.bundle import Bundle, Mode, bundle_folders
 from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool
 
 _TOGETHER = 64
+_PRINTED = 20_000
 _PAYLOAD = ("messages", "ground_truth", "original_messages", "tools")
 
 
@@ -60,6 +61,8 @@ class PreviewResult:
     seconds: float
     sandbox: str
     """Where the code ran: "bwrap", or "subprocess" (limits alone)."""
+    printed: str = ""
+    """What the code printed, the beginning of it."""
     skipped: Sequence[str] = field(default=())
     """Files that are not part of the evaluator, and why."""
 
@@ -109,6 +112,7 @@ class PreviewResult:
             "mean": self.mean,
             "seconds": round(self.seconds, 3),
             "sandbox": self.sandbox,
+            "printed": self.printed,
             "skipped": list(self.skipped),
             "results": [
                 {
@@ -183,14 +187,16 @@ def preview_evaluation(
     if not payloads:
         raise DataError(f"{sample_file if sample_file is not None else 'samples'}: there is no sample in it")
     chosen = sandbox or _best_sandbox()
+    printed: list[str] = []
     began = time.monotonic()
     results = loop.run(
-        _run(bundle, [payload for _, payload in payloads], chosen, limits),
+        _run(bundle, [payload for _, payload in payloads], chosen, limits, printed.append),
         "preview_evaluation",
         "asyncio.to_thread(preview_evaluation, …)",
     )
     found = [_sample(at, payloads[at - 1][0], result) for at, result in enumerate(results, 1)]
-    return PreviewResult(found, time.monotonic() - began, chosen, bundle.skipped)
+    seconds = time.monotonic() - began
+    return PreviewResult(found, seconds, chosen, "".join(printed)[:_PRINTED], bundle.skipped)
 
 
 def _best_sandbox() -> str:
@@ -202,9 +208,13 @@ def _best_sandbox() -> str:
 
 
 async def _run(
-    bundle: Bundle, payloads: Sequence[Mapping[str, Any]], sandbox: str, limits: SandboxLimits
+    bundle: Bundle,
+    payloads: Sequence[Mapping[str, Any]],
+    sandbox: str,
+    limits: SandboxLimits,
+    on_print: Callable[[str], None],
 ) -> list[EvaluateResult]:
-    pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox)
+    pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox, on_print=on_print)
     try:
         await pool.ready()
         if bundle.mode == "batch":

@@ -19,6 +19,7 @@ LENGTH = """
 from rm_gallery import EvaluateResult, MetricResult
 def evaluate(messages, ground_truth=None, tag="", **kwargs):
     text = messages[-1].content
+    print("read", text)
     if not text:
         return None
     if tag == "bad":
@@ -54,7 +55,7 @@ def test_outcomes_of_a_preview(make_folder: MakeFolder, sandbox: str) -> None:
     first, second, third = found.results
     assert (first.id, first.metrics, first.reason) == ("first", {"length": 0.4}, "truth {'a': 1}")
     assert "returned None" in second.reason
-    assert third.reason == "function_error: KeyError: 'nothing' (length/main.py, line 8)"
+    assert third.reason == "function_error: KeyError: 'nothing' (length/main.py, line 9)"
     assert (found.total_samples, found.mean, found.sandbox) == (3, 0.4, sandbox)
     text = found.display()
     assert "Score: 0.40" in text and "Score: none, unscored" in text and "length: 0.40 - 4 characters" in text
@@ -179,6 +180,7 @@ def test_without_bubblewrap_ones_own_folder_is_previewed_all_the_same(
     monkeypatch.setenv("PATH", str(tmp_path))
     done = command("preview", "-m", f"length={make_folder('length', LENGTH)}", "-s", str(tmp_path / "s.jsonl"))
     assert done.code == 0 and "Score: 0.40" in done.out and "limits alone" in done.err
+    assert "printed: read 四个汉字" in done.err
 
 
 async def _evaluated(store: Store) -> float:
