@@ -12,7 +12,7 @@ from rm_gallery import EvaluateResult, MetricResult, reward_function
 from tests.support.reward_server import RewardServer
 
 schemathesis: Any = pytest.importorskip("schemathesis")
-EXAMPLES = 4
+EXAMPLES = 3
 """Requests of each kind per route."""
 ON_PURPOSE = {503, 504}
 """No score in a format that has no word for it, and no time: said on purpose, with a code."""

@@ -1,0 +1,228 @@
+"""Deployed evaluators over HTTP: the function tutorial to its end, and code that loops, allocates, crashes or reaches out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rm_gallery.evaluation import Store, create_evaluation
+from rm_gallery.evaluation.bundle import bundle_folders
+from rm_gallery.integrations.trl import trl_reward
+from rm_gallery.serve.client import RewardClient
+from tests.seeds.running import script
+from tests.support.serving import Serving
+from tests.support.system import require_bubblewrap
+
+pytestmark = pytest.mark.system("bubblewrap")
+SCORES = [1 / 3, 0.0, 2 / 7 + 0.2]
+HEAD = "def evaluate(messages, **kwargs):\n    text = messages[-1]['content'] if isinstance(messages[-1], dict) else messages[-1].content\n"
+EVIL = {
+    "loops": "    while True: pass\n",
+    "allocates": "    return len(bytearray(4 << 30)) / 1e9\n",
+    "exits": "    import os; os._exit(0)\n",
+    "kills_itself": "    import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n",
+    "kills_all": "    import os, signal; os.kill(-1, signal.SIGKILL)\n    return 1.0\n",
+    "forks": "    import os\n    for _ in range(10000): os.fork() or os._exit(0)\n    return 1.0\n",
+    "prints": "    print('x' * (1 << 28)); return 1.0\n",
+    "raises": "    raise RuntimeError('sk-secret-of-the-code')\n",
+    "nan": "    return float('nan')\n",
+    "large": "    return {'score': 1.0, 'reason': 'x' * (64 << 20)}\n",
+    "text": "    return 'good'\n",
+}
+"""Code that breaks: whatever it does, it costs its own request."""
+REACHES = {
+    "reads": "    return float(len(open({secret!r}).read()))\n",
+    "writes": "    open({written!r}, 'w').write('x'); return 1.0\n",
+    "socket": "    import socket; socket.create_connection(('127.0.0.1', {port}), 2); return 1.0\n",
+    "environment": "    import os; return 1.0 if 'RM_GALLERY_TEST_SECRET' in os.environ else 1 / 0\n",
+    "database": "    return float(len(open({store!r}, 'rb').read()))\n",
+}
+"""Code that reaches for what is not its own; with success it would have a score."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_bubblewrap()
+    folder = tmp_path_factory.mktemp("deployed")
+    shutil.copytree(script("003/test_reward.py").parent, folder, dirs_exist_ok=True)
+    main = folder / "metrics" / "relevance" / "main.py"
+    main.write_text(main.read_text(encoding="utf-8").replace("from reward_kit", "from rm_gallery"), "utf-8")
+    (folder / "secret.txt").write_text("secret")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Iterator[Store]:
+    with Store.open(folder / "store.db") as opened:
+        create_evaluation("relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=opened)
+        opened.save("sleeps", bundle_folders(code="import time\n" + HEAD + "    time.sleep(float(text)); return 1.0\n"))
+        for name, body in EVIL.items():
+            opened.save(name, bundle_folders(code=HEAD + body))
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, store: Store) -> Iterator[Serving]:
+    environment = {"RM_GALLERY_TEST_SECRET": "x"}
+    with Serving(
+        "--store", str(folder / "store.db"), "--deadline", "30", "--workers", "8", cwd=folder, env=environment
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def samples(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "samples.jsonl").read_text("utf-8").splitlines()]
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]}
+
+
+PATH = "/v1/evaluations/relevance-evaluator"
+
+
+@pytest.mark.parametrize("more", [{}, {"ground_truth": None, "kwargs": {"x": 1}}, {"x": 1, "tools": []}])
+def test_the_tutorials_sample_gets_its_score_with_both_metrics(server: Serving, samples: list[Any], more: Any) -> None:
+    for path in (PATH, f"{PATH}/evaluate"):
+        reply = httpx.post(server.url + path, json={**samples[0], **more}, timeout=60)
+        assert reply.status_code == 200, reply.text
+        found = reply.json()
+        assert found["score"] == 0.3333333333333333 and found["is_score_valid"] and found["error"] is None
+        assert found["metrics"] == {
+            "keyword_overlap": {
+                "score": 0.3333333333333333, "is_score_valid": True, "reason": "Keyword overlap ratio: 0.33 (1/3 keywords)",
+            },
+            "direct_answer": {"score": 0.0, "is_score_valid": True, "reason": "No explicit answer indicators"},
+        }  # fmt: skip
+
+
+def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving, samples: list[Any]) -> None:
+    batch = httpx.post(f"{server.url}{PATH}/batch", json=[*samples, {"messages": 3}], timeout=60).json()
+    assert [each["score"] for each in batch] == [*SCORES, None]
+    assert "messages" in batch[3]["error"]
+    own = httpx.post(f"{server.url}{PATH}/outcome/batch", json={"items": samples}, timeout=60).json()["results"]
+    assert [each["score"] for each in own] == SCORES
+    rm = {"prompt": samples[0]["messages"][:-1], "response": samples[0]["messages"][-1]["content"]}
+    assert httpx.post(f"{server.url}{PATH}/rm", json=rm, timeout=60).json() == SCORES[0]
+
+
+def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: Path, samples: list[Any]) -> None:
+    several = httpx.post(f"{server.url}/evaluate", json=samples[0], timeout=60)
+    assert several.status_code == 404 and "evaluator allocates" in several.text
+    url = str(folder / "one.db")
+    with Store.open(url) as alone:
+        create_evaluation("relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=alone)
+    with Serving("--store", url, cwd=folder) as running:
+        for path in ("/evaluate", "/reward"):
+            assert httpx.post(running.url + path, json=samples[0], timeout=60).json()["score"] == 0.3333333333333333
+        remote = RewardClient(running.url, max_outage=0, max_attempts=1).reward("evaluator:relevance-evaluator")
+        reward = trl_reward(remote)
+        turns = [sample["messages"] for sample in samples]
+        call = {"prompts": [each[:-1] for each in turns], "completions": [each[-1:] for each in turns]}
+        assert awaited(reward(**call)) == SCORES
+    assert awaited(reward(**call)) == [None, None, None]
+
+
+def awaited(found: Any) -> Any:
+    async def wait() -> Any:
+        return await found
+
+    return asyncio.run(wait()) if asyncio.iscoroutine(found) else found
+
+
+def test_slow_requests_wait_together(server: Serving) -> None:
+    client = RewardClient(server.url, batch=1)
+    client.score_batch("evaluator:sleeps", [{"completion": "0.1"}] * 8)  # its processes have started
+    began = time.monotonic()
+    assert client.score_batch("evaluator:sleeps", [{"completion": "1"}] * 8) == [1.0] * 8
+    assert time.monotonic() - began < 4
+
+
+def test_code_that_breaks_costs_its_request_alone(server: Serving, samples: list[Any]) -> None:
+    async def go() -> tuple[dict[str, httpx.Response], list[float]]:
+        async with httpx.AsyncClient(base_url=server.url, timeout=90) as client:
+            asked = [
+                client.post(f"/v1/evaluations/{name}", json=said("x"), headers={"X-Timeout-Seconds": "6"})
+                for name in EVIL
+            ]
+            tasks = asyncio.gather(*asked)
+            beside: list[float] = []
+            while not tasks.done() or len(beside) < 5:
+                began = time.monotonic()
+                reply = await client.post(PATH, json=samples[0])
+                assert reply.json()["score"] == SCORES[0]
+                beside.append(time.monotonic() - began)
+                await asyncio.sleep(0.1)
+            return dict(zip(EVIL, await tasks, strict=True)), beside
+
+    broken, beside = asyncio.run(go())
+    for name, reply in broken.items():
+        found = reply.json()
+        assert reply.status_code in (200, 504), (name, reply.text)
+        assert (found["score"], found["is_score_valid"]) == (None, False), (name, found)
+        assert found["error"], (name, found)
+        assert len(reply.content) < 100_000 and "Traceback" not in reply.text
+    assert broken["loops"].json()["error"].startswith("deadline")
+    assert sorted(beside)[len(beside) // 2] < 2
+    assert RewardClient(server.url).healthy()
+
+
+def test_code_reaches_nothing_that_is_not_its_own(server: Serving, store: Store, folder: Path) -> None:
+    values = {"secret": str(folder / "secret.txt"), "written": str(folder / "written.txt"), "store": str(folder / "store.db"),
+              "port": int(server.url.rpartition(":")[2])}  # fmt: skip
+    for name, body in REACHES.items():
+        store.save(name, bundle_folders(code=HEAD + body.format(**values)))
+    time.sleep(1.2)
+    for name in REACHES:
+        found = httpx.post(f"{server.url}/v1/evaluations/{name}", json=said("x"), timeout=60).json()
+        assert found.get("score") is None and found.get("error", "").startswith("function_error"), (name, found)
+        assert str(folder) not in found["error"] or name in ("reads", "writes", "database")
+    assert not (folder / "written.txt").exists()
+
+
+def test_a_new_version_is_served_without_a_gap(server: Serving, store: Store) -> None:
+    def now() -> Any:
+        return httpx.post(f"{server.url}/v1/evaluations/changing", json=said("x"), timeout=60)
+
+    assert now().status_code == 404
+    for score in (0.25, 0.75):
+        store.save(
+            "changing", bundle_folders(code=f"def evaluate(messages, **kwargs):\n    return {score}\n"), force=True
+        )
+        end = time.monotonic() + 10
+        while (reply := now()).status_code != 200 or reply.json()["score"] != score:
+            assert time.monotonic() < end, reply.text
+            assert reply.status_code == (404 if score == 0.25 else 200)
+            time.sleep(0.1)
+    store.delete("changing")
+    end = time.monotonic() + 10
+    while now().status_code != 404:
+        assert time.monotonic() < end
+
+
+def test_a_drain_loses_no_request(folder: Path, store: Store) -> None:
+    with Serving("--store", str(folder / "store.db"), cwd=folder) as running:
+        assert httpx.post(f"{running.url}/v1/evaluations/sleeps", json=said("0"), timeout=60).status_code == 200
+
+        async def go() -> list[httpx.Response]:
+            async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
+                asked = [
+                    asyncio.ensure_future(client.post("/v1/evaluations/sleeps", json=said("1.5"))) for _ in range(8)
+                ]
+                await asyncio.sleep(0.7)
+                running.terminate()
+                return list(await asyncio.gather(*asked))
+
+        replies = asyncio.run(go())
+        assert [reply.json()["score"] for reply in replies] == [1.0] * 8
+        assert running.ended() == 0
+        assert b"Traceback" not in running.said

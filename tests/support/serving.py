@@ -1,0 +1,65 @@
+"""`rm-gallery serve` in a process of its own, as people run it."""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tests.support.children import child_environment
+
+
+class Serving:
+    """A running server; `url` is where. It is stopped at the end of the block, gently and then for good."""
+
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rm_gallery", "serve", "--port", "0", *arguments],
+            cwd=cwd, env=child_environment(**(env or {})), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+        self.said = b""
+        end = time.monotonic() + 60
+        while not (found := re.search(rb"on (http://\S+)\n", self.said)):
+            assert time.monotonic() < end and self.process.poll() is None, f"no server: {self.said.decode()}"
+            self._read(0.1)
+        self.url = found[1].decode()
+
+    def _read(self, seconds: float) -> None:
+        assert self.process.stderr is not None
+        if select.select([self.process.stderr], [], [], seconds)[0]:
+            self.said += self.process.stderr.read(65536) or b""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def ended(self, seconds: float = 30.0) -> int:
+        """Its exit code, once it has ended; what it said to the end is in `said`."""
+        assert self.process.stderr is not None
+        code = self.process.wait(seconds)
+        self.said += self.process.stderr.read() or b""
+        return code
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
