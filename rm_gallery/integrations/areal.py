@@ -14,7 +14,7 @@ from typing import Any
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.openrlhf import without_end_marks
-from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error
+from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, for_training
 
 DEADLINE = 12.0
 """Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
@@ -50,7 +50,8 @@ class ArealReward:
             options = options if options.deadline else replace(options, deadline=DEADLINE)
         else:
             options = {"deadline": DEADLINE, **(options or {})}
-        self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), options=options, **scoring)
+        checked = checked_on_error(on_error, none=False)
+        self.scorer = for_training(RowScorer(reward, on_error=checked, options=options, **scoring))
         self._messages = messages
         self.__name__ = self.scorer.name
 
@@ -128,7 +129,7 @@ def _workflow_class(base: Any) -> type[Any]:
         def __init__(self, reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> None:
             # told the name of a function, the base class makes no process pool; the name is replaced before it is looked up
             super().__init__("", gconfig, tokenizer, **{key: settings.pop(key) for key in _OWN if key in settings})
-            self.scorer = RowScorer(reward, **settings)
+            self.scorer = for_training(RowScorer(reward, **settings))
             self.reward_fn = self.async_reward_fn = self._reward
 
         async def _reward(

@@ -17,7 +17,7 @@ from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.runner.build import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, checked_on_error
+from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, checked_on_error, for_training
 
 _TRUTH = "ground_truth"
 _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
@@ -82,7 +82,9 @@ class BenchmaxRewards:
         target = own.pop("reward")
         if self.llm is not None and "llm" not in own and asks_for_judge(target):
             own["llm"] = self.llm
-        return RowScorer(target, **{**settings, **own})
+        return for_training(
+            RowScorer(target, **{**settings, **own}), "set a negative weight in the training configuration"
+        )
 
     # -- hooks of benchmax ------------------------------------------------------------------------------------------------
 

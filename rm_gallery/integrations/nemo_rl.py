@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, plain
+from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, for_training, plain
 
 KEPT = "rm_gallery"
 """Key of a dialogue's metadata with the numbers of its outcome."""
@@ -58,7 +58,7 @@ class RewardEnvironment:
         self.components = tuple([components] if isinstance(components, str) else components)
         self._observation = str(settings.pop("observation", ""))
         on_error: OnError = checked_on_error(settings.pop("on_error", "worst"), none=False)
-        self.scorer = RowScorer(settings.pop("reward"), on_error=on_error, **settings)
+        self.scorer = for_training(RowScorer(settings.pop("reward"), on_error=on_error, **settings))
 
     def step(
         self, message_log_batch: Sequence[Any], metadata: Sequence[Any], return_extracted_answer: bool = False
@@ -137,7 +137,8 @@ def nemo_rl_reward(
     Raises:
         ConfigError: as `RowScorer` does.
     """
-    return NemoRLFunction(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring), correct_from)
+    scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+    return NemoRLFunction(for_training(scorer), correct_from)
 
 
 class NemoRLFunction:

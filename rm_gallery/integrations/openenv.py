@@ -23,7 +23,7 @@ from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
-from rm_gallery.integrations.scoring import METRICS, OnError, RowScorer, Scored, checked_on_error
+from rm_gallery.integrations.scoring import METRICS, OnError, RowScorer, Scored, checked_on_error, for_training
 
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""
@@ -86,7 +86,7 @@ def openenv_rubric(
     Raises:
         ConfigError: openenv is not installed, or `RowScorer` refuses its arguments.
     """
-    scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+    scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
     return __getattr__("OpenEnvRubric")(scorer, completion, prompt, final_only)
 
 
@@ -208,7 +208,7 @@ class RolloutReward:
         **scoring: Any,
     ) -> None:
         """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the outcome that gives them."""
-        self.scorer, self._row = RowScorer(reward, **scoring), row
+        self.scorer, self._row = for_training(RowScorer(reward, **scoring)), row
         self.__name__ = self.scorer.name
 
     def __call__(self, outcome: Any) -> float | None:

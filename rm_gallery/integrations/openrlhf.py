@@ -17,7 +17,7 @@ from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, for_training
 
 _TAIL = 48
 """Characters by which the end of a prompt is found where decoding did not give it back letter by letter."""
@@ -43,7 +43,7 @@ class OpenRLHFReward:
             scoring.setdefault("reference", "label")
             if prompt is not None:
                 raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
-        self.scorer = RowScorer(reward, on_error=on_error, **scoring)
+        self.scorer = for_training(RowScorer(reward, on_error=on_error, **scoring))
         self.components = tuple([components] if isinstance(components, str) else components)
         self._json, self._prompt = json_label, prompt
 

@@ -328,6 +328,13 @@ class RowScorer:
         return found
 
 
+def for_training(scorer: RowScorer, advice: str = "give a WeightedSum of it with a negative weight") -> RowScorer:
+    """The scorer, after a warning where a lower score is better: trainers raise what they are given."""
+    if not scorer.reward.higher_is_better:
+        logger.warning("{}: a lower score is better, and a trainer raises what it is given: {}.", scorer.name, advice)
+    return scorer
+
+
 def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
     try:
         return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})

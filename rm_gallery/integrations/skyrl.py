@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, plain
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training, plain
 
 _SPECS = ("reward_spec", "reward_model")
 
@@ -25,7 +25,7 @@ class SkyRLReward:
         self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "worst", **scoring: Any
     ) -> None:
         """Build the reward; nothing is scored yet."""
-        self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+        self.scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
         self.components = tuple([components] if isinstance(components, str) else components)
 
     def __call__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training
 
 SCORE = "score"
 COMPONENTS, STATUS = "reward_components", "reward_status"
@@ -53,7 +53,7 @@ class SlimeReward:
                 'on_error is "none"; slime needs a number: give "mean", "worst", "raise" or a finite number.'
             )
         kept = "worst" if on_error == "mean" else checked_on_error(on_error, none=False)
-        self.scorer = RowScorer(reward, reference=reference, on_error=kept, **scoring)
+        self.scorer = for_training(RowScorer(reward, reference=reference, on_error=kept, **scoring))
         self.__name__ = self.scorer.name
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:

@@ -25,7 +25,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.runner.build import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, for_training
 
 Values = list["float | None"]
 _HELPERS = ("trainer_state", "log_extra", "log_metric")
@@ -133,12 +133,7 @@ class TrlReward:
 
     def __init__(self, batches: _Batches, at: int = 0, *, logs: bool = True, component: str | None = None) -> None:
         """Take the batches of scorers, and which of them is asked."""
-        self.scorer = scorer = batches.scorers[at]
-        if not scorer.reward.higher_is_better:
-            logger.warning(
-                "{}: a lower score is better, and a trainer raises what it is given: set a negative weight in reward_weights.",
-                scorer.name,
-            )
+        self.scorer = scorer = for_training(batches.scorers[at], "set a negative weight in reward_weights")
         self.component = component
         self.__name__ = scorer.name if component is None else f"{scorer.name}/{component}"
         self._batches, self._at = batches, at

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, plain
+from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, for_training, plain
 
 KEPT = "rm_gallery"
 """Key of a v0 state that holds the numbers of this rollout, by reward."""
@@ -35,7 +35,9 @@ class VerifiersReward:
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
-        self.scorer = RowScorer(reward, on_error=on_error, name=name, **scoring)
+        self.scorer = for_training(
+            RowScorer(reward, on_error=on_error, name=name, **scoring), "give it a negative weight"
+        )
         self.components = tuple([components] if isinstance(components, str) else components)
         self.__name__ = self.scorer.name
 

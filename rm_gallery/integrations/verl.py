@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import Conversation, OnError, RowScorer, Scored, checked_on_error, plain
+from rm_gallery.integrations.scoring import (
+    Conversation,
+    OnError,
+    RowScorer,
+    Scored,
+    checked_on_error,
+    for_training,
+    plain,
+)
 
 ROUTER = "router"
 """`base_url` that stands for the reward model which verl itself serves."""
@@ -51,7 +59,7 @@ class VerlReward:
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
-        self.scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+        self.scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
         self.components = tuple([components] if isinstance(components, str) else components)
         self._prompt = prompt
 

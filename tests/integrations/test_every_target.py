@@ -264,6 +264,19 @@ def test_misspelt_and_idle_options_are_refused(name: str, settings: dict[str, An
         called(target, target.make("math_verfy_reward"), "four", {"answer": "4"})
 
 
+class Costly(Moody):
+    """The length, of which less is better."""
+
+    higher_is_better = False
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_trainer_that_would_raise_a_cost_is_warned_of(name: str, warned: list[str]) -> None:
+    called(TARGETS[name], TARGETS[name].make(Costly), "four", {})
+    said = [line for line in warned if ": a lower score is better" in line]
+    assert len(said) == (0 if name in FIXED else 1), warned
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_dead_judge_is_said_once(name: str, warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
