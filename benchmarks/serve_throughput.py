@@ -76,14 +76,15 @@ class _Connection(asyncio.Protocol):
         head = buffer.find(b"\r\n\r\n")
         if head < 0:
             return
-        at = buffer.find(b"content-length: ")
-        length = int(buffer[at + 16 : buffer.find(b"\r\n", at)])
+        headers = buffer[:head].lower() + b"\r\n"
+        at = headers.find(b"content-length: ")
+        length = int(headers[at + 16 : headers.find(b"\r\n", at)])
         if len(buffer) < head + 4 + length:
             return
         self.waiting = False
         self.load.statuses[buffer[9:12].decode()] += 1
         self.load.seconds.append(time.perf_counter() - self.sent)
-        closes = buffer.find(b"connection: close", 0, head) >= 0
+        closes = b"connection: close" in headers
         self.buffer = b""
         if closes:
             self.transport.close()
@@ -189,7 +190,7 @@ def run(port: int, connections: int, next_request: Callable[[], bytes | None]) -
 
 def rules(reward: str, seconds: float, connections: int) -> None:
     """Print single requests and batches of a rule."""
-    with server("--reward", reward) as (port, process):
+    with server("--reward", reward, "--no-evaluators") as (port, process):
         single = [http(f"/v1/rewards/{reward}", item(i)) for i in range(997)]
         batches = [
             http(f"/v1/rewards/{reward}/batch", {"items": [item(i * BATCH + k) for k in range(BATCH)]})
@@ -210,7 +211,7 @@ def rules(reward: str, seconds: float, connections: int) -> None:
 
 def burst(reward: str, connections: int) -> None:
     """Print what becomes of many connections at once, each with one request."""
-    with server("--reward", reward) as (port, _):
+    with server("--reward", reward, "--no-evaluators") as (port, _):
         requests = [http(f"/v1/rewards/{reward}", item(i)) for i in range(connections)]
         load = run(port, connections, each_once(requests))
         print(
@@ -223,12 +224,12 @@ def burst(reward: str, connections: int) -> None:
 
 def judged(latency: float, in_flight: int, n: int) -> None:
     """Print the latency of a judged reward beside that of its judge alone."""
-    reward = "llm_judge"
-    with JudgeServer("fixed:<answer>1</answer>", latency=latency) as judge:
+    reward = "math_pointwise_reward"
+    with JudgeServer("fixed:<reason>It does.</reason><score>1</score>", latency=latency) as judge:
         body = {"model": "m", "messages": [{"role": "user", "content": TEXT}], "temperature": 0.0}
         bare = run(judge.port, in_flight, each_once([http("/v1/chat/completions", body)] * n))
         print(f"judge alone, {in_flight} in flight: p50 {bare.ms(50):.1f} ms {dict(bare.statuses)}")
-        arguments = ["--reward", f"judged={reward}", "--llm", "m", "--base-url", judge.base_url]
+        arguments = ["--reward", f"judged={reward}", "--llm", "m", "--base-url", judge.base_url, "--no-evaluators"]
         with server(*arguments, env={"OPENAI_API_KEY": "local"}) as (port, _):
             requests = [http("/v1/rewards/judged", item(i)) for i in range(n)]
             run(port, in_flight, each_once([http("/v1/rewards/judged", item(-1 - i)) for i in range(in_flight)]))

@@ -54,7 +54,8 @@ def serve(
     open: Annotated[bool, typer.Option("--open", help="Let other machines ask without a token.")] = False,
     deadline: Annotated[float, typer.Option(min=0.001, help="Seconds one request may take at most.")] = 60.0,
     max_workers: Annotated[
-        int | None, typer.Option(min=1, help="Judgements of one reward in flight; its own number by default.")
+        int | None,
+        typer.Option(min=1, help="Judgements of one reward in flight; its own max_workers, else 128, by default."),
     ] = None,
     max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20,

@@ -11,6 +11,9 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.serve.asking import Ask, Refused, Scored
 from rm_gallery.serve.lane import RewardLane
 
+MAX_WORKERS = 128
+"""Judgements of one reward in flight: many ask at once, and each of them waits for a judge."""
+
 
 class Evaluators(Protocol):
     """Deployed evaluators, by id."""
@@ -35,7 +38,8 @@ class Handler:
         rewards: by the names they are offered under.
         evaluators: the deployed ones; None where none are served.
         max_waiting: completions that may wait for one reward; more are refused with 429.
-        max_workers: judgements of one reward in flight; None takes the reward's own.
+        max_workers: judgements of one reward in flight; None takes the reward's own where it was given one, else
+            `MAX_WORKERS`.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -54,7 +58,8 @@ class Handler:
         self.lanes: dict[str, RewardLane] = {}
         for name, reward in rewards.items():
             try:
-                self.lanes[name] = RewardLane(name, reward, max_waiting=max_waiting, max_workers=max_workers)
+                own = reward.max_workers if "max_workers" in reward.model_fields_set else MAX_WORKERS
+                self.lanes[name] = RewardLane(name, reward, max_waiting=max_waiting, max_workers=max_workers or own)
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error
 
