@@ -100,7 +100,7 @@ class _Turn:
         workers = standing._max_workers
         control.begin(max_workers=workers, budget=None, cache=None, repeat=0)
         self._standing = standing
-        self._open: dict[int, None] = {}
+        self._open: dict[int, bool] = {}
         self.work = Work(standing._execute, standing._merge, control, self._deliver, self._fail, cost=standing._cost)
         threads = standing._name == "threads"
         self.lane: ThreadLane | LoopLane = (
@@ -113,15 +113,16 @@ class _Turn:
             unit = Unit(self.work, number, data, [] if jobs is None else jobs)
             unit.deadline = deadline
             made.append(unit)
-            self._open[number] = None
+            self._open[number] = True
         self.lane.feed(made)
         if self.work.closed:  # it broke meanwhile, and may have been told so before these were known
             self._fail(RuntimeError("the run ended"))
 
     def _deliver(self, results: Results) -> None:
-        for number, _ in results:
-            self._open.pop(number, None)
-        self._standing._deliver(results)
+        # a unit that broke the run is told so, and not also that it was not run
+        known = [result for result in results if self._open.pop(result[0], False)]
+        if known:
+            self._standing._deliver(known)
 
     def _fail(self, error: BaseException) -> None:
         lost = []

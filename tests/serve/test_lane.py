@@ -1,0 +1,191 @@
+"""The lane of a reward: what is asked together, what stops and what breaks, and that the next request goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rm_gallery import DataSample, RewardRegistry
+from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.serve.asking import Ask, Refused, Scored
+from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.lane import RewardLane
+
+
+def result(name: str, score: float) -> RewardResult:
+    return RewardResult(name=name, details=[RewardDimensionWithScore(name=name, score=score)])
+
+
+class Plain(BasePointWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return _obey(self.name, sample.output[0].answer.text)
+
+
+class Awaiting(BasePointWiseReward):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if text.startswith("wait "):
+            await asyncio.sleep(float(text.removeprefix("wait ")))
+            text = "1"
+        return _obey(self.name, text)
+
+
+def _obey(name: str, text: str) -> RewardResult:
+    if text.startswith("wait "):
+        time.sleep(float(text.removeprefix("wait ")))
+        return result(name, 1.0)
+    if text == "misconfigured":
+        raise ConfigError("the key of the judge is missing")
+    if text == "stop":
+        run = current_run.get()
+        assert run is not None
+        run.stop("the judge is away", halt=True)
+        raise ValueError("away")
+    if text == "raise":
+        raise ValueError("no")
+    return result(name, float(text))
+
+
+def asked(reward: Any, go: Callable[[RewardLane], Awaitable[Any]], **settings: Any) -> Any:
+    async def main() -> Any:
+        lane = RewardLane("r", reward, **{"max_waiting": 100, "max_workers": 8, **settings})
+        try:
+            return await asyncio.wait_for(go(lane), 20)
+        finally:
+            lane.close()
+
+    return asyncio.run(main())
+
+
+def asks(*texts: str) -> list[Ask]:
+    return [Ask(prompt="q", completion=text) for text in texts]
+
+
+BOTH = pytest.mark.parametrize("reward", [Plain(), Awaiting()], ids=["plain", "async"])
+
+
+def told(found: list[Scored]) -> list[Any]:
+    return [each.score if each.score is not None else each.reason for each in found]
+
+
+@BOTH
+def test_each_ask_has_its_own_outcome(reward: Any) -> None:
+    async def go(lane: RewardLane) -> Any:
+        one, many = (
+            asyncio.gather(*(lane.score(asks(str(i)), 5) for i in range(50))),
+            lane.score(asks("7", "raise", "8"), 5),
+        )
+        return [told(each) for each in await one], told(await many)
+
+    one, many = asked(reward, go)
+    assert one == [[float(i)] for i in range(50)]
+    assert many == [7.0, "error", 8.0]
+
+
+@BOTH
+def test_what_is_late_costs_only_itself(reward: Any) -> None:
+    async def go(lane: RewardLane) -> Any:
+        began = time.monotonic()
+        slow, quick = await asyncio.gather(lane.score(asks("1", "wait 3"), 0.4), lane.score(asks("2"), 5))
+        assert time.monotonic() - began < 2
+        return told(slow), told(quick), lane.waiting
+
+    assert asked(reward, go) == ([1.0, "deadline"], [2.0], 0)
+
+
+@BOTH
+def test_who_waits_in_vain_is_not_judged(reward: Any) -> None:
+    async def go(lane: RewardLane) -> Any:
+        first = asyncio.ensure_future(lane.score(asks("wait 0.6"), 5))
+        await asyncio.sleep(0.1)
+        late = told(await lane.score(asks("wait 5"), 0.2))
+        assert told(await first) == [1.0]
+        began = time.monotonic()
+        assert told(await lane.score(asks("3"), 5)) == [3.0]
+        return late, time.monotonic() - began < 1
+
+    assert asked(reward, go, max_workers=1) == (["deadline"], True)
+
+
+@BOTH
+@pytest.mark.parametrize(("text", "reason"), [("misconfigured", "config"), ("stop", "error")])
+def test_a_run_that_ends_is_followed_by_another(reward: Any, text: str, reason: str) -> None:
+    async def go(lane: RewardLane) -> Any:
+        found = [told(await lane.score(asks("1"), 5)), told(await lane.score(asks(text), 5))]
+        broken = bool(lane.broken)
+        return [*found, told(await lane.score(asks("2", "3"), 5))], broken, lane.broken
+
+    assert asked(reward, go) == ([[1.0], [reason], [2.0, 3.0]], text == "misconfigured", "")
+
+
+def test_no_room_says_when_to_come_again() -> None:
+    async def go(lane: RewardLane) -> Any:
+        going = [asyncio.ensure_future(lane.score(asks("wait 0.3", "wait 0.3"), 5)) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(Refused) as full:
+            await lane.score(asks("1"), 5)
+        with pytest.raises(Refused) as never:
+            await lane.score(asks(*"12345"), 5)
+        await asyncio.gather(*going)
+        return full.value.status, full.value.retry_after, never.value.status, told(await lane.score(asks("1"), 5))
+
+    assert asked(Awaiting(), go, max_waiting=4) == (429, 1.0, 413, [1.0])
+
+
+class Longest(BaseListWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        lengths = [float(len(output.answer.text)) for output in sample.output]
+        longest = max(lengths)
+        rank = [float(length == longest) for length in lengths]
+        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+
+
+def test_completions_of_one_prompt_are_compared() -> None:
+    mixed = [
+        Ask(prompt="a", completion="xx"),
+        Ask(prompt="b", completion="x"),
+        Ask(prompt="a", completion="x"),
+        Ask(prompt="b", completion="xxx"),
+        Ask(problem="items[4] is a number"),
+    ]
+    found = asked(Longest(), lambda lane: lane.score(mixed, 5))
+    assert told(found) == [1.0, 0.0, 0.0, 1.0, "invalid_item"]
+
+
+def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:
+    class Unready(BasePointWiseReward):
+        def check(self) -> None:
+            raise ConfigError("no key")
+
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return result(self.name, 1.0)
+
+    with pytest.raises(ConfigError, match="reward mine: no key"):
+        Handler({"mine": Unready()})
+
+
+def test_the_same_score_as_evaluate() -> None:
+    reward = RewardRegistry.create("f1_score")
+    texts = [f"the answer {i} is {'long ' * (i % 5)}" for i in range(40)]
+    given = [Ask(prompt="q", completion=text, reference="the long answer 7 is") for text in texts]
+    found = asked(reward, lambda lane: lane.score(given, 5))
+    from rm_gallery.serve.lane import sample_of
+
+    beside = [reward.evaluate(sample_of(ask)).output[0].answer.reward.score for ask in given]
+    assert [each.score for each in found] == beside
+
+
+def test_no_thread_is_left_waiting_for_a_closed_loop() -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        asked(Plain(), lambda lane: lane.score(asks("1"), 5))
+    time.sleep(0.1)
+    assert threading.active_count() <= before + 4
