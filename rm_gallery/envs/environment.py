@@ -179,7 +179,7 @@ class EnvironmentReward(PerOutputReward):
         ids = [rollout.id for rollout in rollouts]
         left = [place for place, found in enumerate(own) if not isinstance(found, Outcome)]
         grouped: Sequence[Any] = [{}] * len(left)
-        if isinstance(together, Exception):
+        if isinstance(together, BaseException):
             grouped = [outcome_of_error(together)] * len(left)
         elif together is not None:
             grouped = _of_group(together, [ids[place] for place in left])
@@ -248,7 +248,7 @@ def _read(found: Any) -> Components | Outcome[Any]:
     """What an environment returned as components, or the outcome of a rollout that is lost."""
     if isinstance(found, Outcome):
         return found
-    if isinstance(found, Exception):
+    if isinstance(found, BaseException):
         return outcome_of_error(found)
     try:
         return _components(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.envs.rollout_log import RolloutLog, tap
 
 OWN, GROUP = "compute_reward", "compute_group_reward"
+_THE_PROCESS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""What is raised to end more than a rollout."""
 
 
 class Rollout(NamedTuple):
@@ -135,7 +138,9 @@ def caught(call: Callable[[], Any]) -> Any:
     """What a call gives, or the error of the rollout's own that it raises."""
     try:
         return call()
-    except Exception as error:  # noqa: BLE001 - it costs its own rollout and is told there
+    except _THE_PROCESS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - it costs its own rollout; timeouts of verifiers are no Exception
         outcome_of_error(error)  # raises what is an error of the run
         return error
 
@@ -150,7 +155,9 @@ async def settled(found: Any) -> Any:
 
     try:
         return await wait(found)
-    except Exception as error:  # noqa: BLE001 - it costs its own rollout and is told there
+    except _THE_PROCESS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as in `caught`
         outcome_of_error(error)
         return error
 

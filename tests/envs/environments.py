@@ -62,6 +62,10 @@ class Older:
         return {"correct": float(extract_completion_text(completion) == ground_truth)}
 
 
+class Alarm(BaseException):
+    """As verifiers raise it when their time is over."""
+
+
 class Odd:
     """Returns what the answer names, or raises."""
 
@@ -69,6 +73,8 @@ class Odd:
         named = extract_completion_text(messages)
         if named == "raise":
             raise ZeroDivisionError("no sample, no mean")
+        if named == "alarm":
+            raise Alarm("the verifier took too long")
         if named == "unscored":
             raise Unscored("nothing to judge by", reason="no_reference")
         return ODD.get(named, {"correct": 1.0})

@@ -85,6 +85,7 @@ def test_the_older_form_gets_the_truth_itself() -> None:
         ("list", None, ("failed", "invalid_result")),
         ("key", None, ("failed", "invalid_result")),
         ("raise", None, ("failed", "error")),
+        ("alarm", None, ("failed", "error")),
         ("unscored", None, ("unscored", "no_reference")),
         ("missing", None, ("unscored", "no_component")),
         ("none", None, ("unscored", "no_components")),
