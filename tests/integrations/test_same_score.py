@@ -40,7 +40,23 @@ class Row(NamedTuple):
 Door = Callable[[str, list[Row]], "list[float | None]"]
 DOORS: dict[str, Door] = {}
 N = 500
-REWARDS = {"a rule": "math_verify_reward", "a function": f"func:{Path(__file__).resolve()}:thirds"}
+REWARDS = {
+    "a rule": "math_verify_reward",
+    "a function": f"func:{Path(__file__).resolve()}:thirds",
+    "an environment": f"env:{Path(__file__).resolve()}:Sevenths",
+}
+
+
+class Sevenths:
+    """Two components; one that cannot be judged for every 5th length, an error for every 13th."""
+
+    async def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> dict[str, Any]:
+        """The length and whether the truth is named."""
+        text = messages[-1]["content"]
+        if len(text) % 13 == 12:
+            raise RuntimeError("broken")
+        named = float(str((task or {}).get("ground_truth", "-")) in text)
+        return {"length": None if len(text) % 5 == 4 else len(text) / 700, "named": named}
 
 
 @reward_function
