@@ -7,6 +7,7 @@ go through `BaseReward.evaluate*`, so an adapter adds no score of its own.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -90,7 +91,7 @@ def _numbers(metrics: Any) -> dict[str, float]:
     for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         if isinstance(value, Mapping):
             value = value.get("score") if value.get("is_score_valid", True) else None
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
             found[str(name)] = float(value)
     return found
 

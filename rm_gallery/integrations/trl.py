@@ -9,6 +9,7 @@ TRL has a word for "no score": None leaves a completion out of its group's mean 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import os
 import threading
@@ -59,7 +60,7 @@ def trl_reward(
     those that have it); the table of completions gets the outcome and what the judge said. `logs=False` leaves that out.
     """
     scorer = RowScorer(
-        reward,
+        _not_trls(reward),
         reference=reference,
         columns=columns,
         llm=llm,
@@ -81,7 +82,7 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
     applicable) is None alone.
 
     Args:
-        rewards: what `trl_reward` takes, or dicts of its arguments: `{"reward": "length_penalty", "name": "short"}`.
+        rewards: what `trl_reward` takes or returned, or dicts of its arguments: `{"reward": "length_penalty", "name": "short"}`.
         together: whether completions are dropped so; otherwise each reward stands alone, as with `trl_reward`.
         **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model.
             Of two with one name the second gets `_2`, since TRL would draw both into one chart.
@@ -90,6 +91,11 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
     logs: list[bool] = []
     taken: Counter[str] = Counter()
     for given in rewards:
+        if isinstance(given, TrlReward) and given.component is None:
+            scorers.append(given.scorer)
+            logs.append(given._logs)
+            taken[given.__name__] += 1
+            continue
         own = dict(given) if isinstance(given, Mapping) else {"reward": given}
         if "reward" not in own:
             raise ConfigError(
@@ -98,7 +104,7 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
         judge = {} if asks_for_judge(own["reward"]) else {"llm", "base_url"}
         settings = {**{key: value for key, value in shared.items() if key not in judge}, **own}
         logs.append(settings.pop("logs", True))
-        scorer = RowScorer(settings.pop("reward"), **settings)
+        scorer = RowScorer(_not_trls(settings.pop("reward")), **settings)
         taken[scorer.name] += 1
         if taken[scorer.name] > 1:
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"
@@ -122,6 +128,18 @@ def trl_components(reward: object, components: Iterable[str], **settings: Any) -
         raise ConfigError(f"components is {names!r:.80}; name at least one component, each once.")
     batches = _Batches([RowScorer(reward, **settings)], users=len(names))
     return [TrlReward(batches, logs=logs, component=name) for name in names]
+
+
+def _not_trls(reward: object) -> object:
+    """The reward as it is; ConfigError for a function that TRL calls itself."""
+    if inspect.isroutine(reward):
+        taken = inspect.signature(reward).parameters
+        if "completions" in taken and "messages" not in taken:
+            raise ConfigError(
+                f"{reward.__name__} takes completions, so it is a reward function of TRL already: put it into reward_funcs "
+                "as it is. A function of messages can be given here."
+            )
+    return reward
 
 
 class TrlReward:

@@ -33,7 +33,15 @@ class Parts(BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = float(len(sample.output[0].answer.text))
-        metrics = {"n": 3, "nan": float("nan"), "off": {"score": 1.0, "is_score_valid": False}, "on": {"score": 0.5}}
+        metrics = {
+            "n": 3,
+            "nan": float("nan"),
+            "inf": float("inf"),
+            "big": 10**400,
+            "none": None,
+            "off": {"score": 1.0, "is_score_valid": False},
+            "on": {"score": 0.5},
+        }
         details = [RewardDimensionWithScore(name="length", score=length, reason="so long")]
         details.append(RewardDimensionWithScore(name="half", score=length / 2))
         return RewardResult(name=self.name, details=list(details), extra_data={"metrics": metrics})

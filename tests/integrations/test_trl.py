@@ -184,6 +184,20 @@ def test_names_are_apart_and_a_judge_is_for_those_that_ask() -> None:
     assert repr(rewards[1]) == "trl_reward('math_verify_reward_2')"
 
 
+def test_what_is_made_already_may_be_put_together() -> None:
+    rewards = trl_rewards([trl_reward(Moody()), trl_reward("math_verify_reward", reference="solution")])
+    assert [reward(**CALL) for reward in rewards] == [[2.0, 2.0, None, None], [1.0, 0.0, None, None]]
+
+
+def test_a_function_of_trls_own_kind_goes_to_the_trainer_as_it_is() -> None:
+    def native(completions: list[str], **kwargs: Any) -> list[float]:
+        return [1.0 for _ in completions]
+
+    for make in (lambda: trl_reward(native), lambda: trl_rewards([native])):
+        with pytest.raises(ConfigError, match="native takes completions, so it is a reward function of TRL already"):
+            make()
+
+
 def test_components_are_scored_once() -> None:
     CALLS.clear()
     rewards = trl_components(parts, ["length", "short"])
