@@ -27,8 +27,8 @@ IMPORTED_AS = {
     "pyyaml": "yaml",
     "antlr4-python3-runtime": "antlr4",
 }
-NOT_IMPORTED = frozenset({"antlr4-python3-runtime"})
-"""Needed by what we import: math-verify reads LaTeX with it."""
+NOT_IMPORTED = frozenset({"antlr4-python3-runtime", "psycopg", "trl"})
+"""Needed by what we import (math-verify reads LaTeX with antlr, SQLAlchemy speaks to PostgreSQL by psycopg), or what imports us."""
 
 
 HOSTS = frozenset({"pytest"})

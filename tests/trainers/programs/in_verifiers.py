@@ -15,19 +15,19 @@ from rm_gallery.integrations.verifiers import verifiers_reward
 from tests.trainers.rewards import Parts
 
 
-class Sum(vf.TaskData):
+class Sum(vf.TaskData):  # type: ignore[misc, unused-ignore]  # the trainer is not installed where types are checked
     """One row."""
 
     answer: str | None = None
 
 
-class Declared(vf.Task[Sum]):
+class Declared(vf.Task[Sum]):  # type: ignore[misc, unused-ignore]
     """The reward is declared in the class."""
 
     parts = vf.reward(verifiers_reward(Parts(), name="parts", reference="answer"), weight=0.5)
 
 
-class Bare(vf.Task[Sum]):
+class Bare(vf.Task[Sum]):  # type: ignore[misc, unused-ignore]
     """The reward is plugged by the configuration."""
 
 
