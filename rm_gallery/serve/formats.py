@@ -139,6 +139,11 @@ def _may_help(found: Scored) -> bool:
     return found.status == "failed" and found.reason not in ("invalid_item", "data", "invalid_request")
 
 
+def flags(found: Scored) -> dict[str, float]:
+    """What tells a number that stands for a missing score from a score, as the trainers' adapters do."""
+    return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
+
+
 def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
     """The value for `field`: of the column that the query names, else of the first usual one that the row has, else None."""
     named = params.get(field)

@@ -24,6 +24,7 @@ from rm_gallery.serve.formats import (
     Turn,
     column,
     conversation,
+    flags,
     kept_of,
     numbers,
     read,
@@ -236,7 +237,7 @@ def _aws_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
     entries = []
     for ask, each, score in zip(asks, found, numbers(asks, found), strict=True):
         metrics = [{"name": name, "value": value, "type": "Reward"} for name, value in each.components.items()]
-        metrics.append({"name": "unscored", "value": float(each.score is None), "type": "Metric"})
+        metrics += [{"name": name, "value": value, "type": "Metric"} for name, value in flags(each).items()]
         entries.append({"id": ask.id, "aggregate_reward_score": score, "metrics_list": metrics})
     return 200, entries
 
@@ -400,9 +401,9 @@ FORMATS = (
             ("[i].metadata, [i].reference_answer and other fields", _ROW),
             ("[i].id", "id"),
             ("→ [i].aggregate_reward_score", "score"),
-            ("→ [i].metrics_list", "components, and unscored (0 or 1)"),
+            ("→ [i].metrics_list", "components, unscored and failed (0 or 1)"),
         ),
-        REFUSED + " and the metric unscored = 1",
+        REFUSED + " and the metric unscored or failed = 1",
         lambda name, path: Codec(
             name, path, _aws, _aws_reply, AwsRequest, AwsReply,
             [

@@ -19,6 +19,7 @@ from rm_gallery.serve.formats import (
     Params,
     Turn,
     conversation,
+    flags,
     kept_of,
     numbers,
     one_length,
@@ -64,7 +65,8 @@ def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, 
     # one key set, whatever became of a sample: a component that one of them lacks is left out for all
     whole = [name for name in names if all(name in each.components for each in found)]
     logs = {name: [each.components[name] for each in found] for name in whole}
-    logs["unscored"] = [float(each.score is None) for each in found]
+    for flag in flags(found[0]):
+        logs[flag] = [flags(each)[flag] for each in found]
     return 200, {"rewards": scores, "scores": scores, "extra_logs": logs}
 
 
@@ -81,7 +83,7 @@ class RemoteRmRequest(Open):
 
 
 class RemoteRmReply(RootModel[float | dict[str, float]]):
-    """The reward itself; with `?keys=true` an object with score, components and unscored, for --reward-key score."""
+    """The reward itself; with `?keys=true` an object with score, components, unscored and failed, for --reward-key score."""
 
 
 def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
@@ -99,7 +101,7 @@ def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int,
     score = numbers(asks, found)[0]
     if not asks[0].kept.of:
         return 200, score
-    return 200, {**found[0].components, "score": score, "unscored": float(found[0].score is None)}
+    return 200, {**found[0].components, "score": score, **flags(found[0])}
 
 
 # -- vLLM --------------------------------------------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ FORMATS = (
             ("query[i] behind prompts[i], special tokens at its ends left out", "completion"),
             ("labels[i]", "reference, and label of the row"),
             ("→ rewards[i], scores[i]", "score"),
-            ("→ extra_logs", "components, and unscored (0 or 1)"),
+            ("→ extra_logs", "components, unscored and failed (0 or 1)"),
         ),
         REFUSED,
         lambda name, path: Codec(
@@ -252,7 +254,7 @@ FORMATS = (
             ("response", "completion"),
             ("label", "reference, and label of the row"),
             ("metadata", "row"),
-            ("→ the body", "score; with `?keys=true` an object with score, components and unscored (0 or 1)"),
+            ("→ the body", "score; with `?keys=true` an object with score, components, unscored and failed (0 or 1)"),
         ),
         REFUSED,
         lambda name, path: Codec(

@@ -205,8 +205,8 @@ def http_batch(name: str, rows: list[Row]) -> list[float | None]:
     return [each["score"] for each in found["results"]]
 
 
-def served(name: str, path: str, bodies: list[Any]) -> list[Any]:
-    """The server's replies to requests with these bodies."""
+def served(name: str, path: str, bodies: list[Any], may_refuse: bool = False) -> list[Any]:
+    """The server's replies to requests with these bodies; None for a refusal, where there may be one."""
     httpx = pytest.importorskip("httpx")
     pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
     from rm_gallery.serve.app import create_app
@@ -216,9 +216,72 @@ def served(name: str, path: str, bodies: list[Any]) -> list[Any]:
 
     async def go() -> list[Any]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
-            return [(await client.post(path, json=body)).raise_for_status().json() for body in bodies]
+            found = [await client.post(path, json=body) for body in bodies]
+            refused = [may_refuse and reply.status_code in (422, 503) for reply in found]
+            return [None if no else reply.raise_for_status().json() for reply, no in zip(found, refused, strict=True)]
 
     return asyncio.run(go())
+
+
+def answered(path: str, body: Callable[[Row], Any], read: Callable[[Any], float | None]) -> Door:
+    """The door of one of the server's foreign formats: a request per row, None where it is refused for want of a score."""
+
+    def scores(name: str, rows: list[Row]) -> list[float | None]:
+        replies = served(name, path, [body(row) for row in rows], may_refuse=True)
+        return [None if reply is None else read(reply) for reply in replies]
+
+    return scores
+
+
+FORMATS: dict[str, tuple[Callable[[Row], Any], Callable[[Any], Any]]] = {
+    "/evaluate": (lambda row: {"messages": talk(row), "ground_truth": row.solution}, lambda reply: reply["score"]),
+    "/get_reward": (
+        lambda row: {"query": [f"{row.prompt}{row.completion}</s>"], "prompts": [row.prompt], "labels": [row.solution]},
+        lambda reply: reply["rewards"][0],
+    ),
+    "/rm": (lambda row: {"prompt": row.prompt, "response": row.completion, "label": row.solution}, lambda reply: reply),
+    "/google": (
+        lambda row: {
+            "example": {
+                "contents": [{"role": "user", "parts": [{"text": row.prompt}]}],
+                "references": {} if row.solution is None else {"answer": row.solution},
+            },
+            "response": {"parts": [{"text": row.completion}]},
+        },
+        lambda reply: reply["reward"],
+    ),
+    "/azure": (
+        lambda row: {"sample": {"output_text": row.completion}, "item": {"prompt": row.prompt, "answer": row.solution}},
+        lambda reply: reply["score"],
+    ),
+    "/aws": (
+        lambda row: [{"id": "1", "messages": talk(row), "reference_answer": row.solution}],
+        lambda reply: reply[0]["aggregate_reward_score"],
+    ),
+    "/run": (
+        lambda row: {"model_sample": row.completion, "item": {"prompt": row.prompt, "answer": row.solution}},
+        lambda reply: reply["reward"],
+    ),
+}
+DOORS |= {f"HTTP {path}": answered(path, *how) for path, how in FORMATS.items()}
+
+
+@door("RewardClient")
+def reward_client(name: str, rows: list[Row]) -> list[float | None]:
+    from rm_gallery.serve.client import RewardClient
+    from tests.support.reward_server import RewardServer
+
+    items = [{"prompt": row.prompt, "completion": row.completion, "reference": row.solution} for row in rows]
+    with RewardServer({"it": RewardRegistry.create(name)}) as server:
+        return RewardClient(server.url).score_batch("it", items)
+
+
+@door("remote:URL in TRL")
+def remote(name: str, rows: list[Row]) -> list[float | None]:
+    from tests.support.reward_server import RewardServer
+
+    with RewardServer({"it": RewardRegistry.create(name)}) as server:
+        return list(trl_reward(f"remote:{server.url}/v1/rewards/it", reference="solution")(**chats_of(rows)))
 
 
 def one_by_one(call: Callable[[Row], Any], rows: list[Row]) -> list[Any]:

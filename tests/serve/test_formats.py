@@ -239,19 +239,20 @@ def test_components_arrive_under_the_names_of_each_format() -> None:
     }
     body = {"query": ["q4", "q5"], "prompts": ["q", "q"], "labels": ["4", "4"]}
     assert answered("openrlhf", body, RIGHT, RIGHT._replace(score=0.0, components={"a": 1.0})) == {
-        "rewards": [1.0, 0.0], "scores": [1.0, 0.0], "extra_logs": {"a": [0.25, 1.0], "unscored": [0.0, 0.0]},
+        "rewards": [1.0, 0.0], "scores": [1.0, 0.0], "extra_logs": {"a": [0.25, 1.0], "unscored": [0.0, 0.0], "failed": [0.0, 0.0]},
     }  # fmt: skip
     assert answered("remote_rm", {"response": "4"}, RIGHT) == 1.0
     assert answered("remote_rm", {"response": "4"}, RIGHT, keys="true") == {
         "score": 1.0,
         "unscored": 0.0,
+        "failed": 0.0,
         "a": 0.25,
         "b": 0.75,
     }
     aws = answered("aws", [{"id": "x", "messages": [SAID]}], RIGHT)[0]
     assert (aws["id"], aws["aggregate_reward_score"]) == ("x", 1.0)
     assert [(m["name"], m["value"], m["type"]) for m in aws["metrics_list"]] == [
-        ("a", 0.25, "Reward"), ("b", 0.75, "Reward"), ("unscored", 0.0, "Metric"),
+        ("a", 0.25, "Reward"), ("b", 0.75, "Reward"), ("unscored", 0.0, "Metric"), ("failed", 0.0, "Metric"),
     ]  # fmt: skip
     run = answered("openai_run", {"model_sample": "4"}, RIGHT)
     assert (run["reward"], run["sub_rewards"]) == (1.0, {"a": 0.25, "b": 0.75})
@@ -321,11 +322,13 @@ def test_formats_that_can_say_it_do() -> None:
     assert run["reward"] is None and run["metadata"]["errors"]["unresponsive_reward_error"] is True
     assert answered("openai_run", {"model_sample": "4"}, FAILED, on_error="-1")["reward"] == -1.0
     assert answered("aws", BODIES["aws"], UNSCORED, on_error="0.5")[0]["metrics_list"] == [
-        {"name": "unscored", "value": 1.0, "type": "Metric"}
+        {"name": "unscored", "value": 1.0, "type": "Metric"},
+        {"name": "failed", "value": 0.0, "type": "Metric"},
     ]
     assert answered("remote_rm", BODIES["remote_rm"], UNSCORED, on_error="0.5", keys="true") == {
         "score": 0.5,
         "unscored": 1.0,
+        "failed": 0.0,
     }
 
 
