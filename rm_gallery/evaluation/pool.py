@@ -23,6 +23,7 @@ import orjson
 from pydantic import ValidationError
 
 import rm_gallery
+from rm_gallery.core.engine.workers.pool import processors
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
@@ -128,6 +129,7 @@ class EvaluatorPool:
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._numbers = itertools.count(1)
+        self._finished = 0
         self._closed = False
         self._broken: tuple[float, str] | None = None
 
@@ -182,10 +184,12 @@ class EvaluatorPool:
             return [problem] * max(len(payloads), 1)
         until = time.monotonic() + (deadline if deadline is not None else 3600.0)
         request = _Request(number, frame, len(payloads), until)
+        finished = self._finished
         self._put(request)
         waiting = asyncio.wrap_future(request.future)
         done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
-        if not done and not request.begun:
+        # beyond one for each processor, another worker helps only where the others are held up
+        if not done and not request.begun and (len(self._threads) < processors() or self._finished == finished):
             self._grow()
         if deadline is not None and not done:
             # a request that is still waiting in line when its time is over is not to be begun at all
@@ -274,6 +278,7 @@ class EvaluatorPool:
             if worker is not None:
                 worker.end()
             return None
+        self._finished += 1
         request.future.set_result(results)
         return worker
 

@@ -21,6 +21,7 @@ def serve_service(settings: Mapping[str, Any]) -> None:
     when that begins, then ("ok", "") or ("error", what was raised), then one answer for each message.
     """
     confine(settings)
+    os.nice(5)  # whoever serves others must not wait for the code it serves
     sys.path += settings["paths"]
     channel = take_standard_streams()
     try:
