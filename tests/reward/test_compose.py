@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -16,6 +17,7 @@ from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseReward, BaseStepWiseReward
 from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 from tests.support.samples import issues, make_sample, scores
@@ -277,6 +279,27 @@ def test_a_run_folder_continues_with_what_it_has(tmp_path: Any) -> None:
 def test_another_part_or_setting_is_another_reward(one: BaseReward, other: BaseReward) -> None:
     assert one.settings_hash != other.settings_hash
     assert one.settings_hash == pickle.loads(pickle.dumps(one)).settings_hash
+
+
+FILE = """
+from rm_gallery import FakeLLM, Gate, RewardRegistry
+from tests.reward.test_compose import Tagged, Words
+gated = Gate(Tagged(), Words(), name="gated")
+judge = RewardRegistry.create("base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>"))
+class Mine(Words): pass
+"""
+
+
+def test_a_composition_in_a_file_has_a_name_for_every_door(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
+    file = f"func:{tmp_path / 'mine.py'}"
+    gate = build_reward(f"{file}:gated", {"max_workers": 3})
+    assert (gate.name, gate.max_workers, gate.kind) == ("gated", 3, "pointwise")
+    assert scores(pickle.loads(pickle.dumps(gate)).evaluate(make_sample("<a> x", "x"))) == [2.0, 0.0]
+    assert scores(build_reward(f"{file}:judge").evaluate(make_sample("x"))) == [4.0]
+    assert scores(build_reward(f"{file}:Mine").evaluate(make_sample("x y"))) == [2.0]
+    with pytest.raises(ConfigError, match="threshold"):
+        build_reward(f"{file}:gated", {"threshold": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.reward.function_file import load_module, split_target
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, write_scores
+from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import RMGalleryError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
 
 Bounds = tuple[float | None, float | None]
 GIVEN = ("messages", "rollouts_messages", "original_messages", "ground_truth", "resources")
@@ -82,11 +84,16 @@ class FunctionReward(BasePointWiseReward):
     def of_name(cls, target: str) -> type[BaseReward]:
         """What `func:FILE:NAME` or `func:package.module:NAME` stands for; the name may be left out where there is one.
 
-        Raises ConfigError when the file cannot be loaded or holds no such reward function.
+        It names a reward function, or a reward class or a built reward (a gate, a sum) that the file holds. Raises ConfigError
+        when the file cannot be loaded or holds no such thing.
         """
         from rm_gallery.core.reward.function import function_named
 
-        return function_named(target).reward_class()
+        where, name = split_target(target)
+        found = getattr(load_module(where), name, None) if name else None
+        if isinstance(found, type) and issubclass(found, BaseReward):
+            return found
+        return _class_of(found) if isinstance(found, BaseReward) else function_named(target).reward_class()
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         given = self.function.arguments(_given(self, sample, kwargs))
@@ -95,6 +102,22 @@ class FunctionReward(BasePointWiseReward):
 
     async def _later(self, found: Awaitable[Any]) -> RewardResult:
         return _result(self, await found)
+
+
+def _class_of(reward: BaseReward) -> type[BaseReward]:
+    """A class that says what is known of a built reward, and gives just that one."""
+
+    def new(_: type[BaseReward], **settings: Any) -> BaseReward:
+        if not settings.keys() <= {"name", "max_workers", "deadline"}:
+            raise ConfigError(f"{reward.name} is built already; give {min(settings)} where it is made.")
+        given: BaseReward = reward.model_copy(update=settings) if settings else reward
+        return given
+
+    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
+    body = {"__new__": new, "__module__": type(reward).__module__, "__doc__": type(reward).__doc__, **facts}
+    body["__annotations__"] = dict.fromkeys(facts, ClassVar[Any])
+    made: type[BaseReward] = RewardMeta(type(reward).__name__, (BasePointWiseReward,), body)
+    return made
 
 
 class AsyncFunctionReward(FunctionReward):
