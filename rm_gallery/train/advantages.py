@@ -104,7 +104,8 @@ def weighted_sum(
     scaled = values * _weights(components, weights)
     absent = np.isnan(values)
     none = absent.any(axis=1) if missing == "row" else absent.all(axis=1)
-    return np.where(none, np.nan, np.nansum(scaled, axis=1))
+    with np.errstate(over="ignore"):  # a sum beyond the range is infinite, which is refused where it is used
+        return np.where(none, np.nan, np.nansum(scaled, axis=1))
 
 
 def component_advantages(

@@ -62,6 +62,8 @@ def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
     names = group_numbers(groups, len(b))
     both = ~(np.isnan(a) | np.isnan(b))
     names, a, b = names[both], a[both], b[both]
+    unit_a, unit_b = _scale(a), _scale(b)
+    a, b = a / unit_a, b / unit_b
     if len(names) == 0:
         return None
     _, names = np.unique(names, return_inverse=True)
@@ -77,7 +79,8 @@ def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
     moved = np.bincount(names, x * y - r / 2.0 * (x * x + y * y))
     variance = float(np.sum(moved**2)) * varied / max(1, varied - 1)
     interval = from_variance(r, variance, varied, bounds=(-1.0, 1.0)).interval(level)
-    return Link(r, interval, float(np.sum(a * b)) / bb, variance, len(a), varied)
+    slope = float(np.sum(a * b)) / bb * (unit_a / unit_b)
+    return Link(r, interval, slope, variance, len(a), varied)
 
 
 def length_bias(rewards: Numbers, lengths: Numbers, groups: Groups, *, level: float = 0.95) -> Link | None:
@@ -125,6 +128,8 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
     ]
     if min(len(side) for side in sides) < LEAST_GROUPS:
         return None
+    scale = _scale(np.concatenate(sides))
+    sides = [side / scale for side in sides]
     means = [float(np.mean(side)) for side in sides]
     parts = [float(np.var(side, ddof=1)) / len(side) * (_inflation(side) if in_a_row else 1.0) for side in sides]
     total = sum(parts)
@@ -135,7 +140,16 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
         freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True) if part > 0)
         half = float(stats.t.ppf(0.5 + check_level(level) / 2.0, freedom)) * math.sqrt(total)
         interval = Interval(change - half, change + half)
-    return Shift(means[0], means[1], interval, (len(sides[0]), len(sides[1])))
+    low, high = (end * scale for end in interval)
+    return Shift(means[0] * scale, means[1] * scale, Interval(low, high), (len(sides[0]), len(sides[1])))
+
+
+def _scale(values: Floats) -> float:
+    """What numbers near the end of the range are divided by, for their squares and sums overflow."""
+    import numpy as np
+
+    largest = float(np.max(np.abs(values))) if len(values) else 0.0
+    return largest if largest > 1e100 else 1.0
 
 
 def _inflation(side: Floats) -> float:
@@ -157,7 +171,8 @@ def group_means(values: Floats, names: NDArray[np.int64]) -> Floats:
     known = ~np.isnan(values)
     n = int(names.max()) + 1 if len(names) else 0
     counts = np.bincount(names[known], minlength=n)
-    sums = np.bincount(names[known], values[known], minlength=n)
+    scale = _scale(values[known])
+    sums = np.bincount(names[known], values[known] / scale, minlength=n)
     present = np.bincount(names, minlength=n) > 0
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (sums / counts)[present]
+        return (sums / counts * scale)[present]

@@ -46,7 +46,7 @@ class TrainingLog:
 
     Attributes:
         name: where it comes from.
-        steps: the training step of each completion.
+        steps: the training step of each completion; its place in the log where `has_steps` is False.
         prompts: text of the prompt, the name of its group within a step.
         texts: text of the completion.
         lengths: in `unit`; NaN where unknown.
@@ -67,6 +67,7 @@ class TrainingLog:
     total: Floats | None
     charts: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     left_out: int = 0
+    has_steps: bool = True
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -275,6 +276,7 @@ def _completions(
         numbers[summed] if summed else None,
         charts,
         left_out,
+        chosen["step"] is not None,
     )
 
 

@@ -131,10 +131,12 @@ class _Look:
 
         self.log, self.weights, self.shown = log, weights, examples
         self.parts = dict(log.components)
-        self.groups = group_numbers(list(zip(log.steps.tolist(), log.prompts, strict=True)), len(log))
+        by_step = zip(log.steps.tolist(), log.prompts, strict=True)
+        self.groups = group_numbers(list(by_step) if log.has_steps else log.prompts, len(log))
         total = log.total
         if total is None and self.parts:
             total = weighted_sum(self.parts, {name: weights.get(name, 1.0) for name in self.parts}, missing="zero")
+            total = np.where(np.isinf(total), math.nan, total)
         self.total: Floats = np.full(len(log), math.nan) if total is None else total
         self.values = {**self.parts, **({"reward": self.total} if len(log) and "reward" not in self.parts else {})}
         steps = (
@@ -194,7 +196,7 @@ class _Look:
         import numpy as np
 
         values = self.values[name][~np.isnan(self.values[name])]
-        return float(values.max() - values.min()) if len(values) else 0.0
+        return float(values.max() / 2 - values.min() / 2) * 2 if len(values) else 0.0
 
     def _sign(self, name: str) -> float:
         return -1.0 if self.weights.get(name, 1.0) < 0 else 1.0
@@ -287,7 +289,7 @@ class _Look:
 
         for name, values in self.parts.items():
             known = values[~np.isnan(values)]
-            if len(known) >= 20 and float(known.max() - known.min()) <= 1e-12:
+            if len(known) >= 20 and self._range(name) <= 1e-12:
                 text = f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards nothing"
                 self._add("hollow", "warn", (name,), text, {"value": float(known[0])})
             missing = np.isnan(values[self.late])

@@ -224,6 +224,38 @@ def test_a_run_that_has_just_begun_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    "odd",
+    [
+        {"big": [1e300, -1e300, 1.7e308, 0.0]},
+        {"r": [float("nan"), None, float("inf"), 1.0]},
+        {"step": [float("nan"), None, 1, 2]},
+        {"prompt": [None]},
+        {"completion": [None, "", "x", "y"]},
+        {"completion": [[{"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "content": "x"}]]},
+        {"r": [True, False, np.float32(0.5), np.int64(1)]},
+    ],
+)
+def test_odd_values_raise_nothing(odd: dict[str, list[Any]]) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"step": i // 16, "prompt": f"p{i // 4}", "completion": "x" * int(rng.integers(1, 50)), "r": rng.random()}
+        for i in range(160)
+    ]
+    found = watch(
+        [{**row, **{name: values[i % len(values)] for name, values in odd.items()}} for i, row in enumerate(rows)]
+    )
+    assert found.n_completions == 160 and watched_lines(found)
+    assert json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_without_steps_a_prompt_is_a_group() -> None:
+    rows = run(1, "apart")
+    for row in rows:
+        del row["step"]
+    assert kinds(watch(rows)) == {"apart"}
+
+
+@pytest.mark.parametrize(
     ("log", "options", "told"),
     [
         ("nowhere", {}, "there is no such file or folder"),
