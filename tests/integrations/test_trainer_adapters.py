@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -164,6 +165,32 @@ def test_nemo_rl_takes_a_function_of_ground_truth_and_response() -> None:
     assert nemo_rl_reward("math_verify_reward")("4", "4") == (1.0, None)
     with pytest.raises(NoScore, match="no_reference"):
         nemo_rl_reward("math_verify_reward", on_error="raise")(None, "4")
+
+
+def test_nemo_rl_is_told_of_the_environment_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors: dict[str, str] = {}
+    environments: dict[str, str] = {}
+    modules: dict[str, dict[str, Any]] = {
+        "nemo_rl": {},
+        "nemo_rl.distributed": {},
+        "nemo_rl.distributed.ray_actor_environment_registry": {"ACTOR_ENVIRONMENT_REGISTRY": actors},
+        "nemo_rl.distributed.virtual_cluster": {"PY_EXECUTABLES": SimpleNamespace(SYSTEM="python")},
+        "nemo_rl.environments": {},
+        "nemo_rl.environments.utils": {"register_env": environments.__setitem__},
+        "ray": {"remote": lambda **options: lambda kind: (kind, options)},
+    }
+    for name, content in modules.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__path__=[], **content))
+    assert register_nemo_rl("ours") == "ours"
+    (path,) = environments.values()
+    assert environments == {"ours": path} and actors == {path: "python"}
+    module, _, name = path.rpartition(".")
+    try:
+        # create_env looks the actor's class up by this path
+        kind, options = getattr(sys.modules[module], name)
+        assert kind is RewardEnvironment and options["max_restarts"] == -1
+    finally:
+        vars(nemo_rl).pop(name, None)
 
 
 def test_nemo_rl_says_what_is_missing() -> None:
