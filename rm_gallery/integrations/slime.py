@@ -55,6 +55,7 @@ class SlimeReward:
         kept = "worst" if on_error == "mean" else checked_on_error(on_error, none=False)
         self.scorer = for_training(RowScorer(reward, reference=reference, on_error=kept, **scoring))
         self.__name__ = self.scorer.name
+        self._seen: set[str] = set()
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:
         """The reward of a sample, or a list with one per sample.
@@ -65,10 +66,12 @@ class SlimeReward:
         several = isinstance(samples, list | tuple)
         given = list(samples) if several else [samples]
         found = await self._score(given)
-        scored = [outcome.score for outcome in found if outcome.score is not None]
-        mean = statistics.fmean(scored) if scored and self._mean else None
-        keys = [getattr(args, name, None) for name in ("reward_key", "eval_reward_key")]
-        rewards = [self._reward(sample, outcome, mean, keys) for sample, outcome in zip(given, found, strict=True)]
+        trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
+        keys = [key for key in (trained, judged) if key]
+        means = {key: mean for key in (SCORE, *keys) if (mean := _mean(found, key)) is not None} if self._mean else {}
+        for outcome in found:
+            self._check(outcome, keys)
+        rewards = [self._reward(s, outcome, means, keys, trained) for s, outcome in zip(given, found, strict=True)]
         return rewards if several else rewards[0]
 
     async def _score(self, samples: Sequence[Any]) -> list[Scored]:
@@ -77,23 +80,42 @@ class SlimeReward:
             return [await self.scorer.ascore(samples[0].prompt, samples[0].response, rows[0])]
         return await self.scorer.ascore_rows([s.prompt for s in samples], [s.response for s in samples], rows)
 
-    def _reward(self, sample: Any, found: Scored, mean: float | None, keys: Sequence[str | None]) -> Any:
-        numbers = self.scorer.numbers(found)
-        number = numbers[SCORE] = numbers[SCORE] if mean is None or found.score is not None else mean
+    def _check(self, found: Scored, keys: Sequence[str]) -> None:
+        """ConfigError for a key that no score has had yet; afterwards a score without it is one."""
         if found.score is None:
+            return
+        self._seen |= {*found.components, *self.scorer.numbers(found)}
+        unknown = next((key for key in keys if key not in self._seen), None)
+        if unknown is not None:
+            there = ", ".join(sorted(self._seen))
+            raise ConfigError(f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them.")
+
+    def _reward(
+        self, sample: Any, found: Scored, means: dict[str, float], keys: Sequence[str], trained: str | None
+    ) -> Any:
+        numbers = self.scorer.numbers(found)
+        if found.score is None:
+            numbers[SCORE] = means.get(SCORE, numbers[SCORE])
+        reward = {**found.components, **numbers}
+        absent = [key for key in keys if key not in reward]
+        status = found.status if found.score is not None else f"{found.status}: {found.reason}"
+        if found.score is not None and trained in absent:
+            status = f"unscored: no {trained}"
+        if status != "scored":
             sample.remove_sample = True
         if isinstance(sample.metadata, dict):
             sample.metadata[COMPONENTS] = {**found.components, SCORE: found.score}
-            sample.metadata[STATUS] = found.status if found.score is not None else f"{found.status}: {found.reason}"
-        if not any(keys):
-            return number
-        reward = {**found.components, **numbers}
-        unknown = next((key for key in keys if key and key not in reward and found.score is not None), None)
-        if unknown is not None:
-            raise ConfigError(
-                f"--reward-key {unknown}: {self.scorer.name} gives {', '.join(reward)}; name one of them."
-            )
-        return reward | {key: number for key in keys if key and key not in reward}
+            sample.metadata[STATUS] = status
+        if not keys:
+            return numbers[SCORE]
+        return reward | {key: means.get(key, numbers[SCORE]) for key in absent}
+
+
+def _mean(found: Sequence[Scored], key: str) -> float | None:
+    """The mean of a score, or of one of its components, over the outcomes that have it."""
+    values = [outcome.score if key == SCORE else outcome.components.get(key) for outcome in found]
+    there = [value for value in values if value is not None]
+    return statistics.fmean(there) if there else None
 
 
 def slime_reward(reward: object, **settings: Any) -> SlimeReward:

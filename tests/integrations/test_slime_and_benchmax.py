@@ -37,7 +37,9 @@ class Sometimes(BasePointWiseReward):
         if "fail" in text:
             raise RuntimeError("the judge is gone")
         details = [RewardDimensionWithScore(name=self.name, score=float(len(text)))]
-        return RewardResult(name=self.name, details=list(details), extra_data={"metrics": {"words": 1.0}})
+        return RewardResult(
+            name=self.name, details=list(details), extra_data={} if text == "bare" else {"metrics": {"words": 1.0}}
+        )
 
 
 class Longest(BaseListWiseReward):
@@ -109,8 +111,20 @@ def test_slime_components_and_flags_under_a_reward_key() -> None:
     assert samples[1].metadata["reward_components"] == {"score": None}
     # train on a component: one without a score has a number under that key too
     assert one(reward, Sample("none"), reward_key="words")["words"] == 0.0
-    with pytest.raises(ConfigError, match="--reward-key accuracy: Sometimes gives words, score, unscored, failed"):
+    with pytest.raises(ConfigError, match="--reward-key accuracy: Sometimes gives failed, score, unscored, words;"):
         one(reward, Sample("four"), reward_key="accuracy")
+
+
+def test_slime_a_trained_component_that_a_score_lacks() -> None:
+    reward, samples = slime_reward(Sometimes), [Sample("four"), Sample("bare"), Sample("none")]
+    found = one(reward, samples, reward_key="words", eval_reward_key="score")
+    # those without it stand at the mean of those that have it, out of the loss
+    assert [each["words"] for each in found] == [1.0, 1.0, 1.0]
+    assert [sample.remove_sample for sample in samples] == [False, True, True]
+    assert samples[1].metadata["reward_status"] == "unscored: no words"
+    other = [Sample("four"), Sample("bare")]
+    one(reward, other, reward_key="score", eval_reward_key="words")
+    assert [sample.remove_sample for sample in other] == [False, False]
 
 
 @pytest.mark.parametrize(("on_error", "found"), [("mean", [4.0, 4.0]), (-1.0, [4.0, -1.0]), (0, [4.0, 0.0])])
