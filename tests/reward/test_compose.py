@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,17 @@ def test_what_is_saved_is_counted_in_the_results_and_in_the_run() -> None:
     assert reward.savings(done) == {"Tagged": Savings(40, 0), "small": Savings(20, 20), "large": Savings(20, 20)}
     assert reward.savings(done)["large"].share == 0.5
     assert control.spared == 40
+
+
+def test_the_judge_behind_a_gate_is_called_for_what_passes_alone(tmp_path: Path) -> None:
+    gate, control = Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0), RunControl()
+    samples = [make_sample(f"<a> {n}" if n % 4 == 0 else f"{n}", unique_id=str(n)) for n in range(40)]
+    options = RunOptions(control=control, max_workers=8, progress=False, run_dir=str(tmp_path / "run"))
+    done = gate.evaluate_batch(samples, options=options)
+    assert (control.calls, control.spared) == (10, 30)
+    assert gate.savings(done)["PointJudge"] == Savings(10, 30)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["spent"]["calls"], summary["spent"]["spared"]) == (10, 30)
 
 
 # -- sums ------------------------------------------------------------------------------------------------------------------
