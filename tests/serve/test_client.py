@@ -42,9 +42,15 @@ class Picky(BasePointWiseReward):
         return RewardResult(name=self.name, details=details)
 
 
+class Turns(BasePointWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        details = [RewardDimensionWithScore(name=self.name, score=float(len(sample.input)))]
+        return RewardResult(name=self.name, details=[*details])
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[RewardServer]:
-    rewards = {"accuracy": RewardRegistry.create("accuracy"), "slow": Slow(), "picky": Picky()}
+    rewards = {"accuracy": RewardRegistry.create("accuracy"), "slow": Slow(), "picky": Picky(), "turns": Turns()}
     with RewardServer(rewards, deadline=1.0) as running:
         yield running
 
@@ -109,7 +115,7 @@ def test_it_is_pickled_and_shows_no_token(server: RewardServer) -> None:
 
 
 def test_the_lists_and_the_health_of_a_server(client: RewardClient) -> None:
-    assert {each["name"] for each in client.rewards()} == {"accuracy", "slow", "picky"}
+    assert {each["name"] for each in client.rewards()} == {"accuracy", "slow", "picky", "turns"}
     assert client.evaluations() == []
     assert client.healthy()
     assert not RewardClient("http://127.0.0.1:9").healthy()
@@ -291,6 +297,13 @@ def test_steps_turns_and_columns_arrive_and_preferences_do_not(server: RewardSer
     )
     assert found.components == {"turns": 1.1, "k": 7.0}
     assert "counted" in found.message
+
+
+@pytest.mark.parametrize(("endpoint", "score"), [("vllm/classify", 2.0), ("vllm/score", 1.0)])
+def test_a_reward_is_a_reward_model_behind_a_server(server: RewardServer, endpoint: str, score: float) -> None:
+    reward = RewardRegistry.create(f"served:{server.url}", endpoint=endpoint, model="turns")
+    # /classify takes the conversation, /score one text before the answer
+    assert reward.evaluate(sample("done")).output[0].answer.reward.score == score
 
 
 def test_a_trainer_gets_none_from_a_server_that_is_gone() -> None:

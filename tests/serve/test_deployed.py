@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +176,32 @@ def test_code_that_breaks_costs_its_request_alone(server: Serving, samples: list
     assert broken["loops"].json()["error"].startswith("deadline")
     assert sorted(beside)[len(beside) // 2] < 2
     assert RewardClient(server.url).healthy()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has begun, and theirs."""
+    found = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
+    return found + [each for child in found for each in descendants(child)]
+
+
+def test_a_worker_that_is_killed_costs_its_request_alone(folder: Path) -> None:
+    with Store.open(folder / "killed.db") as opened:
+        opened.save("sleeps", bundle_folders(code="import time\n" + HEAD + "    time.sleep(float(text)); return 1.0\n"))
+    with Serving("--store", str(folder / "killed.db"), "--workers", "4", cwd=folder) as running:
+        client = RewardClient(running.url, batch=1)
+        assert client.score_batch("evaluator:sleeps", [{"completion": "0.2"}] * 4) == [1.0] * 4
+        workers = [pid for pid in descendants(running.process.pid) if not descendants(pid)]
+
+        async def go() -> list[Any]:
+            asked = asyncio.ensure_future(client.aevaluate_batch("evaluator:sleeps", [{"completion": "2"}] * 4))
+            await asyncio.sleep(0.8)
+            os.kill(workers[0], signal.SIGKILL)
+            return await asked
+
+        found = asyncio.run(go())
+        assert sorted(each.status for each in found) == ["failed", "scored", "scored", "scored"]
+        assert next(each.reason for each in found if each.status == "failed") == "crashed"
+        assert client.score("evaluator:sleeps", completion="0") == 1.0
 
 
 def test_code_reaches_nothing_that_is_not_its_own(server: Serving, store: Store, folder: Path) -> None:
