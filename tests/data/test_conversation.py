@@ -55,6 +55,7 @@ def shape(sample: DataSample) -> tuple[int, int, str]:
         ([ASK, SAYS, AGAIN], (1, 0, "It rains.")),
         ([ASK, PARTS], (1, 0, "a")),
         ([HUMAN, {"role": "gpt", "content": "a"}], (1, 0, "a")),
+        ([{"role": "User", "content": "q"}, {"role": "Assistant", "content": "a"}], (1, 0, "a")),
         ([ASK, THOUGHT], (1, 0, "a")),
         ([ASK, OLD_CALL], (1, 0, "")),
         ([ASK, {"role": "assistant", "content": ""}], (1, 0, "")),

@@ -262,11 +262,6 @@ def _metadata(row: Mapping[str, Any] | None, ground_truth: Any, tools: Any) -> d
     return found
 
 
-def turns_of(prompt: Any, completion: Any) -> list[dict[str, Any]]:
-    """The conversation that a prompt and its completion are, read as `sample_of_completion` reads them."""
-    return [*_spoken(prompt, "user", "prompt"), *_spoken(completion, "assistant", "completion")]
-
-
 def _spoken(said: Any, speaker: str, what: str) -> list[dict[str, Any]]:
     if isinstance(said, str):
         return [{"role": speaker, "content": said}]
@@ -296,8 +291,13 @@ def _sample(turns: list[dict[str, Any]], begins: int, metadata: dict[str, Any], 
     return build(DataSample, {**fields, "task_category": None, "source": None, "created_at": None})
 
 
+def _speaker(turn: dict[str, Any]) -> str:
+    role: str = turn["role"]
+    return role.strip().lower()
+
+
 def _last_answer(turns: list[dict[str, Any]], begins: int) -> int | None:
-    return next((at for at in range(len(turns) - 1, begins - 1, -1) if turns[at]["role"] in _ANSWERS), None)
+    return next((at for at in range(len(turns) - 1, begins - 1, -1) if _speaker(turns[at]) in _ANSWERS), None)
 
 
 _ANSWERS = frozenset({"assistant", "gpt", "bot", "model"})
@@ -310,9 +310,9 @@ def _completion_begins(turns: list[dict[str, Any]]) -> int:
     if begins is None or answer is None:
         return len(turns)
     for at in range(answer, -1, -1):
-        if turns[at]["role"] in _ASKS:
+        if _speaker(turns[at]) in _ASKS:
             break
-        if turns[at]["role"] in _ANSWERS:
+        if _speaker(turns[at]) in _ANSWERS:
             begins = at
     return begins
 
@@ -383,7 +383,7 @@ def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
     """The fields of a message; what it has no field for, and what it would be told otherwise, goes beside them."""
     beside = {name: value for name, value in turn.items() if name not in _FIELDS}
     fields: dict[str, Any] = {name: value for name, value in turn.items() if name in _FIELDS}
-    role = fields["role"].strip().lower()
+    role = _speaker(turn)
     role = ROLE_ALIASES.get(role, role)
     if role not in _ROLES:
         raise DataError(f"{where}.role: unknown role {shown(turn['role'])}; {nearest(role, _ROLES)}")
