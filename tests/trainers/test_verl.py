@@ -42,7 +42,8 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
         [*own[:1], own[1] + "judge_score"],
     ]
     sizes = [len(ROWS), *[len(FEW)] * 4]
-    answers = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS})
+    found = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS})
+    answers = found["loop"]
     for job, answer in zip(jobs, answers, strict=True):
         place = jobs.index(job)
         other = {3: RewardRegistry.create("math_verify_reward"), 4: judged(judge.base_url)}
@@ -60,3 +61,5 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
             for part in ("length", "gold"):
                 assert infos[part] == [each.components.get(part, none) for each in wanted]
     assert answers[0]["extra_info_keys"] == ["index", "num_turns", "question", "rollout_reward_scores"]
+    rules = expected(RewardRegistry.create("math_verify_reward"))
+    assert found["batch"] == [-0.5 if each.score is None else each.score for each in rules]

@@ -17,6 +17,9 @@ from tensordict import TensorDict
 from verl import DataProto
 from verl.experimental.reward_loop import reward_loop
 from verl.trainer.ppo.metric_utils import process_validation_metrics
+from verl.workers.reward_manager.batch import BatchRewardManager
+
+from rm_gallery.integrations.verl import compute_scores
 
 
 class Characters:
@@ -76,6 +79,15 @@ def score(overrides: list[str], rows: list[list[Any]]) -> dict[str, Any]:
     }
 
 
+def score_by_batch(rows: list[list[Any]]) -> list[float]:
+    """The manager of earlier versions, which calls once for a batch."""
+    manager = BatchRewardManager(Characters(), 0, compute_scores, reward="math_verify_reward", on_error=-0.5)
+    found = manager(batch(rows), return_dict=True)
+    scores: list[float] = found["reward_extra_info"]["score"]
+    assert torch.equal(found["reward_tensor"].sum(-1), torch.tensor(scores))
+    return scores
+
+
 async def scored(worker: Any, part: Any) -> Any:
     return await worker.compute_score_batch(part)
 
@@ -83,7 +95,8 @@ async def scored(worker: Any, part: Any) -> Any:
 def main() -> None:
     asked = json.load(sys.stdin)
     asyncio.set_event_loop(asyncio.new_event_loop())
-    sys.stdout.write("\n" + json.dumps([score(overrides, asked["rows"][:n]) for overrides, n in asked["jobs"]]))
+    loop = [score(overrides, asked["rows"][:n]) for overrides, n in asked["jobs"]]
+    sys.stdout.write("\n" + json.dumps({"loop": loop, "batch": score_by_batch(asked["rows"])}))
 
 
 if __name__ == "__main__":
