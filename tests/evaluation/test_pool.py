@@ -163,17 +163,19 @@ def test_it_sees_nothing_of_this_machine(with_pool: Callable[..., Any], monkeypa
 
 @pytest.mark.system("bubblewrap")
 def test_a_worker_killed_from_outside_costs_its_request_or_none(with_pool: Callable[..., Any]) -> None:
+    others_of_this_run = descendants()
+
     async def ask(pool: EvaluatorPool) -> tuple[EvaluateResult, EvaluateResult, EvaluateResult]:
         await pool.ready()
         running = asyncio.ensure_future(pool.evaluate(act("sleep")))
         await asyncio.sleep(0.2)
-        before = descendants()
+        before = descendants() - others_of_this_run
         others = [asyncio.ensure_future(pool.evaluate(act("score"))) for _ in range(20)]
         for child in before:
             os.kill(child, signal.SIGKILL)
         killed = await running
         assert [(await other).score for other in others] == [0.25] * 20
-        for child in descendants():  # those that nobody waits for
+        for child in descendants() - others_of_this_run:  # those that nobody waits for
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         await asyncio.sleep(0.1)
