@@ -26,11 +26,11 @@ from rm_gallery import (
     RewardResult,
     Unscored,
 )
-from rm_gallery.integrations.areal import areal_reward
+from rm_gallery.integrations.areal import areal_reward, areal_workflow
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
 from rm_gallery.integrations.nemo_rl import RewardEnvironment
-from rm_gallery.integrations.openenv import RolloutReward
+from rm_gallery.integrations.openenv import RolloutReward, openenv_rubric
 from rm_gallery.integrations.openrlhf import openrlhf_reward
 from rm_gallery.integrations.scoring import NoScore, RowScorer
 from rm_gallery.integrations.slime import slime_reward
@@ -328,3 +328,21 @@ def test_the_table_of_the_documents_names_what_there_is() -> None:
     assert [module for module in modules if module != "scoring" and not public[module] & shown] == []
     called = {name for name in shown if re.search(rf"`[^`|]*\b{name}\(", text)}
     assert called - {"register", "Maths"} <= set().union(*public.values())
+
+
+@pytest.mark.parametrize(
+    ("package", "make"),
+    [
+        ("openenv", lambda: openenv_rubric("math_verify_reward")),
+        ("areal", lambda: areal_workflow("math_verify_reward", None, None)),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_pip_line(
+    package: str, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
+    with pytest.raises(ConfigError, match=f"pip install {package}"):
+        make()
+    module = importlib.import_module(f"rm_gallery.integrations.{package}")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = module.nothing
