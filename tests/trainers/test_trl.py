@@ -14,7 +14,7 @@ import pytest
 
 from rm_gallery import EvaluateResult, MetricResult, OpenaiLLM, reward_function
 from rm_gallery.core.reward.example import sample_of
-from rm_gallery.integrations.trl import TrlReward, trl_reward, trl_rewards
+from rm_gallery.integrations.trl import TrlReward, trl_components, trl_reward, trl_rewards
 from rm_gallery.integrations.trl_data import preference_rows, unpaired_rows
 from tests.support.checkpoints import config_for, make_tokenizer, require_torch
 from tests.support.judge_server import JudgeServer
@@ -32,7 +32,9 @@ def letters(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     text = messages[-1].text
     share = sum(letter.isalpha() for letter in text) / max(1, len(text))
     length = MetricResult(score=float(len(text)), is_score_valid=True, reason="characters")
-    return EvaluateResult(score=share, reason=f"{share:.2f}", metrics={"length": length})
+    return EvaluateResult(
+        score=share, reason=f"{share:.2f}", metrics={"length": length, "share": MetricResult(score=share)}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,25 @@ def test_grpo_trains_on_a_rule_a_function_and_a_judge_that_fails_at_times(judge:
         assert [*map(none_or, logs["rewards"][reward.__name__])] == single_precision(same_by_evaluate(reward, logs))
     assert set(logs["extra"]["helpful/outcome"]) <= {"scored", "transient", "fatal"}
     assert all(map(math.isfinite, logs["advantages"]))
+
+
+def test_rloo_trains_on_the_components_of_a_function(tmp_path: Path) -> None:
+    from datasets import Dataset
+    from trl import RLOOConfig, RLOOTrainer
+
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8}
+    model, tokenizer = tiny_model()
+    trainer = RLOOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=trl_components(letters, ["length", "share"]),
+        train_dataset=Dataset.from_list(QUESTIONS),
+        args=RLOOConfig(**quiet(tmp_path, **sizes, max_steps=1, beta=0.0, reward_weights=[-0.1, 1.0])),
+    )
+    trainer.train()
+    (step,) = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert math.isfinite(step["loss"]) and step["rewards/letters/failed"] == 0.0
+    assert step["rewards/letters/length/mean"] > 0 and 0 <= step["rewards/letters/share/mean"] <= 1
 
 
 def none_or(value: float) -> float | None:
