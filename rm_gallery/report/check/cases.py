@@ -26,6 +26,7 @@ FORMS = (
     "Step by step, this is what comes out.\n\\boxed{{{}}}",
     "Step by step, this is what comes out.\n#### {}",
     "<think>Step by step, this is what comes out.</think>\n<answer>{}</answer>",
+    "<think>Step by step, this is what comes out.</think>\n{}",
     "{}",
     "The answer is {}.",
 )

@@ -125,7 +125,7 @@ def check_reward(
     Args:
         reward: a FILE or FILE:NAME, or anything `build_reward` takes.
         cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the example of a registered
-            reward, or four built-in questions, whose right answer is tried in six forms.
+            reward, or four built-in questions, whose right answer is tried in seven forms.
         reference: the column with the reference answer.
         full: the score of a completion without fault; by default the reward's best score, of an environment the sum of its
             positive weights.
