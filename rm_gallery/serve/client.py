@@ -13,6 +13,7 @@ from rm_gallery.core.model.reward_server import RewardServer
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError, RMGalleryError
 from rm_gallery.gallery.rm.trained.remote import RemoteReward
 from rm_gallery.integrations.scoring import NoScore, OnError, Scored, checked_on_error
+from rm_gallery.serve.formats import MAX_ITEMS
 
 Item = Mapping[str, Any]
 """What the server's own format takes: `messages`, or `prompt` and `completion`; and `reference`, `row`, `id`."""
@@ -32,7 +33,7 @@ class RewardClient:
             for it.
         deadline: seconds a call of a method may take in all, retries and waits included; None for no limit.
         timeout: seconds one request may take.
-        batch: completions per request.
+        batch: completions per request; those of one prompt that follow one another are not parted.
         max_attempts: attempts per request, the first included.
         max_outage: seconds to wait for a server that answered before; 0 never waits.
         default_headers: headers of every request.
@@ -163,7 +164,7 @@ class RewardClient:
         return found
 
     async def _outcomes(self, server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:
-        parts = [items[start : start + self.batch] for start in range(0, len(items), self.batch)]
+        parts = _parts(items, self.batch)
         tasks = [asyncio.ensure_future(_asked(server, part)) for part in parts]
         try:
             late = (await asyncio.wait(tasks, timeout=self.deadline))[1] if tasks else set()
@@ -181,6 +182,26 @@ class RewardClient:
             else:
                 found += task.result()
         return found
+
+
+def _parts(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
+    """The items in requests of about `size`; completions of one prompt that follow one another stay together, so that a
+    reward that compares them sees all of them.
+    """
+    parts: list[list[dict[str, Any]]] = []
+    for item in items:
+        last = parts[-1] if parts else None
+        if last is None or len(last) >= MAX_ITEMS or (len(last) >= size and _asked_in(item) != _asked_in(last[-1])):
+            parts.append([item])
+        else:
+            last.append(item)
+    return parts
+
+
+def _asked_in(item: dict[str, Any]) -> Any:
+    """What an item answers; nothing in common with another one where it names no prompt."""
+    messages = item.get("messages")
+    return item.get("prompt") or (messages[:-1] if isinstance(messages, list) and len(messages) > 1 else object())
 
 
 async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:

@@ -190,6 +190,7 @@ class _Answers(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.seen.append((self.path, body, dict(self.headers), time.monotonic()))
         status, reply, headers = server.replies.pop(0) if len(server.replies) > 1 else server.replies[0]
+        reply = reply(body) if callable(reply) else reply
         sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(sent))}.items():
@@ -254,6 +255,14 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
     with _Scripted(refused, two, two) as server:
         assert RewardClient(server.url).score_batch("r", items(4)) == [0.5] * 4
         assert [len(seen[1]["items"]) for seen in server.seen] == [4, 2, 2]
+        server.shutdown()
+
+
+def test_completions_of_one_prompt_are_not_parted() -> None:
+    with _Scripted((200, lambda body: {"results": [OK[1]] * len(body["items"])}, {})) as server:
+        asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate("aabbbcd")]
+        assert RewardClient(server.url, batch=3).score_batch("r", asked) == [0.5] * 7
+        assert sorted(len(seen[1]["items"]) for seen in server.seen) == [2, 5]
         server.shutdown()
 
 
