@@ -216,7 +216,7 @@ PLAIN = f"func:{Path(__file__).resolve()}:plain"
         (PLAIN, "plain", (1.0, {})),
         (Env(), "Env", (1.5, {"right": 1.0, "brief": 0.5})),
     ],
-    ids=str,
+    ids=["name", "class", "reward", "grader name", "grader", "function", "reward function", "file", "environment"],
 )
 def test_whatever_is_a_reward_scores_rows(reward: Any, name: str, expected: Any) -> None:
     scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer(reward, reference="solution")))
