@@ -187,16 +187,19 @@ class EvaluatorPool:
         finished = self._finished
         self._put(request)
         waiting = asyncio.wrap_future(request.future)
-        done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
-        # beyond one for each processor, another worker helps only where the others are held up
-        if not done and not request.begun and (len(self._threads) < processors() or self._finished == finished):
-            self._grow()
-        if deadline is not None and not done:
-            # a request that is still waiting in line when its time is over is not to be begun at all
-            await asyncio.wait([waiting], timeout=max(0.0, until - time.monotonic()))
-            if not waiting.done() and not request.begun and waiting.cancel():
-                return [failed("deadline", f"no worker was free within {deadline:g} s")] * max(len(payloads), 1)
-        return await waiting
+        try:
+            done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
+            # beyond one for each processor, another worker helps only where the others are held up
+            if not done and not request.begun and (len(self._threads) < processors() or self._finished == finished):
+                self._grow()
+            if deadline is not None and not done:
+                # a request that is still waiting in line when its time is over is not to be begun at all
+                await asyncio.wait([waiting], timeout=max(0.0, until - time.monotonic()))
+                if not waiting.done() and not request.begun and waiting.cancel():
+                    return [failed("deadline", f"no worker was free within {deadline:g} s")] * max(len(payloads), 1)
+            return await waiting
+        finally:
+            waiting.cancel()  # of somebody who has gone; nothing once it is done
 
     def _problem(self, frame: bytes) -> EvaluateResult | None:
         if self._closed:

@@ -220,6 +220,22 @@ def test_closing_finishes_what_waits(with_pool: Callable[..., Any]) -> None:
     assert after.error == "closed: the evaluator is no longer served"
 
 
+@pytest.mark.system("bubblewrap")
+def test_what_nobody_waits_for_is_not_begun(with_pool: Callable[..., Any]) -> None:
+    code = "import time\nCOUNT = []\ndef evaluate(messages, **kwargs):\n    COUNT.append(1)\n    time.sleep(0.2)\n    return len(COUNT)\n"
+
+    async def ask(pool: EvaluatorPool) -> list[float]:
+        first = asyncio.ensure_future(pool.evaluate(ASKED))
+        gone = [asyncio.ensure_future(pool.evaluate(ASKED)) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        for task in gone:
+            task.cancel()
+        await asyncio.wait(gone)
+        return [(await first).score, (await pool.evaluate(ASKED)).score]
+
+    assert with_pool(of(code), ask, workers=1) == [1.0, 2.0]
+
+
 SHAPES = {
     "plain": "def evaluate(messages, **kwargs):\n    return len(messages[-1].content)\n",
     "async": "import asyncio\nasync def evaluate(messages, **kwargs):\n    await asyncio.sleep(0.001)\n    return 5\n",
