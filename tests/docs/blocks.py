@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.children import ROOT
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*).*$")
-_OPT_OUT = re.compile(r"^<!-- not run: (?P<reason>\S.*) -->$")
+_OPT_OUT = re.compile(r"^<!-- (?:not run: )?(?P<reason>(?<=not run: )\S.*|file: \S+) -->$")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Block:
     line: int
     code: str
     not_run: str | None = None
-    """The reason why it is not run, from `<!-- not run: reason -->` right before it."""
+    """The reason why it is not run, from `<!-- not run: reason -->` right before it, or the file that a recipe writes it to."""
 
 
 def documents() -> list[Path]:
