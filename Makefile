@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
 # a part of the suite that touches every dependency, for the lowest versions that are allowed
 LOWEST := tests/seeds tests/utils tests/acceptance/test_excerpts.py tests/data tests/gallery/test_cards.py tests/train/test_reward.py \
-	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_run_store_resume.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py
+	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_run_store_resume.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py \
+	tests/serve/test_serve_native.py tests/serve/test_server_process.py tests/evaluation/test_store.py tests/integrations/test_scoring.py
 
 .PHONY: help demo test lowest check format clean
 
@@ -28,6 +29,7 @@ $(VENV)/.dev-$(KEY): $(VENV)/.run-$(KEY)
 $(VENV)-lowest/.done-$(KEY): tests/lowest.txt
 	$(PYTHON) -m venv --clear $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet -r tests/lowest.txt pint==0.24.4 sacrebleu hypothesis openpyxl \
+		fastapi==0.115 "uvicorn[standard]==0.30" sqlalchemy==2.0.30 prometheus-client==0.20 "psycopg[binary]==3.2.1" \
 		pytest pytest-timeout pytest-xdist
 	@touch $@
 

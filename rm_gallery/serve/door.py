@@ -235,11 +235,18 @@ def parsed(body: bytes, max_depth: int) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        if "recursion" in error.msg.lower():
+            raise too_deep(max_depth) from None
         where = f"line {error.lineno} column {error.colno}"
         raise Refused(400, "invalid_json", f"The body is not valid JSON at {where}.") from None
     if body.count(b"[") + body.count(b"{") > max_depth and deeper(value, max_depth):
-        raise Refused(400, "too_deep", f"The body is nested deeper than {max_depth} levels.")
+        raise too_deep(max_depth)
     return value
+
+
+def too_deep(max_depth: int) -> Refused:
+    """The refusal of a body with too many levels."""
+    return Refused(400, "too_deep", f"The body is nested deeper than {max_depth} levels.")
 
 
 def deeper(value: Any, most: int) -> bool:
