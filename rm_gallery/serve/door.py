@@ -235,7 +235,7 @@ def parsed(body: bytes, max_depth: int) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        if "recursion" in error.msg.lower():
+        if "depth limit" in error.msg or "ecursion" in error.msg:  # in the words of its versions
             raise too_deep(max_depth) from None
         where = f"line {error.lineno} column {error.colno}"
         raise Refused(400, "invalid_json", f"The body is not valid JSON at {where}.") from None
