@@ -37,6 +37,8 @@ NO_COMPONENT = frozenset(
     "advantage advantages epoch index idx id row rank seed time timestamp turn turns num_turns n_turns group group_id "
     "prompt_id sample_id rollout_id entropy kl logprob logprobs temperature __index_level_0__".split()
 )
+FLAGS = ("unscored", "failed")
+"""Columns that this package's adapters write together: with a 1 in one of them the row's rewards only stand for a missing one."""
 _NAMES = re.compile(r"completions?_0*(\d+)|(?:^|[-_])(\d+)$")
 
 
@@ -251,6 +253,14 @@ def _completions(
     texts = [_text(row.get(chosen["completion"] or "")) for row in flat]
     numbers = {column: np.array([_value(row.get(column)) for row in flat]) for column in columns}
     summed = asked["total"] or next((column for column in TOTALS if column in columns), None)
+    rewards, same = numbers, set[str]()
+    if set(FLAGS) <= set(columns) and not set(FLAGS) & set(components or ()):
+        missing = np.any([numbers[flag] == 1 for flag in FLAGS], axis=0)
+        rewards = {c: np.where(missing, math.nan, n) for c, n in numbers.items()}
+        # verl gets the score under several names
+        same = {c for c in (*TOTALS, "acc") if summed and c in columns and _equal(rewards[c], rewards[summed])} | {
+            *FLAGS
+        }
     if components is not None:
         wrong = [column for column in components if column not in columns]
         if wrong and rows:
@@ -261,7 +271,7 @@ def _completions(
     elif named:
         names = named
     else:
-        beside = {*STEPS, *LENGTHS, *NO_COMPONENT, *chosen.values(), summed}
+        beside = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, *chosen.values(), summed}
         names = [c for c in columns if c not in beside and _is_numeric([row.get(c) for row in flat])]
     lengths, unit = _lengths(flat, texts, chosen["length"])
     steps = numbers[chosen["step"]] if chosen["step"] else np.arange(len(rows), dtype=np.float64)
@@ -272,8 +282,8 @@ def _completions(
         texts,
         lengths,
         unit,
-        {column: numbers[column] for column in names},
-        numbers[summed] if summed else None,
+        {column: rewards[column] for column in names},
+        rewards[summed] if summed else None,
         charts,
         left_out,
         chosen["step"] is not None,
@@ -288,8 +298,19 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(inner, dict):
             del found[part]
             for name, value in inner.items():
-                found.setdefault(str(name), value.get("score") if isinstance(value, dict) else value)
+                found.setdefault(str(name), _given(value) if isinstance(value, dict) else value)
     return found
+
+
+def _given(metric: Mapping[str, Any]) -> Any:
+    """A metric's score; None for one that could not be judged, whose number stands for nothing."""
+    return metric.get("score") if metric.get("is_score_valid", True) else None
+
+
+def _equal(one: Floats, other: Floats) -> bool:
+    import numpy as np
+
+    return bool(np.array_equal(one, other, equal_nan=True))
 
 
 def _is_numeric(cells: Iterable[Any]) -> bool:

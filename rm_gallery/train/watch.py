@@ -31,6 +31,8 @@ MATTERS = 0.05
 LINKED, MIRRORED = 0.3, 0.99
 LONGER, UNSCORED, FLAT, CUT, ALIKE = 0.25, 0.2, 0.5, 0.3, 0.5
 EXCERPT = 240
+_SHARES = ("/unscored", "/failed", "rewards/dropped")
+"""Ends of charts beside those of rewards: shares of completions without a score."""
 
 Severity = Literal["warn", "look"]
 
@@ -367,7 +369,7 @@ class _Look:
         rewards = {
             name: name.removeprefix("rewards/").removesuffix("/mean")
             for name in charts
-            if name.startswith("rewards/") and not name.endswith("/std") and name not in known
+            if name.startswith("rewards/") and not name.endswith(("/std", *_SHARES)) and name not in known
         }
         if not len(self.log):
             seen.moved = {short: moved[name] for name, short in rewards.items()}
@@ -397,6 +399,7 @@ class _Look:
             ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),
             ("completions/clipped_ratio", "cut", CUT, "completions are cut off at the longest length"),
             ("response_length/clip_ratio", "cut", CUT, "completions are cut off at the longest length"),
+            *((name, "unscored", UNSCORED, f"completions got no score ({name})") for name in charts if _is_share(name)),
         ):
             late = windows[name][1] if name in windows else []
             if late and sum(late) / len(late) >= limit and kind not in {finding.kind for finding in self.findings}:
@@ -459,6 +462,10 @@ class _Look:
                 }
             )
         return chosen
+
+
+def _is_share(chart: str) -> bool:
+    return chart.startswith("rewards/") and chart.endswith(_SHARES)
 
 
 def _ranked(values: Floats) -> Floats:

@@ -167,6 +167,54 @@ def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
     assert found.notes == (["the last line was still being written and is left out"] if write is jsonl_file else [])
 
 
+def test_what_got_no_score_is_no_zero() -> None:
+    rows = run(1, steps=30)
+    for number, row in enumerate(rows):
+        style = row.pop("style")
+        row["metrics"] = {
+            "style": {"score": 0.0, "is_score_valid": False} if number % 3 and number > 600 else {"score": style}
+        }
+    found = watch(rows)
+    moved = found.moved["style"]
+    assert moved is not None and abs(moved.change) < 0.1
+    assert kinds(found) == {"unscored"}
+
+
+def test_flags_of_our_adapters_are_no_rewards() -> None:
+    rows = run(1, steps=30)
+    for number, row in enumerate(rows):
+        right = row.pop("right") + row.pop("style")
+        lost = float(number % 7 == 0)
+        score = -1.0 if lost else right
+        row |= {"score": score, "acc": score, "reward": score, "unscored": 0.0, "failed": lost}
+    log = read_training_log(rows)
+    assert not log.components and log.total is not None
+    assert log.steps.tolist() == [row["step"] for row in rows]
+    assert [bool(np.isnan(value)) for value in log.total[:8]] == [True, *[False] * 6, True]
+    assert kinds(watch(rows)) == set()
+    assert set(read_training_log(rows, components=["failed"]).components) == {"failed"}
+    plain = read_training_log([{name: row[name] for name in row if name != "unscored"} for row in rows])
+    assert set(plain.components) == {"acc", "failed", "score"}
+
+
+def test_shares_without_a_score_are_no_rewards_in_charts() -> None:
+    def steps(up: float) -> list[dict[str, float]]:
+        return [
+            {
+                "step": float(step),
+                "rewards/math/mean": 0.3 + 0.005 * step + step % 3 / 100,
+                "rewards/math/failed": 0.3 + up * step,
+                "rewards/dropped": 0.3 + up * step,
+            }
+            for step in range(60)
+        ]
+
+    fading = watch(steps(-0.005))
+    assert (kinds(fading), set(fading.moved)) == (set(), {"math"})
+    (finding,) = watch(steps(0.005)).findings
+    assert finding.kind == "unscored" and "rewards/math/failed" in finding.text
+
+
 def charts(folder: Path, nested: bool, apart: bool) -> Path:
     rng = np.random.default_rng(0)
     lines = []
