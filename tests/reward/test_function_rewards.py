@@ -199,6 +199,12 @@ def test_a_group_is_scored_in_one_call_and_one_invalid_result_costs_its_own_answ
     assert [one.score for one in functions.share(rollouts_messages=[TURNS, TURNS])] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("named", [functions.share, f"func:{functions.__name__}:share", functions.share.reward_class()])
+def test_a_function_of_groups_is_built_by_name(named: Any) -> None:
+    outputs = build_reward(named, seed=7).evaluate(sample("aa", "a")).output
+    assert [output.answer.reward.score for output in outputs] == [1.0, 0.5]
+
+
 @pytest.mark.parametrize("found", [[], [1.0], 1.0, {"score": 1}, "xx"])
 def test_a_group_of_another_size_is_failed(found: Any) -> None:
     @reward_function(mode="batch")

@@ -177,15 +177,17 @@ class RewardFunction(Generic[R]):
         return AsyncFunctionReward if self.is_async else FunctionReward
 
     def reward(self, **settings: Any) -> BaseReward:
-        """The function as a reward: its `name`, `max_workers`, `deadline`, and fixed values for parameters it names.
+        """The function as a reward: fields of the reward (`name`, `max_workers`, `deadline`, of a group also `seed`), and fixed
+        values for parameters it names.
 
         Raises ConfigError for a setting that is neither.
         """
-        own = {key: value for key, value in settings.items() if key in ("name", "max_workers", "deadline", "params")}
+        fields = self._kind.model_fields.keys() - {"function"}
+        own = {key: value for key, value in settings.items() if key in fields}
         params = {key: value for key, value in settings.items() if key not in own}
         for key in params:
             if key not in self._named or key in GIVEN:
-                known = {*(name for name in self._named if name not in GIVEN), "name", "max_workers", "deadline"}
+                known = {*(name for name in self._named if name not in GIVEN), *fields} - {"params"}
                 raise ConfigError(unknown_name(f"setting of {self.name}", key, known))
         own["params"] = {**(own.get("params") or {}), **params}
         made: BaseReward = self._kind(function=self, **own)
