@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.data.conversation import message_dicts
+from rm_gallery.core.data.conversation import group_of, message_dicts, sample_of_messages, split_turns
 from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
@@ -107,7 +107,24 @@ def _dumped(result: EvaluateResult) -> bytes:
 def _asked(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
     if function.mode == "pointwise":
         return [_guarded(lambda item=item: [_one(function, item)], 1)[0] for item in items]  # type: ignore[misc]
-    return _guarded(lambda: _group(function, items), len(items))
+    found: dict[int, EvaluateResult] = {}
+    groups: dict[str, list[int]] = {}
+    for at, item in enumerate(items):
+        try:
+            groups.setdefault(_key(item, f"rollouts_messages[{at}]"), []).append(at)
+        except DataError as error:
+            found[at] = failed("invalid_input", str(error))
+    for places in groups.values():
+        own = [items[at] for at in places]
+        found.update(zip(places, _guarded(lambda own=own: _group(function, own), len(own)), strict=True))  # type: ignore[misc]
+    return [found[at] for at in range(len(items))]
+
+
+def _key(item: Mapping[str, Any], where: str) -> str:
+    """What conversations share that a function of mode `batch` sees together: prompt and reference, as everywhere."""
+    messages = message_dicts(item["messages"], where)
+    truth, original = item.get("ground_truth"), item.get("original_messages")
+    return group_of(sample_of_messages(messages, ground_truth=truth, original_messages=original))
 
 
 def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[EvaluateResult]:
@@ -133,9 +150,9 @@ def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> EvaluateResu
 
 
 def _group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
-    """One call for all; what is known beside the messages is the first one's, as for the answers to one prompt."""
-    rollouts = [message_dicts(item["messages"], f"rollouts_messages[{at}]") for at, item in enumerate(items)]
-    given = function.arguments(_given(function, items[0], rollouts[0])) if items else {}
+    """One call for the answers to one prompt; what else is known beside the messages is the first one's."""
+    rollouts = [message_dicts(item["messages"]) for item in items]
+    given = function.arguments(_given(function, items[0], rollouts[0]))
     result = function(rollouts_messages=rollouts, **given)
     found: list[EvaluateResult] = run_on_loop(_awaited(result)) if inspect.isawaitable(result) else result
     return found
@@ -150,7 +167,7 @@ def _given(function: RewardFunction[Any], item: Mapping[str, Any], messages: lis
     given = {name: value for name, value in (item.get("kwargs") or {}).items() if name not in _OWN}
     given |= {name: item[name] for name in ("ground_truth", "tools", "original_messages") if item.get(name) is not None}
     if function.takes("original_messages"):
-        given.setdefault("original_messages", messages[:-1])
+        given.setdefault("original_messages", split_turns(messages)[0])
     return given
 
 

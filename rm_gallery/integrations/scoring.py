@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
@@ -118,13 +118,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def checked_on_error(on_error: OnError, *, none: bool = True) -> OnError:
-    """`on_error` as it is; ConfigError when it is no such choice, or None where the target has no word for it."""
+def checked_on_error(on_error: OnError, *, none: bool = True, worst: bool = True) -> OnError:
+    """`on_error` as it is; ConfigError when it is no such choice, or one the target has no word for."""
+    words = [word for word, known in (("none", none), ("raise", True), ("worst", worst)) if known]
     number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
-    if number or on_error in ("raise", "worst") or (on_error == "none" and none):
+    if number or on_error in words:
         return on_error
-    choices = '"none", "raise", "worst" or a finite number' if none else '"raise", "worst" or a finite number'
-    raise ConfigError(f"on_error is {on_error!r:.80}; give {choices}.")
+    choices = ", ".join(f'"{word}"' for word in words)
+    raise ConfigError(f"on_error is {on_error!r:.80}; give {choices} or a finite number.")
 
 
 class RowScorer:
@@ -305,7 +306,7 @@ class RowScorer:
                 kept[place] = sample
                 continue
             if self.reward.kind in _GROUPS:
-                first = groups.setdefault(repr((prompt, sample.reference())), len(samples))
+                first = groups.setdefault(group_of(sample), len(samples))
                 if first < len(samples):
                     samples[first].output.extend(sample.output)
                     places[first].append(place)

@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
 from rm_gallery.core.model.reward_server import RewardServer
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError, RMGalleryError
+from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, RequestError, RMGalleryError
 from rm_gallery.gallery.rm.trained.remote import RemoteReward
 from rm_gallery.integrations.scoring import NoScore, OnError, Scored, checked_on_error
 from rm_gallery.serve.formats import MAX_ITEMS
@@ -60,7 +61,7 @@ class RewardClient:
         proxy: str | None = None,
     ) -> None:
         """Check the choices; nobody is asked yet."""
-        self.on_error = checked_on_error(on_error)
+        self.on_error = checked_on_error(on_error, worst=False)  # ranges are the server's to know
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise ConfigError(f"batch is {batch!r:.80}; give the number of completions per request, 1 or more.")
         if deadline is not None and not (isinstance(deadline, int | float) and 0 < deadline < math.inf):
@@ -200,8 +201,10 @@ def _parts(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]
 
 def _asked_in(item: dict[str, Any]) -> Any:
     """What an item answers; nothing in common with another one where it names no prompt."""
-    messages = item.get("messages")
-    return item.get("prompt") or (messages[:-1] if isinstance(messages, list) and len(messages) > 1 else object())
+    try:
+        return item.get("prompt") or split_turns(item["messages"])[0] or object()
+    except (KeyError, DataError):
+        return object()
 
 
 async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from rm_gallery.core.data.conversation import sample_of_completion, sample_of_messages
+from rm_gallery.core.data.conversation import group_of, sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
@@ -88,7 +88,7 @@ class RewardLane:
                 found[place] = Scored(None, "failed", "invalid_item", str(error), {})
                 continue
             if self.reward.kind in GROUPS:
-                same = groups.setdefault(_prompt_of(ask), len(fresh))
+                same = groups.setdefault(group_of(sample), len(fresh))
                 if same < len(fresh):
                     number, first, _ = fresh[same]
                     first.output.extend(sample.output)
@@ -202,14 +202,6 @@ def sample_of(ask: Ask) -> DataSample:
             row=ask.row,
             unique_id=ask.id,
         )
-    row = ask.row
-    for name, value in (("reference", ask.reference), ("tools", ask.tools)):  # where `sample_of_messages` keeps them
-        if value is not None:
-            row = {**(row or {}), name: value}
-    return sample_of_completion(ask.prompt, ask.completion, row=row, unique_id=ask.id)
-
-
-def _prompt_of(ask: Ask) -> str:
-    """What completions that are compared have in common."""
-    said = ask.prompt if ask.messages is None else ask.messages[:-1]
-    return repr((said, ask.reference))
+    return sample_of_completion(
+        ask.prompt, ask.completion, ground_truth=ask.reference, tools=ask.tools, row=ask.row, unique_id=ask.id
+    )

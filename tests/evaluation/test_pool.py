@@ -280,13 +280,18 @@ def test_several_metrics_with_helpers_of_one_name(
 
 
 @pytest.mark.system("bubblewrap")
-def test_a_batch_function_gets_all_at_once(with_pool: Callable[..., Any]) -> None:
+def test_a_batch_function_gets_the_answers_to_one_prompt_at_once(with_pool: Callable[..., Any]) -> None:
     code = "from rm_gallery import reward_function\n@reward_function(mode='batch')\n"
-    code += "def evaluate(rollouts_messages, **kwargs):\n    return [len(rollouts_messages)] * len(rollouts_messages)\n"
-    bundle = of(code)
+    code += (
+        "def evaluate(rollouts_messages, ground_truth=0, **kwargs):\n    return [len(rollouts_messages) + ground_truth]"
+    )
+    bundle = of(f"{code} * len(rollouts_messages)\n")
     assert bundle.mode == "batch"
-    found = with_pool(bundle, lambda pool: pool.evaluate_batch([ASKED] * 3), workers=1)
-    assert [result.score for result in found] == [3.0, 3.0, 3.0]
+    other = {"messages": [{"role": "user", "content": "And?"}, ASKED["messages"][1]]}
+    mixed = [ASKED, other, {**ASKED, "ground_truth": 10}, {"messages": "text"}, ASKED]
+    found = with_pool(bundle, lambda pool: pool.evaluate_batch(mixed), workers=1)
+    assert [result.score for result in found] == [2.0, 1.0, 11.0, 0.0, 2.0]
+    assert "invalid_input: rollouts_messages[3]: expected a list of messages" in found[3].error
 
 
 BROKEN = {

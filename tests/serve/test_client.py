@@ -127,6 +127,7 @@ def test_the_lists_and_the_health_of_a_server(client: RewardClient) -> None:
         (lambda: RewardClient("127.0.0.1:8000"), "base_url"),
         (lambda: RewardClient("http://u:p@h"), "user name or password"),
         (lambda: RewardClient("http://h", on_error="zero"), "on_error"),  # type: ignore[arg-type]
+        (lambda: RewardClient("http://h", on_error="worst"), 'give "none", "raise" or a finite number'),
         (lambda: RewardClient("http://h", batch=0), "batch"),
         (lambda: RewardClient("http://h", deadline=-1), "deadline"),
         (lambda: RewardClient("http://h").score("evaluator:", "q", "a"), "target"),

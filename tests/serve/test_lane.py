@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.asking import Ask, Refused, Scored
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.lane import RewardLane
@@ -158,6 +160,38 @@ def test_completions_of_one_prompt_are_compared() -> None:
     ]
     found = asked(Longest(), lambda lane: lane.score(mixed, 5))
     assert told(found) == [1.0, 0.0, 0.0, 1.0, "invalid_item"]
+
+
+def called(tool: str, answer: str) -> list[dict[str, Any]]:
+    call = {"id": "1", "type": "function", "function": {"name": tool, "arguments": "{}"}}
+    spoken = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return [spoken, {"role": "tool", "content": tool, "tool_call_id": "1"}, {"role": "assistant", "content": answer}]
+
+
+ASKED: list[dict[str, Any]] = [{"role": "user", "content": "q"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "scores"),
+    [
+        ([("q", "xx", "1"), (ASKED, "x", "1")], [1.0, 0.0]),  # a text is what the user says
+        ([(ASKED, called("a", "xx"), "1"), (ASKED, called("b", "x"), "1")], [1.0, 0.0]),
+        ([("q", "xx", "1"), ("q", "x", "2")], [1.0, 1.0]),  # another reference is another question
+    ],
+    ids=["form of the prompt", "tool calls", "reference"],
+)
+def test_every_door_compares_the_same_completions(rows: Any, scores: list[float]) -> None:
+    prompts, completions, references = map(list, zip(*rows, strict=True))
+    columns = [{"reference": reference} for reference in references]
+    assert told(RowScorer(Longest()).score_rows(prompts, completions, columns)) == scores
+    apart = [Ask(prompt=p, completion=c, row=row) for p, c, row in zip(prompts, completions, columns, strict=True)]
+    turns = [
+        [*(ASKED if isinstance(p, str) else p), *([{"role": "assistant", "content": c}] if isinstance(c, str) else c)]
+        for p, c, _ in rows
+    ]
+    whole = [Ask(messages=each, reference=reference) for each, reference in zip(turns, references, strict=True)]
+    for items in (apart, whole):
+        assert told(asked(Longest(), partial(RewardLane.score, asks=items, seconds=5))) == scores
 
 
 def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:

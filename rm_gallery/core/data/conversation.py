@@ -225,12 +225,10 @@ def sample_of_messages(
     """
     turns = message_dicts(messages)
     metadata = _metadata(row, ground_truth, tools)
-    begins = None
-    if original_messages is not None:
-        prompt = message_dicts(original_messages, "original_messages")
-        begins = len(prompt) if turns[: len(prompt)] == prompt else None
-        if begins is None or _last_answer(turns, begins) is None:
-            begins, metadata["original_messages"] = None, prompt
+    prompt = None if original_messages is None else message_dicts(original_messages, "original_messages")
+    begins = _prompt_ends(turns, prompt)
+    if prompt is not None and begins is None:
+        metadata["original_messages"] = prompt
     begins = _completion_begins(turns) if begins is None else begins
     return _sample(turns, begins, metadata, unique_id)
 
@@ -304,6 +302,13 @@ _ANSWERS = frozenset({"assistant", "gpt", "bot", "model"})
 _ASKS = frozenset({"user", "human", "system", "developer"})
 
 
+def _prompt_ends(turns: list[dict[str, Any]], prompt: list[dict[str, Any]] | None) -> int | None:
+    """Where the prompt that was given ends; None where the conversation does not begin with it, or nothing answers it."""
+    if prompt is None or turns[: len(prompt)] != prompt or _last_answer(turns, len(prompt)) is None:
+        return None
+    return len(prompt)
+
+
 def _completion_begins(turns: list[dict[str, Any]]) -> int:
     """Where the completion that holds the answer begins: at the first assistant turn since somebody else was heard."""
     begins = answer = _last_answer(turns, 0)
@@ -325,8 +330,15 @@ def chat_messages(messages: Any, what: str = "messages") -> list[ChatMessage]:
 def split_turns(messages: Any, original_messages: Any = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A conversation as prompt and completion, divided where `sample_of_messages` divides it."""
     turns = message_dicts(messages)
-    begins = len(sample_of_messages(turns, original_messages=original_messages).input)
+    prompt = None if original_messages is None else message_dicts(original_messages, "original_messages")
+    begins = _prompt_ends(turns, prompt)
+    begins = _completion_begins(turns) if begins is None else begins
     return turns[:begins], turns[begins:]
+
+
+def group_of(sample: DataSample) -> str:
+    """What completions that are compared with one another share, as a key: the turns of the prompt and the reference."""
+    return repr(([dict_of(message) for message in sample.input], sample.reference()))
 
 
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
