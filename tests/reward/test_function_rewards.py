@@ -6,10 +6,13 @@ import asyncio
 import concurrent.futures
 import multiprocessing
 import pickle
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -70,6 +73,41 @@ def test_one_definition_same_score_through_every_door(name: str) -> None:
     for one in found:
         assert [output.answer.reward.score for output in one.output] == [2.0, 0.0, 0.0]
         assert [output.answer.reward.issues for output in one.output] == [[], [], []]
+
+
+class Turn(TypedDict):
+    role: str
+    content: str
+
+
+def test_an_annotation_that_means_nothing_costs_the_others_nothing() -> None:
+    seen: list[type] = []
+
+    @reward_function
+    def beside(messages: list[dict[str, Any]], thing: "Nowhere" = None, **kwargs: Any) -> float:  # type: ignore[name-defined]  # noqa: F821, UP037
+        seen.append(type(messages[0]))
+        return 1.0
+
+    @reward_function
+    def typed(messages: list[Turn], original_messages: list[dict[str, Any]], **kwargs: Any) -> float:
+        seen.extend([type(messages[0]), type(original_messages[0])])
+        return 1.0
+
+    asked = [Message(**turn) for turn in TURNS]
+    beside(messages=asked)
+    typed(messages=asked, original_messages=asked)
+    assert seen == [dict, dict, dict]
+
+
+def test_a_ground_truth_of_messages_is_read_as_messages() -> None:
+    @reward_function
+    def compares(messages: list[Message], ground_truth: list[Message] | str, **kwargs: Any) -> float:
+        return float(messages[-1].text == (ground_truth if isinstance(ground_truth, str) else ground_truth[-1].text))
+
+    assert (
+        compares(messages=TURNS, ground_truth=TURNS).score == compares(messages=TURNS, ground_truth="四四").score == 1
+    )
+    assert compares.reward().evaluate(sample(reference=TURNS)).output[0].answer.reward.score == 1
 
 
 def test_none_is_handed_on_where_it_is_annotated() -> None:
@@ -176,6 +214,11 @@ def test_results_that_are_no_scores(value: Any, status: str, reason: str, told: 
     assert told in issue.message
 
 
+def test_a_result_made_unfit_after_it_was_made_is_refused_where_the_function_is_called() -> None:
+    with pytest.raises(ValueError, match="returns gave the score nan"):
+        returning(_nan_later())(messages=TURNS)
+
+
 def test_components_and_range() -> None:
     reward = functions.graded.reward()
     answer = reward.evaluate(sample("xx", ground_truth="x")).output[0].answer.reward
@@ -240,6 +283,21 @@ def test_a_function_gets_what_it_names_and_kwargs_get_the_rest() -> None:
     assert seen.pop() == {"ground_truth": 0, "other": 1, "original_messages": [ASK]}
 
 
+def test_what_is_fixed_wins_over_the_row_and_what_a_run_says_over_both() -> None:
+    reward, asked = functions.graded.reward(near=0.25), sample("xx", ground_truth="x", near=0.75)
+    found = reward.evaluate(asked), reward.evaluate(asked, hooks={"near": 0.125})
+    assert [one.output[0].answer.reward.score for one in found] == [0.25, 0.125]
+
+
+def test_a_prompt_that_is_told_apart_is_the_one_a_function_gets() -> None:
+    @reward_function
+    def prompt(messages: list[Message], original_messages: list[Message], **kwargs: Any) -> float:
+        return float(original_messages[-1].text)
+
+    apart = sample_of_messages(TURNS, original_messages=[{"role": "user", "content": "7"}])
+    assert prompt.reward().evaluate(apart).output[0].answer.reward.score == 7.0
+
+
 @pytest.mark.parametrize(
     ("row", "reason", "told"),
     [({}, "no_reference", "graded needs a ground_truth"), ({"reference": None}, "no_reference", "no reference")],
@@ -277,6 +335,7 @@ def test_a_missing_column_names_the_columns_there_are() -> None:
             "is given 7; write @reward_function above a function",
         ),
         (lambda: reward_function(score_range=(1, 0)), "score_range of plain is"),
+        (lambda: reward_function(score_range=(1, 1)), "score_range of plain is"),
     ],
 )
 def test_what_does_not_fit_is_named(make: Any, told: str) -> None:
@@ -296,6 +355,7 @@ class Counted:
 
     def setup(self) -> None:
         self.calls.append("setup")
+        time.sleep(0.02)  # long enough for a second caller to come
         if self.broken:
             raise RuntimeError("no room")
 
@@ -324,6 +384,41 @@ def test_resources_are_set_up_at_the_first_call_once_and_cleaned() -> None:
     uses(messages=TURNS)
     uses.close()
     assert held.calls == ["setup", "cleanup"] * 2
+
+
+def test_resources_are_cleaned_last_first_and_one_that_fails_keeps_no_other_from_it() -> None:
+    order: list[str] = []
+
+    class Named(Counted):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def cleanup(self) -> None:
+            order.append(self.name)
+            if self.name == "second":
+                raise RuntimeError("stuck")
+
+    @reward_function(resources={"a": [Named("first"), Named("second")], "b": [Named("third")]})
+    def uses(messages: list[Message], **kwargs: Any) -> float:
+        return 1.0
+
+    uses(messages=TURNS)
+    uses.close()
+    assert order == ["third", "second", "first"]
+
+
+def test_resources_are_cleaned_when_the_process_ends(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from rm_gallery import reward_function\n"
+        "class Shop:\n    def setup(self): pass\n    def cleanup(self): print('cleaned')\n"
+        "@reward_function(resources={'shop': [Shop()]})\ndef scored(messages, **kwargs): return 1.0\n"
+        "print(scored(messages=[]).score)\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["1.0", "cleaned"]
 
 
 def test_a_resource_that_cannot_be_set_up_fails_its_samples_and_frees_the_others() -> None:
@@ -396,6 +491,14 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
     assert score(f"func:{first}:evaluate") == 0.75
 
 
+def test_a_built_reward_of_a_file_takes_no_further_settings(tmp_path: Path) -> None:
+    file = tmp_path / "built.py"
+    file.write_text("from rm_gallery import RewardRegistry\nexact = RewardRegistry.create('accuracy')\n", "utf-8")
+    assert build_reward(f"func:{file}:exact", {"name": "mine"}).name == "mine"
+    with pytest.raises(ConfigError, match="is built already; give threshold where it is made"):
+        build_reward(f"func:{file}:exact", {"threshold": 1})
+
+
 @pytest.mark.parametrize(
     ("target", "told"),
     [
@@ -423,8 +526,25 @@ def test_the_same_code_is_the_same_reward_and_other_code_another() -> None:
 
         return scored.reward()
 
+    def other(low: float, **declared: Any) -> BaseReward:
+        def scored(messages: list[Message], extra: float = 0.0) -> float:
+            return 1.0
+
+        def twice(messages: list[Message], extra: float = 0.0) -> float:
+            return 1.0 + 1.0
+
+        twice.__name__, twice.__qualname__ = scored.__name__, scored.__qualname__
+        return reward_function(score_range=(low, 5))(twice if declared else scored).reward()
+
     assert made(1.0).settings_hash == made(1.0).settings_hash != made(2.0).settings_hash
+    assert other(0).settings_hash == other(0).settings_hash
+    assert len({other(0).settings_hash, other(1).settings_hash, other(0, twice=True).settings_hash}) == 3
     assert functions.graded.reward(near=0.1).settings_hash != functions.graded.reward().settings_hash
+
+
+def test_an_id_is_the_name_of_the_reward() -> None:
+    named = reward_function(id="by-id")(functions.plain)
+    assert (named.name, named.reward().name, named.reward(name="other").name) == ("by-id", "by-id", "other")
 
 
 def test_pickles_are_names() -> None:

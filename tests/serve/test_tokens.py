@@ -1,0 +1,144 @@
+"""Tokens: who is let in, for what and how often, also after their file has changed; without a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.serve import tokens as module
+from rm_gallery.serve.asking import Refused
+from rm_gallery.serve.tokens import Tokens, create_token, read_tokens, revoke_token
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def bearer(token: str) -> dict[bytes, bytes]:
+    return {b"authorization": b"Bearer " + token.encode()}
+
+
+def refusal(tokens: Tokens, headers: dict[bytes, bytes], scope: Any = "evaluate") -> tuple[Any, ...]:
+    with pytest.raises(Refused) as raised:
+        tokens.authorize(headers, scope)
+    return raised.value.status, raised.value.code, raised.value.retry_after
+
+
+def spent(tokens: Tokens, token: str) -> int:
+    """How many requests are let in before one is refused."""
+    for n in range(100):
+        try:
+            tokens.authorize(bearer(token), "evaluate")
+        except Refused as refused:
+            assert refused.status == 429
+            return n
+    return 100
+
+
+def test_only_the_whole_token_opens_and_only_its_scopes(file: Path) -> None:
+    token, other = create_token(file, "a", ["evaluate"]), create_token(file, "b", ["read"])
+    tokens = Tokens(file)
+    assert len(tokens) == 2
+    for headers in (bearer(token), {b"authorization": b"bearer  " + token.encode()}, {b"x-api-key": token.encode()}):
+        assert tokens.authorize(headers, "evaluate").name == "a"
+    id_a, id_b = token.split("_")[1], other.split("_")[1]
+    wrong = [token[:-1] + ("x" if token[-1] != "x" else "y"), token[:-1], f"{token}x", f"{token}\n", "", "rmg__"]
+    wrong += [
+        f"rmg_{id_b}_{token.split('_', 2)[2]}",
+        f"rmg_{id_a}_",
+        token.upper(),
+        f"rmg_{'0' * 12}_{token.split('_', 2)[2]}",
+    ]
+    for given in wrong:
+        assert refusal(tokens, {b"x-api-key": given.encode()})[:2] == (401, "unauthorized"), given
+    assert refusal(tokens, {})[0] == refusal(tokens, {b"authorization": b"Basic " + token.encode()})[0] == 401
+    assert [refusal(tokens, bearer(token), scope)[:2] for scope in ("read", "deploy")] == [(403, "forbidden")] * 2
+    assert refusal(tokens, bearer(other))[0] == 403
+
+
+def test_a_rate_fills_up_with_time_and_never_above_a_minute(file: Path, clock: Clock) -> None:
+    token, free = create_token(file, "a", ["evaluate"], 6), create_token(file, "free", ["evaluate"])
+    tokens = Tokens(file)
+    assert spent(tokens, token) == 6
+    assert refusal(tokens, bearer(token)) == (429, "rate_limited", pytest.approx(10.0))
+    clock.now += 4.0
+    assert refusal(tokens, bearer(token))[2] == pytest.approx(6.0)
+    clock.now += 17.0  # two and a bit have come in
+    assert spent(tokens, token) == 2
+    clock.now += 3600.0
+    assert (spent(tokens, token), spent(tokens, free)) == (6, 100)
+    clock.now += 3600.0
+    assert refusal(tokens, bearer(token), "read")[0] == 403  # what is refused costs nothing
+    assert spent(tokens, token) == 6
+
+
+def test_a_file_that_changes_is_followed_and_what_was_spent_stays_spent(file: Path, clock: Clock) -> None:
+    token = create_token(file, "a", ["evaluate"], 3)
+    tokens = Tokens(file)
+    assert spent(tokens, token) == 3
+    later = create_token(file, "later", ["evaluate"])
+    assert refusal(tokens, bearer(later))[0] == 401  # looked at once a second
+    clock.now += module.LOOK_SECONDS + 0.1
+    assert tokens.authorize(bearer(later), "evaluate").name == "later"
+    assert refusal(tokens, bearer(token))[0] == 429
+    revoke_token(file, token.split("_")[1])  # by its id
+    clock.now += module.LOOK_SECONDS + 0.1
+    assert refusal(tokens, bearer(token))[0] == 401
+    assert tokens.authorize(bearer(later), "evaluate").name == "later"
+
+
+@pytest.mark.parametrize("broken", [b"{", b"{}", None])
+def test_nobody_gets_in_by_breaking_the_file(file: Path, clock: Clock, broken: bytes | None) -> None:
+    token = create_token(file, "a", ["evaluate"])
+    tokens = Tokens(file)
+    whole = file.read_bytes()
+    file.unlink() if broken is None else file.write_bytes(broken)
+    clock.now += module.LOOK_SECONDS + 0.1
+    assert refusal(tokens, bearer(token))[0] == 401
+    file.write_bytes(whole)
+    clock.now += module.LOOK_SECONDS + 0.1
+    assert tokens.authorize(bearer(token), "evaluate").name == "a"
+
+
+def test_what_the_file_keeps(file: Path) -> None:
+    token = create_token(file, "a", ["evaluate", "read"], 5)
+    text = file.read_text(encoding="utf-8")
+    assert token.split("_", 2)[2] not in text
+    if os.name != "nt":
+        assert file.stat().st_mode & 0o077 == 0
+    (kept,) = read_tokens(file).values()
+    assert (kept.name, sorted(kept.scopes), kept.per_minute) == ("a", ["evaluate", "read"], 5)
+    with pytest.raises(ConfigError, match="a token named 'a' already"):
+        create_token(file, "a", ["read"])
+    with pytest.raises(ConfigError, match="scope 'raed'. Did you mean read"):
+        create_token(file, "b", ["raed"])
+    with pytest.raises(ConfigError, match="per_minute of token .* is 0"):
+        create_token(file, "b", ["read"], 0)
+    with pytest.raises(ConfigError, match="token 'b'"):
+        revoke_token(file, "b")
+    assert len(read_tokens(file)) == 1
+    entry = orjson.loads(text)["tokens"][0]
+    for changed in ({"per_minute": True}, {"per_minute": -1}, {"scopes": ["all"]}, {"sha256": "x"}):
+        file.write_bytes(orjson.dumps({"tokens": [{**entry, **changed}]}))
+        with pytest.raises(ConfigError):
+            Tokens(file)
