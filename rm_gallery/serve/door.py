@@ -8,7 +8,7 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -17,7 +17,8 @@ import orjson
 
 from rm_gallery.core.engine.folder.manifest import redact
 from rm_gallery.core.utils.log import logger
-from rm_gallery.serve.asking import Codec, Refused
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.serve.asking import Codec, Refused, invalid
 from rm_gallery.serve.asking import Scope as Access
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.metrics import Metrics
@@ -64,7 +65,7 @@ class Door:
             size = self._expected(headers)
             metrics.bytes += size
             body = await self._body(headers, receive)
-            target, asks = codec.parse(parsed(body, self.settings.max_depth), parameters(scope))
+            target, asks = codec.parse(parsed(body, self.settings.max_depth), parameters(scope, codec.query))
             found = await self.handler.score(target, asks, self._deadline(headers))
             metrics.scored(target, found)
             status, reply = codec.render(asks, found)
@@ -217,11 +218,19 @@ class _Limit:
             self._task.cancel()
 
 
-def parameters(scope: Scope) -> dict[str, str]:
-    """The parameters of query and path; those of the path win."""
+def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
+    """The parameters of query and path; those of the path win. Refused (422) for one of the query that is not known."""
     path: dict[str, str] = scope["path_params"]
     query: bytes = scope.get("query_string", b"")
-    return {**dict(parse_qsl(query.decode("latin-1"))), **path} if query else path
+    if not query:
+        return path
+    given = dict(parse_qsl(query.decode("latin-1")))
+    for name in given:
+        if name not in known:  # one that is misspelt would choose another column for the truth
+            raise invalid(
+                unknown_name("query parameter", name[:80], known) + ("" if known else " This path takes none.")
+            )
+    return {**given, **path}
 
 
 def request_id_of(headers: dict[bytes, bytes]) -> bytes:

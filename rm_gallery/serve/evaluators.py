@@ -79,8 +79,9 @@ class ServedEvaluators:
         try:
             payloads = [payload_of(asks[place]) for place in places]
             results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
-        except UnknownEvaluator as error:
-            raise Refused(404, "unknown_evaluator", str(error)) from error
+        except UnknownEvaluator as error:  # whose message is for the owner of the store: it says where that is
+            what = f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them."
+            raise Refused(404, "unknown_evaluator", what) from error
         except StoreError as error:
             raise self._unreadable(error) from error
         except (SandboxUnavailable, DamagedBundle) as error:

@@ -107,6 +107,12 @@ def test_the_tutorials_sample_gets_its_score_with_both_metrics(server: Serving, 
         }  # fmt: skip
 
 
+def test_an_unknown_evaluator_tells_neither_the_store_nor_the_others(server: Serving, samples: list[Any]) -> None:
+    reply = httpx.post(f"{server.url}/v1/evaluations/relevanc", json=samples[0], timeout=60)
+    assert reply.status_code == 404
+    assert "store.db" not in reply.text and "relevance-evaluator" not in reply.text
+
+
 def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving, samples: list[Any]) -> None:
     batch = httpx.post(f"{server.url}{PATH}/batch", json=[*samples, {"messages": 3}], timeout=60).json()
     assert [each["score"] for each in batch] == [*SCORES, None]

@@ -84,6 +84,20 @@ def test_what_does_not_fit_is_refused(app: Any, path: str, body: bytes, status: 
     assert reply.headers["x-request-id"] == reply.json()["error"]["request_id"]
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/v1/rewards/accuracy/azure?refrence=gold", "'refrence'. Did you mean reference?"),
+        ("/v1/rewards/accuracy/get_reward?on_eror=0", "'on_eror'. Did you mean on_error?"),
+        ("/v1/rewards/accuracy?on_error=0", "'on_error'. This path takes none."),
+    ],
+)
+def test_a_misspelt_query_parameter_is_refused(app: Any, path: str, says: str) -> None:
+    body = {"item": {"answer": "4", "gold": "5"}, "sample": {"output_text": "4"}, "query": ["4"], "prompts": [""]}
+    reply = call(app, "POST", path, json=body)
+    assert reply.status_code == 422 and says in reply.json()["error"]["message"]
+
+
 def test_another_method_is_refused(app: Any) -> None:
     assert call(app, "GET", "/v1/rewards/accuracy").status_code == 405
 
