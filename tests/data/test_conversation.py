@@ -87,6 +87,34 @@ def test_the_prompt_says_where_the_completion_begins(prompt: list[Any], expected
     assert messages_of(sample, sample.output[0]) == [ASK, SAYS, AGAIN, SAYS]
 
 
+@pytest.mark.parametrize("said", [[], [FOUND], [{**SAYS, "content": None}]])
+def test_a_policy_that_says_nothing_is_not_judged_by_a_turn_of_its_prompt(said: list[Any]) -> None:
+    prompt = [ASK, SAYS, AGAIN]
+    sample = sample_of_messages([*prompt, *said], original_messages=prompt)
+    assert shape(sample) == (3, 0, "")
+    assert messages_of(sample, sample.output[0]) == [*prompt, *said]
+
+
+def test_keys_of_a_message_cannot_take_an_answer_away() -> None:
+    sample = sample_of_completion("q", {**SAYS, "(absent)": True, "(after)": 7})
+    assert messages_of(sample, sample.output[0])[1] == SAYS
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"type": "output_text", "text": "a"}, "a"),
+        ({"type": "refusal", "refusal": "No."}, "No."),
+        ({"type": "reasoning", "text": "hm"}, ""),
+        ({"type": "thinking", "thinking": "hm"}, ""),
+    ],
+)
+def test_parts_that_say_something_are_text_and_thoughts_are_not(part: dict[str, str], text: str) -> None:
+    message = {"role": "assistant", "content": [part]}
+    assert sample_of_completion("q", message).output[0].answer.text == text
+    assert as_messages([message])[0].text == text
+
+
 def test_columns_reference_and_tools_are_found_by_rewards() -> None:
     row = {"ground_truth": "no", "reference": "no", "tests": ["t"]}
     sample = sample_of_messages([ASK, SAYS], ground_truth=["yes"], tools=[{"a": 1}], row=row, unique_id="7")

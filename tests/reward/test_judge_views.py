@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rm_gallery.cli.main import app
+from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
@@ -68,6 +69,44 @@ def test_d8_a_stepwise_rubric_judge_sees_the_step_and_what_came_before(
     assert sorted(shown["step"] for shown in seen) == ["one", "seven", "three", "two"]
     third = next(shown for shown in seen if shown["step"] == "three")
     assert third == {"query": "asked", "previous": "[step 1]\n    one\n\n[step 2]\n    two", "step": "three"}
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"q": "雨"}'}}
+PICTURE = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "x"}}]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "query", "answer"),
+    [
+        (
+            "q",
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            "q",
+            json.dumps([CALL], ensure_ascii=False),
+        ),
+        (
+            "q",
+            {"role": "assistant", "content": "I look.", "function_call": {"name": "f"}},
+            "q",
+            'I look.\n{"name": "f"}',
+        ),
+        ([{"role": "user", "content": PICTURE}], "a cat", "What is this?\n[image_url]", "a cat"),
+        (
+            "q",
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]},
+            "q",
+            "What is this?",
+        ),
+        ("q", {"role": "assistant", "content": "a", "reasoning_content": "hidden"}, "q", "a"),
+    ],
+)
+def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
+    prompt: Any, completion: Any, query: str, answer: str
+) -> None:
+    settings: dict[str, Any] = {"name": "s", "llm": FakeLLM()}
+    asked = BasePointWiseRubricReward(**settings).format(sample_of_completion(prompt, completion))
+    shown = {block.name: block.text[1:-1] for block in fenced_blocks(asked[1]["content"])}
+    assert shown == {"query": query, "answer": answer}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

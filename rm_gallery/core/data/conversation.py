@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.data.load.fields import ROLE_ALIASES, nearest, shown
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
+from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, part_text
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import build
 
@@ -104,9 +104,7 @@ def text_of(content: Any) -> str:
 
 
 def _part_text(part: Any) -> str | None:
-    part = part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
-    text = part.get("text") if part.get("type") in ("text", "input_text", None) else None
-    return text if isinstance(text, str) else None
+    return part_text(part if isinstance(part, Mapping) else getattr(part, "__dict__", {}))
 
 
 # -- reading messages -------------------------------------------------------------------------------------------------------
@@ -209,8 +207,8 @@ def sample_of_messages(
 
     The last assistant turn is the answer, what came before it in the same completion are its steps, and everything before
     that is the input. The completion begins where `original_messages` (the prompt) ends when the conversation begins with
-    these, else at the first assistant turn after the last system or user turn. Without an assistant turn the answer is
-    empty; what follows the last one is kept. `messages_of` gives the very conversation back.
+    these, else at the first assistant turn after the last system or user turn. Without an assistant turn in it the answer
+    is empty; what follows the last one is kept. `messages_of` gives the very conversation back.
 
     Args:
         messages: dicts or message objects.
@@ -303,10 +301,12 @@ _ASKS = frozenset({"user", "human", "system", "developer"})
 
 
 def _prompt_ends(turns: list[dict[str, Any]], prompt: list[dict[str, Any]] | None) -> int | None:
-    """Where the prompt that was given ends; None where the conversation does not begin with it, or nothing answers it."""
-    if prompt is None or turns[: len(prompt)] != prompt or _last_answer(turns, len(prompt)) is None:
+    """Where the prompt that was given ends; None where the conversation does not begin with it, or it holds the answer."""
+    if prompt is None or turns[: len(prompt)] != prompt:
         return None
-    return len(prompt)
+    # what is given whole as its own prompt ends with the answer; after any other prompt nothing was said
+    whole = turns == prompt and _last_answer(turns, len(turns) - 1) is not None
+    return None if whole else len(prompt)
 
 
 def _completion_begins(turns: list[dict[str, Any]]) -> int:
@@ -393,7 +393,7 @@ _FIELDS = frozenset({*ChatMessage.model_fields, "role"} - {"additional_kwargs"})
 
 def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
     """The fields of a message; what it has no field for, and what it would be told otherwise, goes beside them."""
-    beside = {name: value for name, value in turn.items() if name not in _FIELDS}
+    beside = {name: value for name, value in turn.items() if name not in _FIELDS and name not in _OWN}
     fields: dict[str, Any] = {name: value for name, value in turn.items() if name in _FIELDS}
     role = _speaker(turn)
     role = ROLE_ALIASES.get(role, role)

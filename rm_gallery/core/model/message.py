@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,8 +17,11 @@ __all__ = [
     "ChatUsage",
     "MessageRole",
     "ToolCall",
+    "THOUGHT_PARTS",
+    "TEXT_PARTS",
     "ToolFunction",
     "format_messages",
+    "part_text",
 ]
 
 
@@ -53,6 +57,17 @@ if TYPE_CHECKING:
 @cache
 def _field_names(cls: type[BaseModel]) -> frozenset[str]:
     return frozenset(cls.model_fields)
+
+
+def part_text(part: Mapping[str, Any]) -> str | None:
+    """What a content part says, in the layout of chat or of responses; None for pictures, thoughts and other parts."""
+    kind = part.get("type")
+    text = part.get("refusal" if kind == "refusal" else "text") if kind in TEXT_PARTS else None
+    return text if isinstance(text, str) else None
+
+
+TEXT_PARTS = ("text", "input_text", "output_text", "refusal", None)
+THOUGHT_PARTS = ("thinking", "redacted_thinking", "reasoning")
 
 
 class ToolFunction(BaseModel):
@@ -112,8 +127,7 @@ class ChatMessage(BaseModel):
         """The message's text: the content itself, or its text parts joined by newlines."""
         if isinstance(self.content, str):
             return self.content
-        parts = (part.get("text") for part in self.content if part.get("type") in ("text", "input_text", None))
-        return "\n".join(part for part in parts if isinstance(part, str))
+        return "\n".join(text for part in self.content if (text := part_text(part)) is not None)
 
     def to_openai(self) -> dict[str, Any]:
         """The message as an OpenAI request takes it; reasoning and extra keys stay here."""

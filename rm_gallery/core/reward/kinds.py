@@ -19,7 +19,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.outcome import Outcome
-from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text
 from rm_gallery.core.reward.merge import issue_of, no_reward, out_of_range, write
 from rm_gallery.core.reward.reward import BaseReward, Job, View
 from rm_gallery.core.reward.schema import RewardResult
@@ -78,9 +78,18 @@ def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) -> 
 
 
 def _said(message: ChatMessage) -> str:
-    """A message's text, and the tools it calls."""
-    calls = message.to_openai().get("tool_calls") if message.tool_calls else None
-    return "\n".join(filter(None, [message.text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
+    """A message's text, the kinds of parts a judge cannot see, such as `[image_url]`, and the tools it calls."""
+    text = message.text
+    if not isinstance(message.content, str):
+        parts = ((part.get("type"), part_text(part)) for part in message.content)
+        shown = (
+            text if kind in TEXT_PARTS else f"[{str(kind)[:40]}]" for kind, text in parts if kind not in THOUGHT_PARTS
+        )
+        text = "\n".join(filter(None, shown))
+    calls = (
+        message.to_openai().get("tool_calls") if message.tool_calls else message.additional_kwargs.get("function_call")
+    )
+    return "\n".join(filter(None, [text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
 
 
 def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
@@ -115,7 +124,7 @@ def conversation_text(messages: list[ChatMessage]) -> str:
     In a conversation every line of a turn is indented, so that no text can pass for a turn of its own.
     """
     if len(messages) == 1 and messages[0].role.value == "user":
-        return messages[0].text
+        return _said(messages[0])
     return "\n\n".join(f"[{message.role.value}]\n{indent(_said(message), '    ')}" for message in messages)
 
 
@@ -129,8 +138,8 @@ class _WholeAnswers(BaseReward):
     """What all kinds but the stepwise one share: a judge sees whole answers."""
 
     def view(self, sample: DataSample) -> View:
-        """The query, its context, and the answers in the order of the job."""
-        return _view(sample, [output.answer.text for output in sample.output])
+        """The query, its context, and the answers with the tools they call, in the order of the job."""
+        return _view(sample, [_said(output.answer) for output in sample.output])
 
 
 class BasePointWiseReward(_WholeAnswers):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
-from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage
 from rm_gallery.core.utils.errors import Unscored
 
 Turns = list[dict[str, str]]
@@ -61,7 +61,7 @@ def _answer(output: DataOutput, name: str) -> str:
 def _text(message: ChatMessage, name: str) -> str:
     content = message.content
     if not isinstance(content, str):
-        odd = next((part.get("type") for part in content if part.get("type") not in ("text", "input_text", None)), None)
+        odd = next((part.get("type") for part in content if part.get("type") not in TEXT_PARTS), None)
         if odd is not None:
             raise Unscored(f"{name} reads text; the conversation holds {str(odd)[:40]!r}.", reason="not_applicable")
     # lone surrogates are no text any tokenizer or server takes
