@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import time
@@ -20,6 +21,10 @@ SWITCH_SECONDS = 0.001
 """How long one thread may keep the others waiting: a request passes through three, and with 5 ms each would feel it."""
 OTHER_FILES = 256
 """Open files that are no connections."""
+MAX_HEAD = 64 << 10
+"""Bytes of a request's head, of its trailers, and of anything else that is neither body nor whole."""
+MAX_PIPELINED = 256
+"""Requests of one connection that wait for the reply to the one before."""
 
 
 def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) -> None:
@@ -34,6 +39,7 @@ def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) 
         MissingExtra: uvicorn is not installed.
     """
     try:
+        import httptools  # noqa: F401 - uvicorn alone reads heads of any size
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
@@ -56,6 +62,8 @@ def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) 
 
     config = uvicorn.Config(
         app,
+        http=_protocol(settings.read_timeout),
+        ws="none",
         host=settings.host,
         port=settings.port,
         log_level="critical",
@@ -78,6 +86,61 @@ def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) 
         raise ConfigError(f"Nothing can listen on {settings.host}:{settings.port}; give another --port.") from error
     except OSError as error:
         raise ConfigError(f"The server cannot start: {error}; look at --host, --port and the certificate.") from error
+
+
+def _protocol(seconds: float) -> Any:
+    """Uvicorn's HTTP with bounds on what a connection holds, and on how long a head takes, before anybody's token is seen."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    class Protocol(HttpToolsProtocol):
+        _pending = 0
+        """Bytes since the last whole head or piece of a body."""
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._settle()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if _idle(self):
+                self._await_head()
+            self._pending += len(data)
+            super().data_received(data)
+            if self._pending > MAX_HEAD or len(self.pipeline) > MAX_PIPELINED:
+                self.transport.writelines([TOO_LARGE] * _idle(self))
+                self.transport.close()
+
+        def on_headers_complete(self) -> None:
+            self._settle()
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._pending = 0
+            super().on_body(body)
+
+        def _await_head(self) -> None:
+            if self._late is None:
+                self._late = self.loop.call_later(seconds, self.transport.close)
+
+        def _settle(self) -> None:
+            self._pending = 0
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return Protocol
+
+
+def _idle(protocol: Any) -> bool:
+    """Whether nothing is being answered, so that what comes is the next head."""
+    return protocol.cycle is None or protocol.cycle.response_complete
+
+
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class _Ending:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -152,3 +154,56 @@ def test_odd_headers_are_refused_or_passed_over(server: RewardServer, name: str,
 def test_nothing_but_http_is_hung_up_on(server: RewardServer) -> None:
     assert status_of(sent(server, b"\x16\x03\x01\x02\x00" + b"\x00" * 512, seconds=5)) in (0, 400)
     assert status_of(sent(server, b"GET / HTTP/9.9\r\n\r\n", seconds=5)) in (0, 400, 404)
+
+
+HEADS = """
+from rm_gallery import RewardRegistry
+from rm_gallery.serve.app import create_app
+from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.server import run_server
+from rm_gallery.serve.settings import ServeSettings
+
+settings = ServeSettings(port=0, read_timeout=1.0)
+app = create_app(Handler({"it": RewardRegistry.create("accuracy")}), settings)
+run_server(app, settings, lambda url: print(url.rpartition(":")[2], flush=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """A server as the command runs it, which gives a head one second."""
+    with subprocess.Popen([sys.executable, "-c", HEADS], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        (b"GET /health HTTP/1.1\r\nX-A: ", b"a"),
+        (b"GET /health HTTP/1.1\r\n", b"a: b\r\n"),
+        (b"GET /", b"a"),
+        (b"POST /v1/rewards/it HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", b"a: b\r\n"),
+        (b"", b"POST /v1/rewards/it HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
+    ],
+    ids=["header", "headers", "path", "trailers", "pipelined"],
+)  # fmt: skip
+def test_a_connection_that_sends_no_end_of_a_head_is_closed(port: int, head: bytes, more: bytes) -> None:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection:
+        connection.sendall(head)
+        with pytest.raises(OSError):
+            for _ in range(64):
+                connection.sendall(more * ((1 << 20) // len(more)))
+
+
+@pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nHost: localh"])
+def test_a_head_that_never_comes_is_given_up(port: int, head: bytes) -> None:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection:
+        connection.sendall(head)
+        began = time.monotonic()
+        assert connection.recv(100) == b""
+        assert time.monotonic() - began < 10
+    assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
