@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,6 +150,37 @@ def test_bounds(bound: str, value: int, make_folder: MakeFolder, monkeypatch: py
         bundle_folders([f"m={folder}"])
 
 
+def test_bounds_hold_for_all_folders_together_and_up_to_the_last(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = [f"{name}={make_folder(name, PLAIN)}" for name in ("a", "b")]
+    monkeypatch.setattr(bundles, "MAX_FILES", 2)
+    monkeypatch.setattr(bundles, "MAX_BYTES", 2 * len(PLAIN))
+    assert len(bundle_folders(small).files) == 2
+    for bound, value in (("MAX_FILES", 1), ("MAX_BYTES", 2 * len(PLAIN) - 1)):
+        with monkeypatch.context() as less, pytest.raises(ConfigError, match="more than"):
+            less.setattr(bundles, bound, value)
+            bundle_folders(small)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes as POSIX has them")
+def test_what_becomes_a_link_or_a_pipe_after_it_was_listed_is_refused(tmp_path: Path) -> None:
+    """The folder may change while it is read: a link is not followed, and nobody waits for a pipe's writer."""
+    (tmp_path / "plain").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "plain")
+    os.mkfifo(tmp_path / "pipe")
+    assert bundles._read(tmp_path / "plain", 10) == b"x"
+    for name, message in (("link", "cannot be read"), ("pipe", "is no plain file")):
+        with pytest.raises(ConfigError, match=message):
+            bundles._read(tmp_path / name, 10)
+
+
+def test_a_linked_folder_is_no_metric(make_folder: MakeFolder, tmp_path: Path) -> None:
+    make_folder("one")
+    (tmp_path / "metrics" / "two").symlink_to(tmp_path / "metrics" / "one", target_is_directory=True)
+    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one",)
+
+
 @pytest.mark.parametrize("path", ["a", "/a/b", "a/../b", "a/./b", "a//b", "a\\b/c", "a/b\0", "", "../a/b", "a/"])
 def test_paths_that_lead_elsewhere_are_never_written(path: str) -> None:
     assert not is_inside(path)
@@ -156,7 +190,35 @@ def test_paths_that_lead_elsewhere_are_never_written(path: str) -> None:
 
 
 def test_a_bomb_is_not_unpacked() -> None:
-    import zlib
+    bomb = zlib.compress(b" " * 100_000_000, 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(bundles.DamagedBundle):
+            Bundle.unpack(bomb, "x")
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
 
-    with pytest.raises(bundles.DamagedBundle):
-        Bundle.unpack(zlib.compress(b" " * 200_000_000, 1), "x")
+
+def test_whatever_changes_what_is_run_changes_the_hash() -> None:
+    plain = Bundle({"a/main.py": b"x", "b/main.py": b"y"}, ("a", "b"))
+    others = [
+        replace(plain, files={"a/main.py": b"y", "b/main.py": b"x"}),
+        replace(plain, metrics=("b", "a")),
+        replace(plain, requirements=("numpy",)),
+        replace(plain, mode="batch"),
+    ]
+    assert len({bundle.hash for bundle in (plain, *others)}) == 5
+    assert replace(plain, skipped=("x",), files=dict(reversed(list(plain.files.items())))).hash == plain.hash
+    with pytest.raises(bundles.DamagedBundle, match="not those that were deployed"):
+        Bundle.unpack(plain.pack(), others[0].hash)
+
+
+def test_metrics_of_one_evaluator_have_one_mode(make_folder: MakeFolder) -> None:
+    batch = "@reward_function(mode='batch')\ndef evaluate(rollouts_messages, **kwargs): ...\n"
+    single = batch.replace("batch", "pointwise").replace("rollouts_", "")
+    folders = [f"{name}={make_folder(name, main)}" for name, main in (("a", batch), ("b", single))]
+    with pytest.raises(ConfigError, match="for all metrics; found .'batch', 'pointwise'."):
+        bundle_folders(folders)
+    with pytest.raises(ConfigError, match="for all metrics"):
+        bundle_folders(folders[:1], mode="pointwise")

@@ -13,6 +13,7 @@ from loguru import logger
 
 from rm_gallery import (
     BaseListWiseReward,
+    BasePairWiseReward,
     BasePointWiseReward,
     ConfigError,
     DataSample,
@@ -22,10 +23,11 @@ from rm_gallery import (
     RewardRegistry,
     RewardResult,
     RunOptions,
+    Unscored,
     reward_function,
 )
 from rm_gallery.core.graders.registry import GraderRegistry
-from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored, checked_on_error, rows_of
+from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored, checked_on_error, rows_of, scored_of
 
 
 class Parts(BasePointWiseReward):
@@ -171,6 +173,47 @@ def test_components_are_the_dimensions_and_the_finite_metrics() -> None:
 def test_a_comparing_reward_sees_the_completions_of_one_prompt_together() -> None:
     found = RowScorer(Longest()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
     assert [each.score for each in found] == [0.5, 1.0, 1.0]
+    # one prompt with two references is two questions
+    apart = RowScorer(Longest()).score_rows(["p"] * 3, ["aa", "b", "aaaa"], [{"reference": n} for n in "xyx"])
+    assert [each.score for each in apart] == [0.5, 1.0, 1.0]
+
+
+def test_a_reward_that_compares_pairs_sees_them_too() -> None:
+    class Longer(BasePairWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            lengths = [len(output.answer.text) for output in sample.output]
+            rank = [float(length == max(lengths)) for length in lengths]
+            return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+
+    found = RowScorer(Longer()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
+    assert found[0].score is not None and found[2].score is not None and found[0].score < found[2].score
+
+
+def test_numbers_of_a_missing_score_are_all_of_them_that_of_on_error() -> None:
+    scorer = RowScorer(Parts(), on_error=-3)
+    lost = Scored(None, "failed", "parse", "", {})
+    assert scorer.numbers(lost, ["length", "half"]) == {
+        "length": -3.0,
+        "half": -3.0,
+        "score": -3.0,
+        "unscored": 0.0,
+        "failed": 1.0,
+    }
+    kept = scorer.numbers(scorer.score("q", "four"), ["length", "absent"])
+    assert kept == {"length": 4.0, "absent": 0.0, "score": 3.0, "unscored": 0.0, "failed": 0.0}
+
+
+def test_the_issue_of_another_reward_is_none_of_ours() -> None:
+    class Silent(BasePointWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            raise Unscored("nothing to say", reason="own")
+
+    asked = DataSample.model_validate({"output": [{"answer": {"role": "assistant", "content": "fail"}}]})
+    judged = Silent(name="b").evaluate(Broken(name="a").evaluate(asked))
+    assert [scored_of(reward, judged.output[0])[1:3] for reward in (Broken(name="a"), Silent(name="b"))] == [
+        ("failed", "error"),
+        ("unscored", "own"),
+    ]
 
 
 @pytest.mark.parametrize(

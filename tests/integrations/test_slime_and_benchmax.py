@@ -97,6 +97,30 @@ def test_slime_one_sample_or_a_list() -> None:
     assert one(slime_reward("math_verify_reward", reference="gold"), Sample("4", metadata={"gold": "4"})) == 1.0
 
 
+def test_slime_scores_a_sample_again_as_it_did_before() -> None:
+    """What an earlier call wrote into the metadata is no column."""
+
+    def noted(messages: list[Any], **kwargs: Any) -> float:
+        return float(any(name.startswith("reward_") for name in kwargs))
+
+    sample = Sample("x", metadata={"own": 1})
+    assert [one(slime_reward(noted), sample) for _ in range(2)] == [0.0, 0.0]
+    assert sample.metadata["reward_status"] == "scored" and sample.metadata["own"] == 1
+
+
+def test_slime_takes_a_batch_that_is_not_full_as_one_group() -> None:
+    samples = [Sample(reward=float(value)) for value in (1, 0, 5)]
+    args = arguments(n_samples_per_prompt=2, rollout_batch_size=2, grpo_std_normalization=False)
+    assert post_process(args, samples) == ([1.0, 0.0, 5.0], [-1.0, -2.0, 3.0])
+    full = [*samples, Sample(reward=1.0)]
+    assert post_process(args, full)[1] == [0.5, -0.5, 2.0, -2.0]
+
+
+def test_slime_has_no_word_for_no_score() -> None:
+    with pytest.raises(ConfigError, match='on_error is "none"; slime needs a number'):
+        slime_reward(Sometimes, on_error="none")
+
+
 def test_slime_components_and_flags_under_a_reward_key() -> None:
     reward, samples = slime_reward(Sometimes), [Sample("four"), Sample("none"), Sample("fail"), Sample("sixsix")]
     assert one(reward, samples, reward_key="score") == [

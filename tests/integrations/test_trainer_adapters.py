@@ -9,11 +9,11 @@ import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import ConfigError
+from rm_gallery import BasePointWiseReward, ConfigError, DataSample, RewardDimensionWithScore, RewardResult
 from rm_gallery.integrations import nemo_rl, verl
 from rm_gallery.integrations.nemo_rl import RewardEnvironment, nemo_rl_reward, register_nemo_rl
 from rm_gallery.integrations.openrlhf import openrlhf_reward
@@ -228,6 +228,30 @@ def test_a_misspelt_option_is_refused_when_the_reward_is_made(make: Any) -> None
         make("math_verify_reward", referense="gold")
     with pytest.raises(ConfigError, match="on_error is 'zero'"):
         make("math_verify_reward", on_error="zero")
+
+
+class OutOfTen(BasePointWiseReward):
+    """The number that is the answer, from -10 to 10; anything else is an error."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (-10.0, 10.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        score = float(sample.output[0].answer.text)
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "lost", "share"), [({}, -10.0, 0.0), ({"on_error": "none"}, None, None), ({"on_error": 5}, 5.0, 0.75)]
+)
+def test_openrlhf_filters_by_a_share_and_a_lost_completion_has_the_number_that_was_asked_for(
+    settings: Any, lost: Any, share: Any
+) -> None:
+    reward = openrlhf_reward(OutOfTen(), **settings)
+    found = reward(["q5", "qx", "q-10"], ["q"] * 3, ["a"] * 3)
+    assert (found["rewards"], found["scores"]) == ([5.0, lost, -10.0], [0.75, share, 0.0])
+    assert found["extra_logs"]["failed"] == [0.0, 1.0, 0.0]
+    alone = reward(["qx"], ["q"], ["a"])
+    assert (alone["rewards"], alone["scores"], alone["extra_logs"]["failed"]) == (lost, share, 1.0)
 
 
 def test_openrlhf_says_what_is_wrong_with_labels() -> None:

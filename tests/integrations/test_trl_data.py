@@ -37,6 +37,12 @@ class Shortness(Length):
     higher_is_better = False
 
 
+class Lifted(Length):
+    """The same, in a range that does not begin at 0."""
+
+    score_range = (2.0, 10.0)
+
+
 class Unbounded(Length):
     """The same, without bounds."""
 
@@ -51,6 +57,12 @@ class StepLength(BaseStepWiseReward):
         if not text:
             raise Unscored("nothing there", reason="empty")
         return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=float(len(text)))])
+
+
+class StepShortness(StepLength):
+    """The same, and less is better."""
+
+    higher_is_better = False
 
 
 def sample(*answers: Any, question: str = "问?", **fields: Any) -> DataSample:
@@ -124,6 +136,7 @@ def test_turns_with_tools_belong_to_a_completion_and_steps_of_a_solution_do_not(
     [
         (None, {}, [("good", True), ("bad", False), ("worse", False)], {"no preference label": 1}),
         (Length(), {}, [("good", False), ("bad", False), ("worse", True)], {"empty": 1}),
+        (Lifted(), {}, [("good", False), ("bad", False), ("worse", False)], {"empty": 1}),
         (Length(), {"threshold": 4}, [("good", True), ("bad", False), ("worse", True)], {"empty": 1}),
         (Shortness(), {"threshold": 4}, [("good", True), ("bad", True), ("worse", False)], {"empty": 1}),
     ],
@@ -144,6 +157,7 @@ def test_steps() -> None:
     assert rows == [{"prompt": "问?", "completions": ["aa", "b"], "labels": [True, False]}]
     assert dict(rows.left_out) == {"no steps": 1, "no step label": 1}
     assert step_rows([sample(one)], StepLength(), threshold=2) == rows
+    assert step_rows([sample(one)], StepShortness(), threshold=1)[0]["labels"] == [False, True]
     with pytest.raises(ConfigError, match="Length is pointwise"):
         step_rows([sample(one)], Length())
 

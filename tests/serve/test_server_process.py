@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,22 @@ class Running:
         self.process, self.url = process, url
         self.port = int(url.rsplit(":", 1)[1])
         self.said: list[str] = []
+        self.client = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
     def post(self, path: str, body: Any, **more: Any) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=30, trust_env=False, **more)
+        return self.client.post(path, json=body, **more)
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.client.get(path, **more)
+
+    def wait(self, fits: Callable[[], bool]) -> None:
+        end = time.monotonic() + 20
+        while not fits():
+            assert time.monotonic() < end, "what the test waits for did not come"
+            time.sleep(0.02)
+
+    def in_flight(self) -> int:
+        return int(float(self.get("/metrics").text.partition("\nrm_gallery_requests_in_flight ")[2].split()[0]))
 
 
 @contextmanager
@@ -70,6 +83,8 @@ def server(*arguments: str) -> Iterator[Running]:
         process.kill()
         process.wait(10)
         process.stderr.close()
+        if running is not None:
+            running.client.close()
 
 
 def rule(tmp_path: Path, name: str = "slow") -> str:
@@ -91,17 +106,16 @@ def test_sigterm_loses_no_request(tmp_path: Path) -> None:
         found: list[Any] = []
 
         def ask() -> None:
-            found.append(running.post("/v1/rewards/slow", {"completion": "1.2"}))
+            found.append(running.post("/v1/rewards/slow", {"completion": "1.5"}))
 
         threads = [threading.Thread(target=ask) for _ in range(40)]
         for thread in threads:
             thread.start()
-        time.sleep(0.6)
+        running.wait(lambda: running.in_flight() == 40)
         running.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        running.wait(lambda: running.get("/health").status_code == 503)
         late = running.post("/v1/rewards/slow", {"completion": "0.01"})  # still taken, and told to close
         assert (late.status_code, late.headers["connection"]) == (200, "close")
-        assert httpx.get(running.url + "/health", trust_env=False).status_code == 503
         for thread in threads:
             thread.join(30)
         assert [(reply.status_code, reply.json()["score"]) for reply in found] == [(200, 1.0)] * 40
@@ -116,9 +130,10 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 running.post("/v1/rewards/slow", {"completion": "30"})
 
         threading.Thread(target=ask, daemon=True).start()
-        time.sleep(0.5)
+        running.wait(lambda: running.in_flight() == 1)
         running.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        running.wait(lambda: running.get("/health").status_code == 503)
+        assert running.process.poll() is None
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(10) is not None
 
@@ -163,14 +178,14 @@ def test_tokens_open_what_their_scopes_say(tmp_path: Path) -> None:
             return running.post("/v1/rewards/accuracy", body, headers={name: value} if token else {}).status_code
 
         assert [status(None), status("rmg_0_0"), status(reader[:-1] + "x"), status(reader)] == [401, 401, 401, 403]
-        assert httpx.get(running.url + "/v1/rewards", trust_env=False).status_code == 401
-        listed = httpx.get(running.url + "/v1/rewards", headers={"X-Api-Key": reader}, trust_env=False)
+        assert running.get("/v1/rewards").status_code == 401
+        listed = running.get("/v1/rewards", headers={"X-Api-Key": reader})
         assert listed.status_code == 200
         assert [status(asker), status(asker, "X-Api-Key"), status(asker)] == [200, 200, 200]
         used_up = running.post("/v1/rewards/accuracy", body, headers={"Authorization": f"bearer {asker}"})
         assert (used_up.status_code, used_up.json()["error"]["code"]) == (429, "rate_limited")
         assert int(used_up.headers["retry-after"]) >= 1
-        assert httpx.get(running.url + "/health", trust_env=False).status_code == 200
+        assert running.get("/health").status_code == 200
         assert command("serve-token", "revoke", "reader", "--tokens", str(file)).code == 0
         time.sleep(1.2)
         assert status(reader) == 401
@@ -181,7 +196,7 @@ def test_metrics_count_what_happened(shared: Running) -> None:
     items = [{"completion": "4", "reference": "4"}, {"completion": "4"}, 7]
     shared.post("/v1/rewards/counted/batch", {"items": items})
     shared.post("/v1/rewards/accuracy", {})
-    text = httpx.get(shared.url + "/metrics", trust_env=False).text
+    text = shared.get("/metrics").text
     for line in (
         'rm_gallery_requests_total{route="/v1/rewards/{name}/batch",status="200"} ',
         'rm_gallery_requests_total{route="/v1/rewards/{name}",status="422"} 1.0',
@@ -228,7 +243,7 @@ def test_rewards_of_a_file(tmp_path: Path) -> None:
     rewards = {"exact": {"reward": "accuracy"}, "overlap": {"reward": "f1_score", "params": {"max_workers": 2}}}
     file.write_text(json.dumps({"rewards": rewards}), encoding="utf-8")
     with server("--config", str(file), "--no-evaluators") as running:
-        found = httpx.get(running.url + "/v1/rewards", trust_env=False).json()["rewards"]
+        found = running.get("/v1/rewards").json()["rewards"]
         assert [each["name"] for each in found] == ["exact", "overlap"]
         body = {"completion": "a b", "reference": "a b"}
         assert running.post("/v1/rewards/overlap", body).json()["score"] == 1.0

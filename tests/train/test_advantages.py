@@ -66,6 +66,16 @@ def test_what_always_holds(method: Any) -> None:
     assert group_advantages(rewards[order], messages, method) == pytest.approx(found[order])
 
 
+def test_what_is_added_to_the_spread_and_whose_spread_it_is() -> None:
+    assert group_advantages([1, 0], 2, eps=0.5) == pytest.approx([0.5 / (ROOT + 0.5), -0.5 / (ROOT + 0.5)])
+    assert group_advantages([1e-6, 0], 2) == pytest.approx(
+        [0.5e-6 / (1e-6 * ROOT + 1e-4), -0.5e-6 / (1e-6 * ROOT + 1e-4)]
+    )
+    # a reward that is missing is no 0 in the spread of the batch either
+    for rewards, groups in (([8, 10, 9, None], [0, 0, 1, 1]), ([8, 10, 9], [0, 0, 1])):
+        assert group_advantages(rewards, groups, "batch_std", eps=0)[:3] == pytest.approx([-1, 1, 0])
+
+
 def test_whitening_and_clipping() -> None:
     assert whitened([1, None, 3], eps=0) == pytest.approx([-ROOT, NAN, ROOT], nan_ok=True)
     assert whitened([2, 2, 2]) == pytest.approx([0, 0, 0])
@@ -94,6 +104,12 @@ def test_components_are_normalised_before_they_are_added() -> None:
     assert component_advantages(wide, 4, {"chars": -0.1}, eps=0) == pytest.approx(whitened(parts, eps=0))
     missing = component_advantages({"a": [1, 0, None, None], "b": [2, None, 4, None]}, 4, whiten=False, eps=0)
     assert missing == pytest.approx([0, -ROOT, ROOT, 0])
+    some: dict[str, list[float | None]] = {"a": [1, 0, None, 4], "b": [2, 1, None, 4]}
+    whole = component_advantages(some, 4, eps=0)
+    # what has no component at all is neither in the mean nor in the spread of the batch
+    without = {name: [values[0], values[1], values[3]] for name, values in some.items()}
+    assert whole[[0, 1, 3]] == pytest.approx(component_advantages(without, 3, eps=0))
+    assert (whole[2], np.std(whole[[0, 1, 3]], ddof=1)) == pytest.approx((0, 1))
 
 
 @pytest.mark.parametrize(
@@ -104,6 +120,8 @@ def test_components_are_normalised_before_they_are_added() -> None:
         ([0, 0, 0, 0, 0, 1], (3, 2, 0, 2, 0), [0, 0, 0, 0, 1, 1], "too hard"),
         ([2, 2, 2, 2], (2, 2, 0, 0, 0), [0, 0, 0, 0], "finer grades"),
         ([None, 1, None, None, 1, 0], (3, 0, 0, 0, 2), [0, 0, 0, 0, 1, 1], "most completions get no score"),
+        ([1, 1, None, 1, 1, 0, 1, 0], (4, 1, 1, 0, 1), [0, 0, 0, 0, 1, 1, 1, 1], "1 of 4 groups have equal rewards"),
+        ([1, 1, 1, 0, 0.5, 0], (3, 1, 1, 0, 0), [0, 0, 1, 1, 1, 1], ""),
         ([1, 0, 0, 1], (2, 0, 0, 0, 0), [1, 1, 1, 1], ""),
         ([], (0, 0, 0, 0, 0), [], ""),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rm_gallery import ConfigError
-from rm_gallery.train.signals import length_bias, link, shift
+from rm_gallery.train.signals import group_means, length_bias, link, shift
 
 NAN = math.nan
 
@@ -22,6 +22,29 @@ def test_a_correlation_inside_groups_is_free_of_the_prompts() -> None:
     assert found is not None
     assert found.correlation == pytest.approx(1) and found.slope == pytest.approx(1)
     assert (found.n, found.n_groups, found.sure) == (10, 5, True)
+
+
+def test_the_interval_of_a_change_is_welchs() -> None:
+    from scipy import stats
+
+    early, late = [1.0, 2.0, 2.5, 4.0, 7.0, NAN], [3.0, 3.1, 2.9, 3.3, 3.2, 3.0, 3.4]
+    found = shift(early, late, level=0.9)
+    assert found is not None
+    known = stats.ttest_ind(late, early[:-1], equal_var=False).confidence_interval(0.9)
+    assert tuple(found.interval) == pytest.approx((known.low, known.high))
+    assert [found.early, found.late, *found.n] == pytest.approx([3.3, np.mean(late), 5, 7])
+
+
+def test_a_slope_is_in_the_units_it_was_given() -> None:
+    rewards, lengths = np.array([5, 6, 4, 7, 3, 4, 2, 4, 1, 2.5]), np.array([1, 2, 11, 13, 21, 22, 31, 33, 41, 42.5])
+    plain, large = link(rewards, lengths, 2), link(rewards * 1e200, lengths * 1e180, 2)
+    assert plain is not None and large is not None
+    assert large.slope == pytest.approx(plain.slope * 1e20) and large.correlation == pytest.approx(plain.correlation)
+
+
+def test_means_of_groups_leave_out_what_is_not_there() -> None:
+    found = group_means(np.array([1.0, NAN, 3.0, NAN, 5.0]), np.array([0, 0, 2, 3, 2]))
+    assert found == pytest.approx([1, 4, NAN], nan_ok=True)  # there is no group 1, and group 3 has no value
 
 
 @pytest.mark.parametrize(
