@@ -13,6 +13,7 @@ from rm_gallery.core.utils.log import logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
 from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEvaluator
+from rm_gallery.evaluation.worker import failed
 from rm_gallery.integrations.scoring import Scored
 
 _LOOK_EVERY = 0.5
@@ -40,6 +41,7 @@ class LiveEvaluators:
         self._revision = -1
         self._looked = -_LOOK_EVERY
         self._quiet_until = 0.0
+        self._failure: tuple[float, str] | None = None
         self._lock = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._said = False
@@ -64,7 +66,11 @@ class LiveEvaluators:
     ) -> Sequence[EvaluateResult]:
         """Evaluate conversations; see `evaluate`."""
         began = time.monotonic()
-        pool = await self._pool(evaluator_id)
+        try:
+            pool = await self._pool(evaluator_id, deadline)
+        except asyncio.TimeoutError:
+            late = failed("deadline", f"the store of evaluators did not answer within {deadline:g} s")
+            return [late] * len(payloads)
         return await pool.evaluate_batch(payloads, deadline=max(0.0, deadline - (time.monotonic() - began)))
 
     async def close(self) -> None:
@@ -74,17 +80,14 @@ class LiveEvaluators:
         while self._closing:
             await asyncio.gather(*self._closing)
 
-    async def _pool(self, evaluator_id: str) -> EvaluatorPool:
+    async def _pool(self, evaluator_id: str, seconds: float) -> EvaluatorPool:
         found, now = self._pools.get(evaluator_id), time.monotonic()
         is_new = evaluator_id in self._fresh and now - self._looked < _LOOK_EVERY
         if found is not None and (is_new or now < self._quiet_until):
             return found[1]
         try:
-            looking = self._looked_up(evaluator_id)
-            if found is None:
-                await looking
-            else:  # a store that hangs holds up nothing that runs
-                await asyncio.wait_for(looking, _PATIENCE)
+            # a store that hangs holds up nothing that runs
+            await asyncio.wait_for(self._looked_up(evaluator_id), seconds if found is None else _PATIENCE)
             self._said = False
         except (StoreError, asyncio.TimeoutError) as error:
             if evaluator_id not in self._pools:
@@ -98,10 +101,17 @@ class LiveEvaluators:
         return self._pools[evaluator_id][1]
 
     async def _looked_up(self, evaluator_id: str) -> None:
+        began = time.monotonic()
         async with self._lock:
-            await self._look()
-            if evaluator_id not in self._fresh:
-                await self._refresh(evaluator_id)
+            if self._failure is not None and self._failure[0] > began:  # the next one in line would wait as long again
+                raise StoreError(self._failure[1])
+            try:
+                await self._look()
+                if evaluator_id not in self._fresh:
+                    await self._refresh(evaluator_id)
+            except StoreError as error:
+                self._failure = time.monotonic(), str(error)
+                raise
 
     async def _look(self) -> None:
         if time.monotonic() - self._looked >= _LOOK_EVERY:

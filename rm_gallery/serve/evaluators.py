@@ -18,6 +18,8 @@ from rm_gallery.serve.asking import Ask, Refused, Scored
 
 LIST_SECONDS = 1.0
 """How old a list of what is deployed may be."""
+STORE_SECONDS = 5.0
+"""How long a list is waited for."""
 
 
 class ServedEvaluators:
@@ -47,19 +49,29 @@ class ServedEvaluators:
         self.waiting: dict[str, int] = {}
         self._listed: list[dict[str, Any]] = []
         self._at = -LIST_SECONDS
+        self._listing: asyncio.Task[list[dict[str, Any]]] | None = None
         self._problem = ""
 
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
         """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
         if time.monotonic() - self._at >= LIST_SECONDS:
-            self._at = time.monotonic()
-            try:
-                self._listed = await asyncio.to_thread(self._live.list)
-            except StoreError as error:
-                self._at = -LIST_SECONDS
+            try:  # whoever comes meanwhile waits for the same list: an older one may name another target
+                await asyncio.wait_for(asyncio.shield(self._look()), STORE_SECONDS)
+            except (StoreError, asyncio.TimeoutError) as error:
                 raise self._unreadable(error) from error
-            self._problem = ""
         return self._listed
+
+    def _look(self) -> asyncio.Task[list[dict[str, Any]]]:
+        """The list that is being read, begun if it is not."""
+        if self._listing is None:
+            self._listing = asyncio.ensure_future(asyncio.to_thread(self._live.list))
+            self._listing.add_done_callback(self._looked)
+        return self._listing
+
+    def _looked(self, listing: asyncio.Task[list[dict[str, Any]]]) -> None:
+        self._listing = None
+        if not listing.cancelled() and listing.exception() is None:
+            self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
 
     async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
         """The outcomes of the asks, in their order.
@@ -102,6 +114,8 @@ class ServedEvaluators:
 
     def problem(self) -> str:
         """Why the store cannot be read, as it was last seen; empty while it can."""
+        if self._problem:  # who hears of it may send no request that would find the store well again
+            self._look()
         return self._problem
 
     async def close(self) -> None:
@@ -109,8 +123,8 @@ class ServedEvaluators:
         await self._live.close()
         self._store.close()
 
-    def _unreadable(self, error: StoreError) -> Refused:
-        logger.error("{}", error)
+    def _unreadable(self, error: Exception) -> Refused:
+        logger.error("{}", str(error) or f"the store {self.shown} does not answer")
         self._problem = "the store of evaluators cannot be read"
         return Refused(503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,21 @@ def test_a_store_that_hangs_holds_up_nothing_that_runs(tmp_path: Path, monkeypat
 
     with Store.open(tmp_path / "s.db") as store:
         assert run(store, body) < 0.9
+
+
+def test_a_locked_store_costs_a_request_no_more_than_its_time(tmp_path: Path) -> None:
+    async def body(evaluators: LiveEvaluators) -> list[Any]:
+        began = time.monotonic()
+        found = await asyncio.gather(*(evaluators.evaluate(name, ASKED, 0.3) for name in "aab"))
+        locking.execute("ROLLBACK")
+        return [*(result.error for result in found), time.monotonic() - began < 2.0]
+
+    with (
+        Store.open(tmp_path / "s.db") as store,
+        closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as locking,
+    ):
+        locking.execute("BEGIN EXCLUSIVE")
+        assert run(store, body) == ["deadline: the store of evaluators did not answer within 0.3 s"] * 3 + [True]
 
 
 def test_results_as_outcomes() -> None:
