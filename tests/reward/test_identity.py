@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward, BaseReward
+from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardResult
@@ -538,6 +539,58 @@ def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:
     hashes = [build(0.5).settings_hash, build(0.5).settings_hash, build(0.7).settings_hash, build_other().settings_hash]
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 3
+
+
+def times(factor: float) -> Any:
+    calls, seen = 0, dict[int, int]()
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def inner(messages: Any, **kwargs: Any) -> float:
+            nonlocal calls
+            calls += 1
+            seen[calls] = calls
+            return float(function(messages, **kwargs)) * factor
+
+        return inner
+
+    return decorate
+
+
+def of_default(share: float) -> BaseReward:
+    @reward_function
+    def local(messages: Any, weight: float = share, **kwargs: Any) -> float:
+        return weight
+
+    return local.reward()
+
+
+def of_decorator(share: float) -> BaseReward:
+    @reward_function
+    @times(share)
+    def local(messages: Any, **kwargs: Any) -> float:
+        return 1.0
+
+    return local.reward()
+
+
+def of_method(share: float) -> BaseReward:
+    class Local(BasePointWiseReward):
+        def _evaluate(self, sample: DataSample, weight: float = share, **kwargs: Any) -> RewardResult:
+            return scored(self.name, weight)
+
+    return Local()
+
+
+@pytest.mark.parametrize("build", [of_default, of_decorator, of_method])
+def test_i1_functions_of_one_factory_are_told_apart_by_what_they_were_given(
+    build: Callable[[float], BaseReward],
+) -> None:
+    reward = build(0.5)
+    before = reward.settings_hash
+    reward.evaluate(make_sample())
+    assert reward.settings_hash == before == build(0.5).settings_hash  # a counter is no part of it
+    assert build(0.7).settings_hash != before
 
 
 def test_i1_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

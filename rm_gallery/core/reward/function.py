@@ -30,7 +30,7 @@ from rm_gallery.core.reward.function_reward import (
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.core.utils.identity import function_code, is_users, plain_form
+from rm_gallery.core.utils.identity import function_code, given_to, is_users, plain_form
 from rm_gallery.core.utils.models import unknown_name
 
 __all__ = [
@@ -215,6 +215,8 @@ class RewardFunction(Generic[R]):
         closure = inspect.getclosurevars(function).nonlocals
         said |= {"range": list(self.score_range)} if self.score_range != (None, None) else {}
         said |= {"code": function_code(function), "requirements": self.requirements}
+        given = given_to(self.function)
+        said |= {"given": given} if given else {}
         return {**said, **({"closure": plain_form(closure, self.name)} if closure else {})}
 
     def __reduce__(self) -> Any:

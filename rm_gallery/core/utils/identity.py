@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
@@ -167,7 +168,8 @@ def _function(function: Any, what: str) -> dict[str, Any]:
     if not isinstance(function, types.FunctionType) or not is_users(function.__module__):
         return {"(function)": name}
     bound = inspect.getclosurevars(function).nonlocals
-    return {"(function)": name, "code": function_code(function), **_kept("closure", _plain(bound, what))}
+    told = {"(function)": name, "code": function_code(function), **_kept("closure", _plain(bound, what))}
+    return {**told, **_kept("given", given_to(function))}
 
 
 # -- code -------------------------------------------------------------------------------------------------------------------
@@ -225,6 +227,38 @@ def function_code(function: types.FunctionType, seen: set[int] | None = None) ->
 def _is_nowhere(cls: type) -> bool:
     """Whether a class was made by code that ran without a module name, which makes it look like Python's own."""
     return cls.__module__ == "builtins" and bool(cls.__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE
+
+
+def given_to(function: Any) -> dict[str, str]:
+    """Short hashes of what a function made inside a function was given there and its text does not tell: default values,
+    and what its decorators remember. Only of what stays as it is: a memo or a counter is no part of what it says.
+    """
+    found: dict[str, str] = {}
+    layer, depth = function, 0
+    while layer is not None and "<locals>" in getattr(layer, "__qualname__", ""):
+        inner = getattr(layer, "__wrapped__", None)
+        if isinstance(layer, types.FunctionType):
+            values = {name: value for name, value in _defaults(layer) if _is_fixed(value)}
+            if inner is not None:  # of the innermost one the closure is told as it is
+                values |= {name: value for name, value in _remembered(layer) if _is_fixed(value)}
+            found.update({f"{depth}.{name}": digest(value)[:8] for name, value in values.items()})
+        layer, depth = inner, depth + 1
+    return found
+
+
+def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+        if parameter.default is not parameter.empty:
+            yield name, parameter.default
+
+
+def _remembered(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Variables of the functions around a function that it reads and does not set."""
+    stored = {step.argval for step in dis.get_instructions(function) if step.opname == "STORE_DEREF"}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with suppress(ValueError):  # a cell that is empty yet
+            if name not in stored:
+                yield name, cell.cell_contents
 
 
 class _Piece(NamedTuple):
@@ -461,6 +495,8 @@ def _bound(cls: type) -> Iterator[tuple[str, str]]:
                 continue
             if variable != "__class__" and _is_fixed(value):
                 yield f"{name}({variable})", digest(value)[:8]
+        for variable, told in given_to(function).items():
+            yield f"{name}({variable})", told
 
 
 def _compiled_members(cls: type) -> dict[str, str]:
