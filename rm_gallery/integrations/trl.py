@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, SupportsIndex, overload
@@ -183,19 +183,23 @@ class TrlReward:
 
     def scored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
         """The same, waited for."""
-        batch, first = self._batches.claim(completions)
-        if first:
-            with _settling(batch):
-                batch.set_result(self._batches.score(prompts, completions, columns))
-        return self._values(batch.result(), columns, first)
+        while True:
+            batch, first = self._batches.claim(completions)
+            if first:
+                with _settling(batch):
+                    batch.set_result(self._batches.score(prompts, completions, columns))
+            with suppress(_GivenUp):
+                return self._values(batch.result(), columns, first)
 
     async def ascored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
         """The same, awaited."""
-        batch, first = self._batches.claim(completions)
-        if first:
-            with _settling(batch):
-                batch.set_result(await self._batches.ascore(prompts, completions, columns))
-        return self._values(await asyncio.wrap_future(batch), columns, first)
+        while True:
+            batch, first = self._batches.claim(completions)
+            if first:
+                with _settling(batch):
+                    batch.set_result(await self._batches.ascore(prompts, completions, columns))
+            with suppress(_GivenUp):
+                return self._values(await asyncio.wrap_future(batch), columns, first)
 
     def _values(self, batch: _Batch, helpers: Mapping[str, Any], first: bool) -> Values:
         found, dropped = batch.found[self._at], batch.dropped
@@ -284,11 +288,18 @@ class _Batch(NamedTuple):
     dropped: list[bool]
 
 
+class _GivenUp(Exception):
+    """Who scored a batch was cancelled: somebody else who waits for it has to."""
+
+
 @contextmanager
 def _settling(batch: Future[_Batch]) -> Iterator[None]:
     """Hands an error on to whoever else waits for the outcomes."""
     try:
         yield
+    except asyncio.CancelledError:
+        batch.set_exception(_GivenUp())
+        raise
     except BaseException as error:
         batch.set_exception(error)
         raise
@@ -317,12 +328,13 @@ class _Batches:
         """The outcomes to come, and whether it is the caller's to find them."""
         with self._lock:
             for entry in self._open:
-                if entry[0] is completions:
+                if entry[0] is completions and not (entry[1].done() and entry[1].exception()):
                     entry[2].append(1)
                     if len(entry[2]) == self._users:
                         self._open.remove(entry)
                     return entry[1], False
             batch: Future[_Batch] = Future()
+            batch.set_running_or_notify_cancel()  # so that one who waits for it and is cancelled takes it from nobody
             if self._users > 1:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
             return batch, True

@@ -214,6 +214,24 @@ def test_components_are_scored_once() -> None:
         trl_components(parts, ["length", "length"])
 
 
+@pytest.mark.parametrize("cancelled", [0, 1])
+def test_a_function_that_is_cancelled_costs_the_others_nothing(cancelled: int) -> None:
+    @reward_function
+    async def slow(messages: list[Any], **kwargs: Any) -> float:
+        await asyncio.sleep(0.1)
+        return 1.0
+
+    async def main() -> Any:
+        going = [asyncio.ensure_future(reward.ascored(**CALL)) for reward in trl_rewards([slow, parts])]
+        await asyncio.sleep(0.05)
+        going[cancelled].cancel()
+        return await asyncio.gather(*going, return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert isinstance(found[cancelled], asyncio.CancelledError)
+    assert found[1 - cancelled] == [[1.0] * 4, [0.5] * 4][1 - cancelled]
+
+
 def test_an_error_reaches_every_function_of_a_batch() -> None:
     for reward in trl_components("math_verify_reward", ["a", "b"], reference="gold"):
         with pytest.raises(ConfigError, match="no column 'gold'; the columns are: completion_ids, solution"):

@@ -541,7 +541,7 @@ def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:
     assert len(set(hashes)) == 3
 
 
-def times(factor: float) -> Any:
+def times(factor: float) -> Callable[[Any], Any]:
     calls, seen = 0, dict[int, int]()
 
     def decorate(function: Any) -> Any:
