@@ -12,6 +12,7 @@ The other way is its HTTP door: `rm-gallery serve` answers `/get_reward`. Nothin
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +20,16 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
 from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, for_training
 
-_TAIL = 48
-"""Characters by which the end of a prompt is found where decoding did not give it back letter by letter."""
+_SURE, _TRIES = 48, 1000
+"""Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it is looked for."""
+_FIRST = re.compile(f"(?:{COMMON_MARKS.pattern})+")
+_ENDS = re.compile(
+    r"<\|(?!tool|im_start|start|begin|channel|message|python_tag)(?![^|]*box)[^|<>\s]{1,40}\|>|<｜(?!tool)[^｜<>\s]{1,40}｜>"
+    r"|</s>|<(?:eos|pad|unk|eop|eoa|eoh|end_of_turn)>|\[(?:EOS|EOT|PAD)\]"
+)
+"""Special tokens that end a turn, or fill up what follows."""
+_STRUCK = re.compile(r"<s>(?=[^\s\[<])")
+"""Where HTML begins to strike words out; `</s>` then ends them."""
 
 
 class OpenRLHFReward:
@@ -63,7 +72,7 @@ class OpenRLHFReward:
         for place, (query, prompt) in enumerate(zip(queries, prompts, strict=True)):
             response = response_of(query, prompt)
             if response is not None:
-                asked.append(prompt if self._prompt is None else rows[place].get(self._prompt))
+                asked.append(prompt if self._prompt is None else self._asked(rows[place]))
                 said.append(response)
                 places.append(place)
         if len(places) == 1:
@@ -84,6 +93,12 @@ class OpenRLHFReward:
         if not isinstance(row, dict):
             raise ConfigError(f"json_label=True, but a label is {label!r:.80}; give JSON objects of columns.")
         return row
+
+    def _asked(self, row: dict[str, Any]) -> Any:
+        if self._prompt not in row:
+            there = ", ".join(sorted(map(str, row))) or "none"
+            raise ConfigError(f"The label has no key '{self._prompt}' (prompt=); the keys are: {there}.")
+        return row[self._prompt]
 
     def _reply(self, found: Scored) -> dict[str, Any]:
         logs = self.scorer.numbers(found, self.components)
@@ -118,28 +133,53 @@ def openrlhf_reward(reward: object, **settings: Any) -> OpenRLHFReward:
 def response_of(query: str, prompt: str) -> str | None:
     """The response in a text of prompt and response, without the special tokens that end it; None when it is not told.
 
-    Special tokens may stand before the prompt. A prompt that was cut at its beginning, or that decoding gave back with other
-    blanks, is found by its end.
+    Special tokens may stand before the prompt, decoding may have given it back with other blanks, and its beginning may be
+    cut off.
     """
     at = query.find(prompt)
     if at >= 0 and not COMMON_MARKS.sub("", query[:at]).strip():
-        start = at + len(prompt)
-    else:
-        tail = prompt[-_TAIL:]
-        at = query.find(tail, 0, len(prompt) + 2 * _TAIL) if len(tail) == _TAIL else -1
-        if at < 0:
-            return None
-        start = at + len(tail)
-    return without_end_marks(query[start:])
+        return without_end_marks(query[at + len(prompt) :])
+    places = [place for place, char in enumerate(query) if not char.isspace()]
+    squeezed, wanted = (_squeezed(text) for text in (query, prompt))
+    skipped = len(places) - len(squeezed)
+    known = wanted if squeezed.startswith(wanted) else _known_end(squeezed, wanted)
+    if not known:
+        return None
+    end = places[skipped + len(known) - 1] + 1
+    last = end + len(prompt) - len(prompt.rstrip())
+    while end < min(last, len(query)) and query[end].isspace():
+        end += 1
+    return without_end_marks(query[end:])
+
+
+def _squeezed(text: str) -> str:
+    """A text without blanks, and without the special tokens at its beginning."""
+    found = "".join(text.split())
+    begins = _FIRST.match(found)
+    return found[begins.end() :] if begins else found
+
+
+def _known_end(query: str, prompt: str) -> str:
+    """The longest end of the prompt with which the query begins; empty where that is no sure sign of it."""
+    head, at = query[:_SURE], -1
+    for _ in range(_TRIES):
+        at = prompt.find(head, at + 1)
+        if at < 0 or len(prompt) - at < _SURE:
+            return ""
+        if query.startswith(prompt[at:]):
+            return prompt[at:]
+    return ""
 
 
 def without_end_marks(text: str) -> str:
-    """A text without the special tokens, and blanks between them, that end it."""
+    """A text without the special tokens, and blanks between them, that end a turn; others are what the model wrote."""
     end = len(text)
-    for mark in reversed(list(COMMON_MARKS.finditer(text))):
-        if text[mark.end() : end].strip():
+    for mark in reversed(list(_ENDS.finditer(text))):
+        start = mark.start()
+        struck = mark[0] == "</s>" and len(_STRUCK.findall(text[:start])) > text.count("</s>", 0, start)
+        if struck or text[mark.end() : end].strip():
             break
-        end = mark.start()
+        end = start
     return text[:end]
 
 

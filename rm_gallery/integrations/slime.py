@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.openrlhf import without_end_marks
 from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training
 
 SCORE = "score"
@@ -32,6 +33,7 @@ class SlimeReward:
             ends the rollout; or a number.
         **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
 
+    The special tokens that end a response, which slime leaves in by default, are cut off.
     With `--reward-key` (or `--eval-reward-key`) the reward is a dict of `score`, the components, `unscored` and `failed`; train
     on `--reward-key score`. Without it the reward is the number alone. Either way `sample.metadata["reward_components"]` and
     `["reward_status"]` say what it is made of. Beside it belongs
@@ -76,9 +78,10 @@ class SlimeReward:
 
     async def _score(self, samples: Sequence[Any]) -> list[Scored]:
         rows = [_row(sample) for sample in samples]
+        said = [without_end_marks(s.response) if isinstance(s.response, str) else s.response for s in samples]
         if len(samples) == 1:
-            return [await self.scorer.ascore(samples[0].prompt, samples[0].response, rows[0])]
-        return await self.scorer.ascore_rows([s.prompt for s in samples], [s.response for s in samples], rows)
+            return [await self.scorer.ascore(samples[0].prompt, said[0], rows[0])]
+        return await self.scorer.ascore_rows([s.prompt for s in samples], said, rows)
 
     def _check(self, found: Scored, keys: Sequence[str]) -> None:
         """ConfigError for a key that no score has had yet; afterwards a score without it is one."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, RootModel
 
-from rm_gallery.integrations.openrlhf import response_of
+from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
@@ -94,7 +94,8 @@ def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
     kept = kept_of(params, wanted == "true")
     row = {**(found.metadata or {}), "label": found.label}
     prompt = conversation(body.get("prompt"), "prompt")
-    return target_of(params), [Ask(prompt=prompt, completion=found.response, reference=found.label, row=row, kept=kept)]
+    said = without_end_marks(found.response)
+    return target_of(params), [Ask(prompt=prompt, completion=said, reference=found.label, row=row, kept=kept)]
 
 
 def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
@@ -251,7 +252,7 @@ FORMATS = (
         "slime, miles (`--rm-type remote_rm`)",
         (
             ("prompt", "prompt"),
-            ("response", "completion"),
+            ("response, special tokens at its end left out", "completion"),
             ("label", "reference, and label of the row"),
             ("metadata", "row"),
             ("→ the body", "score; with `?keys=true` an object with score, components, unscored and failed (0 or 1)"),

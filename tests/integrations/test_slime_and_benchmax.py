@@ -91,6 +91,7 @@ def test_slime_one_sample_or_a_list() -> None:
     assert one(reward, Sample("\\boxed{4}", label="4")) == 1.0
     assert one(reward, [Sample("\\boxed{4}", label="4"), Sample("\\boxed{5}", label="4")]) == [1.0, 0.0]
     assert one(reward, []) == []
+    assert one(slime_reward(Sometimes), Sample("four<|im_end|>")) == 4.0
     # a prompt may be messages, metadata anything
     asked = [{"role": "user", "content": "2+2?"}]
     assert one(reward, Sample("\\boxed{4}", prompt=asked, label="4", metadata=None)) == 1.0

@@ -122,6 +122,7 @@ def test_slime_takes_text_and_messages() -> None:
     ask = one("remote_rm", {"prompt": [ASKED], "response": "4", "label": 4, "metadata": {"k": 1}})
     assert (ask.prompt, ask.completion, ask.reference, ask.row) == ([ASKED], "4", 4, {"k": 1, "label": 4})
     assert one("remote_rm", {"prompt": "2 + 2?", "response": ""}).prompt == "2 + 2?"
+    assert one("remote_rm", {"response": "4<|im_end|>\n"}).completion == "4"
 
 
 @pytest.mark.parametrize(
