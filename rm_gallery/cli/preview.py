@@ -36,7 +36,7 @@ def preview(
     max_failures: opt.MaxFailures = 0,
     json: opt.Json = False,
 ) -> None:
-    """Run metric folders on samples as they would run when deployed, offline; exit 1 when a sample fails."""
+    """Run metric folders on samples as they would run when deployed, offline; exit 1 when one fails or none has a score."""
     from rm_gallery.evaluation.pool import LIMITS
     from rm_gallery.evaluation.preview import preview_evaluation
 
@@ -60,7 +60,7 @@ def preview(
         for line in found.lines():
             indent = line[: len(line) - len(line.lstrip())]
             typer.echo(indent + one_line(line))
-    if found.count("failed") > max_failures:
+    if found.count("failed") > max_failures or not found.count("scored"):
         sys.exit(1)
 
 

@@ -139,14 +139,16 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     try:
         read = yaml.safe_load(config.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"--config {config}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"--config {config}: {' '.join(str(error).split())}") from error
     rewards = read.get("rewards") if isinstance(read, dict) else None
     if not isinstance(rewards, dict) or len(read) > 1:
         raise ConfigError(f"--config {config} holds no rewards; write rewards: {{NAME: {{reward: REGISTERED}}}}.")
     for name, entry in rewards.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("reward"), str) or entry.keys() - _ENTRY:
+            found = ", ".join(map(str, entry)) if isinstance(entry, dict) else repr(entry)
             raise ConfigError(
-                f"--config {config}: rewards.{name} takes reward (a registered name), params, llm and base_url."
+                f"--config {config}: rewards.{name} takes reward (a registered name), params, llm and base_url; "
+                f"found {found or 'nothing'}."
             )
     return [(str(name), entry) for name, entry in rewards.items()]
 

@@ -335,6 +335,9 @@ def environment_reward(
     Raises:
         ConfigError: it is no environment, or a setting or weight does not fit.
     """
+    if not isinstance(weights, Mapping | None):
+        raise ConfigError(f"weights is {weights!r:.80}; give a number for each component, such as {{'correct': 1.0}}.")
+    components = (components,) if isinstance(components, str) else components
     made = env if isinstance(env, Environment) else Environment(env, loggers)
     kind = AsyncEnvironmentReward if made.waits else EnvironmentReward
     given = {"name": made.name, **settings, "weights": dict(weights or {}), "components": tuple(components)}

@@ -44,7 +44,8 @@ class Environment:
                 env = env()
             except TypeError as error:
                 raise ConfigError(
-                    f"{env.__name__} cannot be made without arguments ({error}); give an object."
+                    f"{env.__name__} cannot be made without arguments ({error}); give an object, in a file as a line such "
+                    f"as `environment = {env.__name__}(…)`, and name that."
                 ) from error
         self.env, self.loggers = env, tuple(loggers)
         self.own: Callable[..., Any] | None = _hook(env, OWN)

@@ -286,7 +286,9 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> _Facts:
         raise ConfigError(f"{where}{at}: is no valid Python: {getattr(error, 'msg', None) or error}") from error
     function = _binding_of_evaluate(tree)
     if function is None:
-        raise ConfigError(f"{where}: defines no function 'evaluate' at its top level; define it there")
+        named = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        there = f"it defines {', '.join(named[:5])}" if named else "define it there"
+        raise ConfigError(f"{where}: defines no function 'evaluate' at its top level; {there}")
     requirements: list[str] = []
     mode = ""
     for keyword in _decorator_keywords(function):

@@ -24,6 +24,7 @@ from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.utils.errors import DataError, Unscored
+from rm_gallery.core.utils.models import said_by
 
 _FOLDER = "evaluator"
 _MAIN = "main.py"
@@ -138,7 +139,7 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
     except DataError as error:
         failure = failed("invalid_input", str(error))
     except BaseException as error:  # noqa: BLE001 - whatever an evaluator raises, and if it leaves, is the outcome of this item
-        failure = failed("function_error", f"{type(error).__name__}: {error}{_place(error)}")
+        failure = failed("function_error", f"{type(error).__name__}: {said_by(error)}{_place(error)}")
     return [failure] * count
 
 

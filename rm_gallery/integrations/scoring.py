@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
@@ -22,6 +22,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.models import nearest, unknown_name
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"
 """A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves as such."""
@@ -31,6 +32,8 @@ OnError: TypeAlias = 'Literal["none", "raise", "worst"] | float'
 better number would pay for completions that break the judge), or a number."""
 METRICS = "metrics"
 """Key of a result's extra data that holds further numbers by name."""
+_OWN = ("reference", "columns", "llm", "base_url", "on_error", "name", "options")
+"""What a scorer takes beside the fields of its reward."""
 _GROUPS = ("listwise", "pairwise")
 _ALONE = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
@@ -164,7 +167,14 @@ class RowScorer:
         **params: Any,
     ) -> None:
         """Build the reward and check the choices; no column is looked at yet."""
-        self.reward = build_reward(reward, params, llm, base_url)
+        try:
+            self.reward = build_reward(reward, params, llm, base_url)
+        except ConfigError as error:
+            meant = {name: nearest(name, _OWN, 1) for name in params if f"'{name}'" in str(error)}
+            if not any(meant.values()):
+                raise
+            hints = "; ".join(f"'{name}' may be meant as {near[0]}=" for name, near in meant.items() if near)
+            raise ConfigError(f"{error} Of the adapter's own arguments, {hints}.") from error
         self.on_error = checked_on_error(on_error)
         self.columns = {**(columns or {}), **({"reference": reference} if reference is not None else {})}
         for field, column in self.columns.items():
@@ -244,6 +254,8 @@ class RowScorer:
         """
         given = self.value(found)
         value = 0.0 if given is None else given
+        if components:
+            self._watch.note_parts(found, components)
         parts = {name: found.components.get(name, value if found.score is None else 0.0) for name in components}
         flags = {name: float(found.status == name) for name in ("unscored", "failed")}
         return {**parts, "score": value, **flags}
@@ -338,10 +350,13 @@ def for_training(scorer: RowScorer, advice: str = "give a WeightedSum of it with
 
 
 def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
-    try:
-        return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})
-    except TypeError as error:
-        raise ConfigError(f"options: {error}; give RunOptions(…) or a dict of its fields.") from error
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
+    known = [each.name for each in fields(RunOptions) if each.init]
+    for name in given:
+        if name not in known:
+            raise ConfigError(unknown_name("option of a run", str(name), known))
+    return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})
 
 
 def _quiet(options: RunOptions) -> RunOptions:
@@ -356,6 +371,24 @@ class _Watch:
         self._name = name
         self._row = 0
         self._said: set[str] = set()
+        self._scores = 0
+        self._parts: set[str] = set()
+
+    def note_parts(self, found: Scored, wanted: Sequence[str]) -> None:
+        """Say once when the first scores have none of a component that is asked for: it may be misspelt."""
+        if found.score is None or self._scores == _ALONE:
+            return
+        self._scores += 1
+        self._parts.update(found.components)
+        absent = [name for name in wanted if name not in self._parts]
+        if absent and self._scores == _ALONE:
+            logger.warning(
+                "{}: the first {} scores have no component '{}', which is 0.0 there; there are: {}.",
+                self._name,
+                _ALONE,
+                absent[0],
+                ", ".join(sorted(self._parts)) or "none",
+            )
 
     def note(self, found: Sequence[Scored]) -> None:
         """Note the outcomes of one call."""

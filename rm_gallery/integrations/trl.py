@@ -87,6 +87,8 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
         **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model.
             Of two with one name the second gets `_2`, since TRL would draw both into one chart.
     """
+    if isinstance(rewards, str | Mapping):
+        raise ConfigError(f"rewards is {rewards!r:.80}; give a list of rewards, or use trl_reward for one.")
     scorers: list[RowScorer] = []
     logs: list[bool] = []
     taken: Counter[str] = Counter()
@@ -123,7 +125,7 @@ def trl_components(reward: object, components: Iterable[str], **settings: Any) -
     are the arguments of `trl_reward`.
     """
     logs = settings.pop("logs", True)
-    names = list(components)
+    names = [components] if isinstance(components, str) else list(components)
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"components is {names!r:.80}; name at least one component, each once.")
     batches = _Batches([RowScorer(reward, **settings)], users=len(names))

@@ -83,7 +83,9 @@ def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) 
     try:
         Server(config).run()
     except SystemExit as error:
-        raise ConfigError(f"Nothing can listen on {settings.host}:{settings.port}; give another --port.") from error
+        raise ConfigError(
+            f"Nothing can listen on {settings.host}:{settings.port}; look at --host, or give another --port."
+        ) from error
     except OSError as error:
         raise ConfigError(f"The server cannot start: {error}; look at --host, --port and the certificate.") from error
 

@@ -105,13 +105,24 @@ def read_training_log(
     charts: dict[str, list[tuple[float, float]]] = {}
     left_out = [0]
     name = "the rows" if not isinstance(log, (str, Path)) else str(log)
+    columns: set[str] = set()
     for row in _rows(log, left_out):
         if completion in row if completion is not None else any(name in row for name in COMPLETIONS):
             rows.append(row)
         else:
+            columns.update(row)
             _chart(row, charts, step)
     for points in charts.values():
         points.sort()
+    if not rows and completion is not None:
+        raise ConfigError(
+            f"completion is '{completion}', and {name} has no such column; {nearest(completion, columns)}"
+        )
+    if not rows and not columns.isdisjoint(PROMPTS if prompt is None else (prompt,)):
+        raise ConfigError(  # its charts alone would look like a run in which nothing is wrong
+            f"{name} holds prompts and no column {listed(COMPLETIONS)}; say with completion= (--completion) which of "
+            f"these it is: {listed(sorted(columns))}."
+        )
     if not rows and not charts:
         raise ConfigError(
             f"{name} holds neither completions (a column {listed(COMPLETIONS)}) nor numbers by step; give a file or folder of such."

@@ -266,6 +266,21 @@ def test_a_thousand_wait_at_once() -> None:
     assert {score for sample in found for score in scores(sample)} == {1.0}
 
 
+def test_what_the_command_line_may_give_wrongly_is_named() -> None:
+    with pytest.raises(ConfigError, match="weights is 1; give a number for each component"):
+        build_reward(envs.Odd(), {"weights": 1})
+
+    class Needs:
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+        def compute_reward(self, **kwargs: Any) -> dict[str, float]:
+            return {}
+
+    with pytest.raises(ConfigError, match="'url'.*give an object, in a file as a line such as `environment = Needs"):
+        environment_reward(Needs)
+
+
 def test_attributes_and_weights_identify_an_environment(tmp_path: Path) -> None:
     made = [
         environment_reward(envs.Weighted()),

@@ -152,6 +152,22 @@ def test_the_commands(make_folder: MakeFolder, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ("    pass\n", 1, "evaluate returned None"),
+        ("    return {'scor': 1.0}\n", 1, "EvaluateResult: score: Field required; scor: there is no such field"),
+        ("    return 1.0\ndef evalute(messages): ...\ndel evaluate\n", 1, "does not load"),
+    ],
+)
+def test_a_function_that_gives_no_score_fails_the_preview(tmp_path: Path, body: str, code: int, says: str) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "main.py").write_text(f"def evaluate(messages, **kwargs):\n{body}", encoding="utf-8")
+    (tmp_path / "s.jsonl").write_text(json.dumps(SAMPLES[0]), encoding="utf-8")
+    done = command("preview", "-m", f"m={tmp_path / 'm'}", "-s", str(tmp_path / "s.jsonl"))
+    assert done.code == code and says in done.out + done.err and "pydantic.dev" not in done.out
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["preview"], "--metrics-folders"),

@@ -351,3 +351,28 @@ def test_options_reach_the_run() -> None:
     assert plain.options.max_workers == named.options.max_workers == 3
     assert RowScorer("base_helpfulness_pointwise", llm=llm, max_workers=2).options.max_workers == 2
     assert plain.score_rows(["q"], ["a"])[0].score is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"refrence": "solution"}, "'refrence' may be meant as reference="),
+        ({"options": {"dedline": 3}}, r"'dedline'. Did you mean deadline\?"),
+        ({"max_worker": 3}, r"Did you mean max_workers\?$"),
+    ],
+)
+def test_a_misspelt_argument_is_told_from_the_rewards_own(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RowScorer("accuracy", **settings)
+
+
+def test_a_misspelt_component_is_told_once() -> None:
+    said: list[str] = []
+    scorer = RowScorer(Parts())
+    handler = logger.add(lambda line: said.append(str(line)), level="WARNING", format="{message}")
+    try:
+        for _ in range(10):
+            scorer.numbers(scorer.score("?", "four"), ["length", "lenght"])
+    finally:
+        logger.remove(handler)
+    assert len(said) == 1 and "'lenght'" in said[0] and "length" in said[0].partition("there are:")[2]

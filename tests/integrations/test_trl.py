@@ -272,3 +272,10 @@ def test_token_ids_are_a_column_and_environments_only_where_they_are_named() -> 
 def test_partials_keep_working() -> None:
     reward = partial(trl_reward("math_verify_reward", reference="gold"), gold=CALL["solution"])
     assert reward(prompts=CALL["prompts"], completions=CALL["completions"]) == MATH
+
+
+def test_one_reward_is_no_list_of_letters() -> None:
+    with pytest.raises(ConfigError, match="use trl_reward for one"):
+        trl_rewards("accuracy")
+    (part,) = trl_components("accuracy", "words")
+    assert part.__name__ == "accuracy/words"

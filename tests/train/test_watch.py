@@ -262,6 +262,23 @@ def test_columns_of_other_names_and_token_counts() -> None:
     assert log.total is not None and np.isnan(log.total[1])
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "say with completion="),
+        ({"completion": "txtt"}, "did you mean 'txt'"),
+        ({"prompt": "asked"}, "completion="),
+    ],
+)
+def test_completions_under_another_name_are_no_run_without_findings(options: dict[str, Any], says: str) -> None:
+    rows = [{**row, "asked": "?", "txt": row["completion"]} for row in run(1, "length")]
+    for row in rows:
+        del row["completion"]
+    with pytest.raises(ConfigError, match=says):
+        watch(rows, **options)
+    assert watch(rows, completion="txt").n_completions == len(rows)
+
+
 def test_a_run_that_has_just_begun_says_so() -> None:
     found = watch(run(0, steps=1))
     assert found.findings == []

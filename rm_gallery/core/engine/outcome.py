@@ -16,6 +16,7 @@ from rm_gallery.core.utils.errors import (
     RMGalleryError,
     Unscored,
 )
+from rm_gallery.core.utils.models import said_by
 
 T = TypeVar("T")
 Status = Literal["scored", "unscored", "failed"]
@@ -71,7 +72,7 @@ def outcome_of_error(error: BaseException) -> Outcome[T]:
     if is_run_level(error):
         raise error
     # a client's error may echo the key it was given
-    message = redact(str(error)) or type(error).__name__
+    message = redact(said_by(error)) or type(error).__name__
     if isinstance(error, Unscored):
         return Outcome("unscored", reason=error.reason, message=message)
     if isinstance(error, ParseError):

@@ -98,6 +98,19 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
     return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in lines)
 
 
+def said_by(error: BaseException) -> str:
+    """The message of an error; of a model that does not fit one line that names its fields."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    faults = []
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(map(str, item["loc"]))
+        unknown = item["type"] == "extra_forbidden"
+        said = "there is no such field" if unknown else item["msg"].removeprefix("Value error, ")
+        faults.append(f"{where}: {said}" if where else said)
+    return f"{error.title}: {'; '.join(faults)}"
+
+
 def _names(name: str, alias: Any) -> list[str]:
     return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 

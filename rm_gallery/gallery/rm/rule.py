@@ -55,7 +55,7 @@ def references_of(sample: DataSample, reward: str) -> list[str]:
     if not found:
         raise Unscored(
             f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
-            "'ground_truth'; of a table, name the column with --reference.",
+            "'ground_truth'; of a table or data set, name the column with --reference (reference=).",
             reason="no_reference",
         )
     return found
