@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -214,6 +216,41 @@ def test_lines_belong_to_their_rollout_and_the_host_sees_what_it_did(
     envs.logger.info("outside a rollout, below the host's level")
     envs.logger.warning("seen")
     assert [record.getMessage() for record in caplog.records] == ["seen"]
+
+
+def test_only_a_rollouts_own_lines_from_info_on_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    host = logging.getLogger("tests.envs.host")
+
+    class Talks:
+        def compute_reward(self, rollout_id: str, messages: Any, task: Any) -> dict[str, float]:
+            host.debug("too fine")
+            host.info("kept")
+            return {"one": 1.0}
+
+    reward = environment_reward(Talks(), loggers=["tests.envs.host"])
+    assert said(reward.evaluate(question("a"), hooks={"unknown": 1}))["logs"] == ["INFO: kept"]
+    host.info("between rollouts")
+    assert said(reward.evaluate(question("a")))["logs"] == ["INFO: kept"]
+    assert caplog.records == []
+    host.setLevel(logging.DEBUG)  # the host wants more from now on, and sees it
+    assert said(reward.evaluate(question("a")))["logs"] == ["INFO: kept"]
+    assert [record.getMessage() for record in caplog.records] == ["too fine", "kept"]
+
+
+def test_an_environment_of_a_file_travels_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "own_env.py"
+    file.write_text(
+        "class Own:\n    def __init__(self): self.bonus = 1.0\n"
+        "    def compute_reward(self, rollout_id, messages, task, **kwargs): return {'one': self.bonus}\n",
+        encoding="utf-8",
+    )
+    reward = build_reward(f"env:{file}:Own")
+    reward.environment.env.bonus = 0.25  # type: ignore[attr-defined]
+    code = "import pickle, sys; from rm_gallery import DataSample; r = pickle.loads(sys.stdin.buffer.read())\n"
+    code += "s = DataSample(output=[{'answer': {'role': 'assistant', 'content': 'x'}}])\n"
+    code += "print(r.evaluate(s).output[0].answer.reward.score)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(reward), capture_output=True, timeout=60)
+    assert done.stdout.split() == [b"0.25"], done.stderr
 
 
 def test_a_failed_rollout_keeps_its_lines() -> None:

@@ -202,6 +202,12 @@ def test_efficiency(calls: int, keywords: dict[str, Any], score: float) -> None:
     assert tool_call_efficiency("<tool_call>" * calls, **keywords) == pytest.approx(score)
 
 
+def test_the_ends_of_a_budget_and_of_a_range_belong_to_it() -> None:
+    ranges = [(0, 1, 1.0), (2, 3, 0.5), (4, None, 0.25)]
+    assert [tool_call_efficiency("<tool_call>" * n, ranges=ranges) for n in range(6)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    assert [tool_call_efficiency("<tool_call>" * n, max_calls=2) for n in (2, 3)] == [1.0, 0.0]
+
+
 @pytest.mark.parametrize("keywords", [{"max_calls": -1}, {"decay_rate": math.nan}, {"reference_chunk_count": -2}])
 def test_efficiency_refuses_what_is_no_count(keywords: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(keywords))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,35 @@ def test_versions_are_kept_and_one_is_served(store_url: str) -> None:
         assert [each.id for each in store.list()] == ["another", "relevance"]
         assert store.delete("relevance") == 3
         assert [each.id for each in store.list()] == ["another"]
+
+
+def test_a_rollback_goes_back_one_version_at_a_time(store_url: str) -> None:
+    with Store.open(store_url) as store:
+        for text in "123":
+            store.save("a", bundle(text), force=True)
+        assert [store.rollback("a").version for _ in range(2)] == [2, 1]
+        with pytest.raises(UnknownEvaluator, match="no version before"):
+            store.rollback("a")
+        store.rollback("a", 3)
+        with pytest.raises(EvaluatorExists, match="version 3"):
+            store.check_free("a")
+        store.check_free("a", force=True)
+
+
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    Store.open(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE rm_gallery_store SET format = format + 1")
+        connection.commit()
+    with pytest.raises(ConfigError, match="made by a newer version of rm_gallery; update this one"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_store_in_memory_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="a store in memory is gone at once"):
+        Store.open(url)
 
 
 def test_what_is_not_there_is_named(store_url: str) -> None:

@@ -59,6 +59,33 @@ def test_verl_tells_the_async_form_from_the_blocking_one_and_both_pickle() -> No
     assert found["score"] == WANTED[0].score
 
 
+def test_verl_asks_with_the_first_prompt_there_is_and_verls_own_truth_wins() -> None:
+    def told(messages: list[Any], ground_truth: Any = None, data_source: Any = None, **kwargs: Any) -> float:
+        assert data_source == "x"
+        return float({"p": 1, "r": 2, "q": 4}[messages[0].text] + 8 * (ground_truth == "own"))
+
+    reward = verl_reward(told, sync=True)
+    infos = [
+        {"question": "q", "raw_prompt": "r", "prompt": "p"},
+        {"question": "q", "raw_prompt": "r"},
+        {"question": "q"},
+    ]
+    beside = {"ground_truth": "of the row", "data_source": "of the row"}
+    assert [reward("x", "a", "own", {**info, **beside})["score"] for info in infos] == [9.0, 10.0, 12.0]
+
+
+@pytest.mark.parametrize("make", [verl_reward, lambda reward: verl_reward(reward, on_error="worst")])
+def test_verl_gets_the_worst_score_of_the_range_for_a_lost_completion(make: Any) -> None:
+    found = asyncio.run(make(OutOfTen())("x", "no number", "4"))
+    assert (found["score"], found["acc"], found["failed"]) == (-10.0, -10.0, 1.0)
+
+
+def test_verls_router_is_an_endpoint_of_openais_kind() -> None:
+    settings = {"reward": "base_helpfulness_pointwise", "llm": "some-model", "base_url": "router"}
+    reward = verl._named({**settings, "reward_router_address": "10.0.0.1:80", "reward_model_tokenizer": object()})
+    assert getattr(reward.scorer.reward, "llm").base_url == "http://10.0.0.1:80/v1"  # noqa: B009 - a reward has none
+
+
 def test_verl_scores_a_batch_as_it_scores_one() -> None:
     settings = {"reward": "math_verify_reward"}
     texts, golds = [row.completion for row in FEW], [row.reference for row in FEW]

@@ -173,6 +173,22 @@ def test_a_completion_that_one_reward_failed_at_has_no_reward_from_any() -> None
     assert [reward(**CALL) for reward in alone] == [[2.0, 2.0, None, None], MATH]
 
 
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [("parse", None), ("truncated", None), ("content_filter", None), ("no_logprobs", None), ("no_reference", 2.0)],
+)
+def test_a_verdict_that_could_not_be_read_drops_the_completion_and_one_not_asked_for_does_not(
+    reason: str, found: Any
+) -> None:
+    class Unread(Moody):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            raise Unscored("no verdict", reason=reason)
+
+    sure, unread = trl_rewards([Moody(), Unread()])
+    call = {**CALL, "completions": ["a"] * 4}
+    assert (sure(**call), unread(**call)) == ([found] * 4, [None] * 4)
+
+
 def test_names_are_apart_and_a_judge_is_for_those_that_ask() -> None:
     rewards = trl_rewards(
         ["math_verify_reward", "math_verify_reward", {"reward": Moody(), "name": "mood"}, "base_helpfulness_pointwise"],
