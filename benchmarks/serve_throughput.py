@@ -119,7 +119,7 @@ async def drive(port: int, connections: int, next_request: Callable[[], bytes | 
 def http(path: str, body: object) -> bytes:
     """A request as bytes."""
     payload = orjson.dumps(body)
-    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
         path.encode(),
         len(payload),
         payload,

@@ -249,7 +249,7 @@ class Store:
             UnknownEvaluator: there is none.
             DamagedBundle: the stored files are not those that were deployed.
         """
-        values = {"wanted": evaluator_id, "number": version}
+        values = {"wanted": evaluator_id if _ID.fullmatch(evaluator_id) else "", "number": version}
         row = self._read(lambda connection: connection.execute(self._sql.with_files, values).one_or_none())
         if row is None:
             raise self._unknown(evaluator_id, version)

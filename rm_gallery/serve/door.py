@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from time import perf_counter
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -32,6 +32,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 _ID = re.compile(rb"[\w.:-]{1,128}\Z", re.ASCII)
+_HERE = re.compile(rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?\Z", re.IGNORECASE)
+"""A host or origin that is this machine whatever a name server says."""
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 CLOSE: Headers = ((b"connection", b"close"),)
@@ -61,7 +63,7 @@ class Door:
         metrics.in_flight += 1
         size = 0
         try:
-            self.admit(headers, codec.scope)
+            self.admit(headers, codec.scope, scope)
             size = self._expected(headers)
             metrics.bytes += size
             body = await self._body(headers, receive)
@@ -100,7 +102,7 @@ class Door:
         more = CLOSE if self.closing else ()
         try:
             if access is not None:
-                self.admit(headers, access)
+                self.admit(headers, access, scope)
             status, value = await found()
             plain = isinstance(value, bytes)
             await respond(send, status, value if plain else dumped(value), request_id, more, _TEXT if plain else _JSON)
@@ -110,16 +112,20 @@ class Door:
             logger.error("request {} failed: {}", request_id.decode(), redact(f"{type(error).__name__}: {error}"))
             await refuse(send, FAULT, request_id, more)
 
-    def admit(self, headers: dict[bytes, bytes], scope: Access) -> None:
+    def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> None:
         """Let a request in; Refused when it may not do that, or not now."""
         if self.closed:
             raise Refused(503, "closing", "The server is about to end.", retry_after=1.0)
         if self.tokens is not None:
-            self.tokens.authorize(headers, scope)
-        elif b"origin" in headers and not self.settings.open:
-            host = urlsplit(headers[b"origin"].decode("latin-1")).hostname
-            if host not in ("localhost", "127.0.0.1", "::1"):
+            self.tokens.authorize(headers, access)
+        elif not self.settings.open:
+            if not _HERE.match(headers.get(b"origin", b"localhost")):
                 raise Refused(403, "forbidden", "Pages of other sites may not ask a server that needs no token.")
+            # a page of another site whose name was made to point at this machine sends no origin with what it reads
+            server = scope.get("server")
+            if server and server[0].startswith(("127.", "::1")) and not _HERE.match(headers.get(b"host", b"localhost")):
+                what = "A server that needs no token is asked as localhost or 127.0.0.1; another name takes --tokens or --open."
+                raise Refused(403, "forbidden", what)
 
     def _deadline(self, headers: dict[bytes, bytes]) -> float:
         given = headers.get(b"x-timeout-seconds")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+from rm_gallery.core.utils.errors import SandboxUnavailable
 from rm_gallery.core.utils.log import logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
@@ -85,8 +85,6 @@ class ServedEvaluators:
             raise Refused(429, "busy", what, retry_after=1.0)
         places = [place for place, ask in enumerate(asks) if not ask.problem]
         found = [Scored(None, "failed", "invalid_item", ask.problem) for ask in asks]
-        if not places:
-            return found
         self.waiting[evaluator_id] = waiting + len(asks)
         try:
             payloads = [payload_of(asks[place]) for place in places]
@@ -100,8 +98,6 @@ class ServedEvaluators:
             logger.error("evaluator {}: {}", evaluator_id, error)
             what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
             raise Refused(503, "unavailable", what, retry_after=30.0) from error
-        except ConfigError as error:  # an id that is none
-            raise Refused(404, "unknown_evaluator", str(error)) from error
         finally:
             left = self.waiting[evaluator_id] - len(asks)
             if left:

@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from rm_gallery import RewardRegistry
+from rm_gallery.evaluation import Store
 from rm_gallery.serve.codecs import CODECS
+from rm_gallery.serve.evaluators import ServedEvaluators
 from tests.support.reward_server import RewardServer
 
 MAX_BODY = 1 << 20
@@ -67,7 +70,7 @@ def status_of(reply: bytes) -> int:
     return int(reply.split(b" ", 2)[1]) if reply else 0
 
 
-HEAD = b"POST /v1/rewards/it HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/rewards/it HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 HUGE = 100 << 20
 
 
@@ -133,7 +136,8 @@ def test_values_of_wrong_types_are_no_fault_of_the_server(client: httpx.Client, 
 )  # fmt: skip
 def test_odd_paths_are_not_found(server: RewardServer, path: str) -> None:
     reply = sent(
-        server, f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}".encode()
+        server,
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}".encode(),
     )
     assert status_of(reply) in (400, 404, 405, 422)
     assert b"x-evil" not in reply.lower()
@@ -145,7 +149,13 @@ def test_odd_paths_are_not_found(server: RewardServer, path: str) -> None:
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"nan", b"-1", b"1e400", b"x" * 5000, b"0", b"bytes=0-"])
 def test_odd_headers_are_refused_or_passed_over(server: RewardServer, name: str, value: bytes) -> None:
     given = b"" if name == "Content-Length" else b"Content-Length: 2\r\n"
-    head = b"POST /v1/rewards/it HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + given + name.encode() + b": " + value
+    head = (
+        b"POST /v1/rewards/it HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        + given
+        + name.encode()
+        + b": "
+        + value
+    )
     reply = sent(server, head + b"\r\n\r\n{}", seconds=5)
     assert 400 <= status_of(reply) < 500
     assert value not in reply.split(b"\r\n\r\n")[0] or len(value) < 6
@@ -207,3 +217,33 @@ def test_a_head_that_never_comes_is_given_up(port: int, head: bytes) -> None:
         assert connection.recv(100) == b""
         assert time.monotonic() - began < 10
     assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example:8000"}, {"Origin": "http://[evil"}, {"Origin": "null"}, {"Origin": "http://localhost.evil.example"}],
+)  # fmt: skip
+def test_a_page_of_another_site_reads_nothing(client: httpx.Client, headers: dict[str, str]) -> None:
+    for reply in (client.get("/v1/rewards", headers=headers), client.post("/v1/rewards/it", json={}, headers=headers)):
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
+    port = client.base_url.port
+    for origin in (f"http://localhost:{port}", f"http://127.0.0.1:{port}", f"http://[::1]:{port}"):
+        assert client.get("/v1/rewards", headers={"Origin": origin, "Host": origin[7:]}).status_code == 200
+
+
+def test_the_documentation_loads_nothing_from_elsewhere(client: httpx.Client) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200 and "/v1/rewards/{name}" in page.text
+    assert "://" not in page.text and "<script" not in page.text
+    assert client.get("/redoc").status_code == 404
+
+
+def test_who_asks_for_an_evaluator_that_is_not_there_is_told_nothing_of_the_store(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "secret-place.db")
+    with RewardServer({}, ServedEvaluators(store, sandbox="subprocess")) as server:
+        for path in ("none", "none/batch", "none/outcome/batch", "%00", "a%0Ab/batch"):
+            body = {"items": [{}]} if "outcome" in path else [{}] if "batch" in path else {"messages": []}
+            reply = httpx.post(f"{server.url}/v1/evaluations/{path}", json=body)
+            assert reply.status_code == 404, (path, reply.text)
+            assert "secret-place" not in reply.text
+        assert "evaluator:" not in httpx.get(f"{server.url}/metrics").text
