@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
@@ -406,6 +407,25 @@ def test_resources_are_cleaned_last_first_and_one_that_fails_keeps_no_other_from
     uses(messages=TURNS)
     uses.close()
     assert order == ["third", "second", "first"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_sets_up_resources_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(
+        "import os\nfrom rm_gallery import reward_function\n"
+        "class Shop:\n    def setup(self): self.of = os.getpid()\n"
+        "    def cleanup(self): print('own' if self.of == os.getpid() else 'of another', flush=True)\n"
+        "@reward_function(resources={'shop': [Shop()]})\n"
+        "def scored(messages, resources, **kwargs): return float(resources['shop'][0].of == os.getpid())\n"
+        "said = [{'role': 'user', 'content': 'x'}]\nassert scored(said).score == 1.0\n"
+        "idle = os.fork()\nchild = os.fork() if idle else None\n"
+        "if idle: assert scored(said).score == 1.0\n"
+        "if child: assert [os.waitpid(each, 0)[1] for each in (idle, child)] == [0, 0]\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split("\n") == ["own", "own", ""]
 
 
 def test_resources_are_cleaned_when_the_process_ends(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ import inspect
 import re
 import threading
 import typing
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from rm_gallery.core.data.conversation import Message, as_messages, message_dicts
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.utils.log import logger
 
 Reader = Callable[[Any, str], Any]
@@ -71,12 +73,28 @@ class Resource(Protocol):
         """Make it ready."""
 
 
+_made: weakref.WeakSet[Resources] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    # what a process set up is its own: a child that was forked from it sets up anew, and cleans that alone
+    for each in _made:
+        each._begin()
+
+
+library_loop.after_fork(_forget)
+
+
 class Resources:
     """The resources of one function, set up once per process at the first call."""
 
     def __init__(self, given: Mapping[str, Sequence[Resource]], name: str) -> None:
         self.given = {key: list(items) for key, items in given.items()}
         self._name = name
+        self._begin()
+        _made.add(self)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._ready: list[Any] | None = None
 
