@@ -279,7 +279,7 @@ PAIR = {"prompt": "q", "chosen": "a", "rejected": "b"}
         ("length_baseline", iter(()), "no rows found"),
         ("length_baseline", 3, "data is 3; give a path"),
         ("length_baseline", None, "data is None; give a path"),
-        (len, [PAIR], "reward is <built-in function len>; give a registered name"),
+        (len, [PAIR], "len has no parameter 'messages'"),
         ([PAIR], "accuracy", "reward is .*; give a registered name"),
         (int, [PAIR], "reward is <class 'int'>; give a registered name"),
     ],
