@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from rm_gallery.cli import options as opt
 from rm_gallery.cli.deploy import StoreUrl
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from rm_gallery.serve.evaluators import ServedEvaluators
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 TokensFile = Annotated[
     Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")
 ]
+_NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 token_app = typer.Typer(help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True)
 
 
@@ -64,6 +66,9 @@ def serve(
     log_level: opt.LogLevel = "warning",
 ) -> None:
     """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
+    absent = [module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None]
+    if absent:  # all at once: each would be asked for in a run of its own
+        raise MissingExtra(" ".join(absent), "serve", "The server")
     from rm_gallery.serve.app import create_app
     from rm_gallery.serve.handler import Handler
     from rm_gallery.serve.server import run_server

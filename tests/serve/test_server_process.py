@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -247,3 +248,11 @@ def test_rewards_of_a_file(tmp_path: Path) -> None:
         assert [each["name"] for each in found] == ["exact", "overlap"]
         body = {"completion": "a b", "reference": "a b"}
         assert running.post("/v1/rewards/overlap", body).json()["score"] == 1.0
+
+
+def test_all_packages_that_are_missing_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = importlib.util.find_spec
+    gone = ("uvicorn", "prometheus_client")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name in gone else there(name, *more))
+    done = command("serve", "--reward", "accuracy")
+    assert done.code == 2 and done.err.endswith("pip install uvicorn prometheus-client\n")
