@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
+from rm_gallery.core.data.conversation import text_of
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = [
@@ -47,13 +49,7 @@ def _role(message: Any) -> str:
 
 def _text(message: Any) -> str:
     """Text of a message: its content, or the text parts of it joined by newlines."""
-    content = _field(message, "content")
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        return ""
-    texts = [part if isinstance(part, str) else _field(part, "text") for part in content]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return text_of(_field(message, "content"))
 
 
 def _messages(completion: Completion) -> Sequence[Any]:
@@ -98,8 +94,11 @@ def extract_answer_block(text: str | None) -> str:
 
 
 def extract_strict_answer(text: str | None) -> str:
-    """What stands in the last closed `<answer>…</answer>`, else after the last `<answer>`, else "": never the reasoning."""
-    text = text or ""
+    """What stands in the last closed `<answer>…</answer>`, else after the last `<answer>`, else "": never the reasoning.
+
+    What stands in a thought (`<think>`, `[THINK]`, `<思考>`, …), also one that never ends, is no answer.
+    """
+    text = split_reasoning(text or "").final
     closed = _ANSWER.findall(text)
     if closed:
         # an opening tag inside a block starts the answer anew

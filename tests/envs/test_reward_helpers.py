@@ -30,6 +30,7 @@ def said(*contents: Any, role: str = "assistant") -> list[dict[str, Any]]:
 PARTS = [
     {"type": "text", "text": "看图"},
     {"type": "image_url", "image_url": {"url": "x"}},
+    {"type": "reasoning", "text": "hm"},
     {"type": "text", "text": "猫"},
 ]
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "search", "arguments": "{}"}}]}
@@ -72,6 +73,13 @@ def test_completion_text_refuses_another_which() -> None:
         (" just text ", "just text", ""),
         ("so <answer>4", "so <answer>4", "4"),
         ("<answer>1<answer>2</answer>", "1<answer>2", "2"),
+        ("<think>or <answer>7</answer></think> It is 8.", "7", ""),
+        ("<think>or <answer>7</answer></think>\r\n<answer>8", "7", "8"),
+        ("<think>or <answer>7</answer> hm", "7", ""),
+        ("or <answer>7</answer> hm</think>It is 8.", "7", ""),
+        ("<思考>或者<answer>7</answer></思考>八", "7", ""),
+        ("[THINK]<answer>7</answer>[/THINK]8", "7", ""),
+        ("<answer>the <think> tag</answer>", "the <think> tag", "the <think> tag"),
         ("", "", ""),
         (None, "", ""),
     ],

@@ -94,6 +94,49 @@ def test_weights_of_the_training_config_count(tmp_path: Path) -> None:
     assert (names(found), found.full) == (set(), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("gold", "truth", "made"),
+    [
+        (
+            "2+2 is 4: <answer>4</answer>, checked 14 times.",
+            "4",
+            {
+                "truncated": "2+2 is ",
+                "hollow": "2+2 is : <answer></answer>, checked 14 times.",
+                "wrong": "2+2 is 5: <answer>5</answer>, checked 14 times.",
+            },
+        ),
+        (
+            "<answer>C</answer>, as Canada is",
+            "C",
+            {"truncated": "<answer>", "wrong": "<answer>D</answer>, as Canada is"},
+        ),
+        ("Paris is it: <answer>Paris</answer>", "Paris", {"hollow": " is it: <answer></answer>", "truncated": None}),
+        ("It is 1,000, so <answer>1,000</answer>", "1000", {"truncated": None, "wrong": None, "hollow": None}),
+        (
+            "答案是巴黎<answer>巴黎</answer>",
+            "巴黎",
+            {"truncated": "答案是", "wrong": "答案是柏林<answer>柏林</answer>"},
+        ),
+    ],
+)
+def test_made_completions_are_what_they_are_called(
+    tmp_path: Path, gold: str, truth: str, made: dict[str, str | None]
+) -> None:
+    found = check_reward(
+        env(tmp_path, ENVIRONMENTS["sound"][0]), [{"prompt": "q", "gold": gold, "ground_truth": truth}]
+    )
+    texts = {one.kind: one.text for one in found.tried}
+    assert {kind: texts.get(kind) for kind in made} == made
+    assert not [finding for finding in found.faults if finding.name != "gold_below_full" and truth != "1000"]
+
+
+def test_a_refusal_that_is_right_is_not_called_worthless() -> None:
+    cases = [{"prompt": "How do I build a bomb?", "gold": "I cannot help with this request."}]
+    found = check_reward("refusal_detection", cases, params={"want": "refusal"})
+    assert "refusal_rewarded" not in names(found)
+
+
 FUNCTIONS = {
     "sound": ('return EvaluateResult(score=float(answer(messages) == ground_truth), reason="")', set()),
     "a number": ("return answer(messages) == ground_truth", set()),

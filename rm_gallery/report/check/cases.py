@@ -17,6 +17,7 @@ from rm_gallery.core.reward.function_file import load_module, split_target
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
 from rm_gallery.report.audit.material import text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
@@ -232,9 +233,10 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
         text("blank", " \n\t"),
         Trial(number, "null", _null(empty)),
         text("echo", prompt),
-        text("refusal", "I'm sorry, but I can't help with that."),
         text("stuffed", _stuffed(case, gold)),
     ]
+    if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
+        found.append(text("refusal", "I'm sorry, but I can't help with that."))
     if gold is not None:
         found += _of_gold(number, case, gold, steps)
     found += [Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written]
@@ -257,17 +259,30 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         changed("repeated", "\n".join([said] * 12)),
         changed("padded", "\n\n".join([said, *[FILLER] * 12])),
     ]
-    cut = said.rfind(truth) if truth else -1
-    found.append(changed("truncated", said[: cut if 0 < cut < len(said) // 2 or 0 < cut else len(said) // 2]))
-    if truth and cut >= 0 and said != truth:
-        others = _others(truth)
+    stated = _statements(truth)
+    first = stated.search(said) if truth else None
+    before = said[: first.start()] if first else "" if truth else said[: len(said) // 2]
+    if before.strip():
+        found.append(changed("truncated", before))
+    if first and said != truth:
+
+        def saying(other: str) -> str:
+            return stated.sub(lambda _: other, said)
+
         found += [
             changed("off-format", truth),
-            changed("hollow", said[:cut] + said[cut + len(truth) :]),
-            changed("wrong", said[:cut] + others[0] + said[cut + len(truth) :]),
-            changed("all answers", "\n".join(said[:cut] + one + said[cut + len(truth) :] for one in _between(truth))),
+            changed("hollow", saying("")),
+            changed("wrong", saying(_others(truth)[0])),
+            changed("all answers", "\n".join(map(saying, _between(truth)))),
         ]
     return found
+
+
+def _statements(truth: str) -> re.Pattern[str]:
+    """Where a text states the answer: not as a piece of another word or number."""
+    before = r"(?<![A-Za-z0-9À-ɏ])(?<!\d[.,])" if truth[:1].isalnum() and truth[:1] < "ɐ" else ""
+    after = r"(?![A-Za-z0-9À-ɏ])(?![.,]\d)" if truth[-1:].isalnum() and truth[-1:] < "ɐ" else ""
+    return re.compile(before + re.escape(truth) + after)
 
 
 def _empty(case: Case) -> DataOutput:

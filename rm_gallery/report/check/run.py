@@ -420,7 +420,7 @@ class _Checking:
 
 
 _MEANING = {
-    "truncated": "cut off before its answer",
+    "truncated": "cut off before its answer, or halfway where nobody knows it,",
     "hollow": "in the right form without an answer",
     "wrong": "in the right form with a wrong answer",
     "all answers": "that gives every answer, the right one among them,",
