@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from rm_gallery import BasePointWiseReward, DataSample, RewardDimensionWithScore, RewardResult, reward_function
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.check.run import Check, check_reward
 from tests.seeds.running import script
@@ -259,6 +260,130 @@ def test_the_command_s_exit_code_and_json(tmp_path: Path, flaw: str, code: int) 
     said = json.loads(done.out)
     assert (done.code, said["passed"], said["full"]) == (code, not code, 2.0)
     assert {one["kind"] for one in said["completions"]} >= {"gold", "empty", "stuffed"}
+
+
+CASE: dict[str, Any] = {"prompt": "What is 40 + 2?", "ground_truth": "42", "gold": "So it is.\n<answer>42</answer>"}
+
+
+def right(text: str, truth: str) -> float:
+    return float(text.strip().endswith(f"<answer>{truth}</answer>"))
+
+
+def tried(rule: Any, *cases: Any, **settings: Any) -> Check:
+    """The check of a function of the answer's text and the truth."""
+
+    @reward_function(score_range=(0, 1))
+    def scores(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> Any:
+        return rule(messages[-1].text, ground_truth)
+
+    return check_reward(scores, list(cases) or [CASE], **settings)
+
+
+def notes(found: Check) -> set[str]:
+    return {finding.name for finding in found.findings} - names(found)
+
+
+def worth(share: float, *, of: Any) -> Any:
+    return lambda text, truth: share if of(text) else right(text, truth)
+
+
+def wrong(text: str) -> bool:
+    return "<answer>" in text and not right(text, "42")
+
+
+@pytest.mark.parametrize(
+    ("rule", "faults", "also"),
+    [
+        (right, set(), set()),
+        (worth(0.2, of=lambda text: not text), set(), set()),
+        (worth(0.3, of=lambda text: not text), {"empty_rewarded", "null_rewarded"}, set()),
+        (worth(0.5, of=wrong), set(), {"wrong_rewarded", "all_answers_rewarded", "hollow_rewarded"}),
+        (
+            worth(0.92, of=wrong),
+            {"wrong_rewarded", "all_answers_rewarded", "hollow_rewarded", "truncated_rewarded"},
+            set(),
+        ),
+        (lambda text, truth: right(text, truth) * ("\r" not in text), set(), {"line_ends"}),
+        (lambda text, truth: max(right(text, truth), float(text == truth)), set(), {"off_format_accepted"}),
+        (lambda text, truth: None if "sorry" in text else right(text, truth), set(), {"unscored"}),
+        (lambda text, truth: None if right(text, truth) else 0.0, {"gold_unscored", "constant"}, {"unscored"}),
+    ],
+    ids=[
+        "sound",
+        "below the ceiling",
+        "above it",
+        "half",
+        "as good",
+        "line ends",
+        "bare answer",
+        "silent",
+        "silent on gold",
+    ],
+)
+def test_what_is_a_fault_and_what_a_note(rule: Any, faults: set[str], also: set[str]) -> None:
+    found = tried(rule)
+    assert names(found) == faults
+    assert notes(found) - {"not_picklable", "rewarded_without_task", "padded_rewarded"} >= also
+    assert also or notes(found) <= {"not_picklable"}
+    assert "not_picklable" in notes(found)  # a function inside another one
+    assert {one.kind for one in found.tried} >= {"gold", "null", "empty", "blank", "wrong", "all answers", "off-format"}
+
+
+class Distance(BasePointWiseReward):
+    """Lower is better: 0 for the right answer, and for an empty one where that is what is wrong with it."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    higher_is_better: ClassVar[bool] = False
+    lenient: bool = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        near = right(text, str(sample.reference())) or (self.lenient and not text)
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0 - near)])
+
+
+def test_a_reward_of_which_less_is_better_is_read_the_other_way_round() -> None:
+    assert names(check_reward(Distance(), [CASE])) == set()
+    assert names(check_reward(Distance(lenient=True), [CASE])) == {"empty_rewarded", "null_rewarded"}
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (f'return {{"correct": {RIGHT}, "missed": 1 - {RIGHT}}}', "mirrors"),
+        (f'return {{"correct": {RIGHT}, "minus": -0.5 * (1 - {RIGHT})}}', "outside_0_1"),
+    ],
+)
+def test_components_that_mirror_or_leave_the_range_downwards_are_named(tmp_path: Path, body: str, fault: str) -> None:
+    assert fault in names(check_reward(env(tmp_path, body)))
+
+
+@pytest.mark.parametrize(
+    ("expect", "score", "meets"),
+    [
+        (0.5, 0.5, True), (0.5, 1.0, False), (0.5, 0.0, False), ("full", 1.0, True), ("full", 0.9, False),
+        ("low", 0.2, True), ("low", 0.3, False), ("unscored", None, True), ("unscored", "fails", False),
+        ({"at_most": 0.5}, 0.6, False), ({"at_least": 0.5}, 0.4, False), ({"at_least": 0.5}, None, False),
+    ],
+)  # fmt: skip
+def test_what_is_expected_of_a_completion_is_held_against_its_outcome(expect: Any, score: Any, meets: bool) -> None:
+    own = {"completion": "mine", "name": "own", "expect": expect}
+    found = tried(lambda text, truth: score if text == "mine" else right(text, truth), {**CASE, "completions": [own]})
+    assert ("unexpected" not in names(found)) is meets
+
+
+def test_given_cases_win_over_those_of_the_file_and_a_ceiling_is_below_all(tmp_path: Path) -> None:
+    file = env(tmp_path, f"return {{'correct': {RIGHT}}}", f"CASES = [{CASE!r}, {CASE!r}]\n")
+    assert {one.case for one in check_reward(file).tried} == {"case 1", "case 2"}
+    assert {one.case for one in check_reward(file, [CASE]).tried} == {"case 1"}
+    with pytest.raises(ConfigError, match="ceiling is 1"):
+        tried(right, ceiling=1)
+
+
+def test_strict_fails_on_notes_too(tmp_path: Path) -> None:
+    body = f'bare = extract_completion_text(messages) == truth(task)\nreturn {{"correct": max({RIGHT}, float(bare))}}'
+    file = env(tmp_path, body, f"CASES = [{CASE!r}]\n")
+    assert [command("check-reward", file, *more).code for more in ((), ("--strict",))] == [0, 1]
 
 
 def test_wrong_use_of_the_command_is_one_line_and_exit_2(tmp_path: Path) -> None:

@@ -15,8 +15,14 @@ from rm_gallery import DataSample, FakeLLM
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseReward, BaseStepWiseReward
-from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
+from rm_gallery.core.reward.base import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseReward,
+    BaseStepWiseReward,
+)
+from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum, together_or_none
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -119,6 +125,108 @@ def test_a_gate_scores_as_what_it_guards_and_asks_no_more(
     assert scores(gate.evaluate(make_sample(*answers))) == expected
     if reached:
         assert asked() == sorted(reached)
+
+
+class Almost(BasePointWiseReward):
+    """1 - 0.9, which is a little less than 0.1."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, 1 - 0.9)
+
+
+class Pairs(BasePairWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, 1.0, 0.0)
+
+
+def test_a_limit_is_reached_but_for_rounding() -> None:
+    assert scores(Gate(Almost(), Words(), threshold=0.1).evaluate(make_sample("x y"))) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("made", "bounds", "better"),
+    [
+        (lambda: Gate(Tagged(), Words()), (0.0, 10.0), True),
+        (lambda: Gate(Tagged(), Words(), otherwise=20.0), (0.0, 20.0), True),
+        (lambda: Gate(Tagged(), Words(), otherwise=-1.0), (-1.0, 10.0), True),
+        (lambda: Gate(Tagged(), Flaws()), (0.0, 10.0), False),
+        (lambda: Gate(Tagged(), Unbounded(), otherwise=0.0), (None, None), True),
+        (lambda: Cascade(Stage(Tagged(), stop_below=0.5, stop_above=1.0), Flaws()), (0.0, 1.0), True),
+    ],
+)
+def test_range_and_direction_are_those_of_what_decides(made: Any, bounds: Any, better: bool) -> None:
+    assert (made().score_range, made().higher_is_better) == (bounds, better)
+
+
+def test_what_is_stopped_has_the_worst_normalised_score_where_scores_are_normalised() -> None:
+    cascade = Cascade(Stage(Tagged(), stop_below=0.5, stop_above=2.0), Flaws())  # Tagged never decides for good
+    assert scores(cascade.evaluate(make_sample("x", "<a> y"))) == [0.0, pytest.approx(0.8)]
+
+
+def test_a_last_stage_without_a_score_leaves_none_whatever_it_says_of_the_next() -> None:
+    found = Cascade(Stage(Words(), stop_below=0.0), Stage(Words(name="last"), no_score="next")).evaluate(
+        make_sample("?")
+    )
+    assert scores(found) == [None] and issues(found)[0][0] == "unscored"
+    handed_on = Cascade(Stage(Tagged(), stop_below=0.0, no_score="next"), Stage(Words(), no_score="next"))
+    assert issues(handed_on.evaluate(make_sample("~ ?")))[0] == ("unscored", "no_reference")
+
+
+def test_what_was_said_by_another_reward_before_is_not_what_the_part_says() -> None:
+    before = Words(name="before").evaluate(make_sample("~ !"))
+    gate = Gate(Tagged(), Words(), name="gate")
+    said = gate.evaluate(before).output[0].answer.reward.issues
+    assert [(issue.status, issue.reason) for issue in said if issue.name == "gate"] == [("unscored", "not_applicable")]
+
+
+def test_parts_tell_their_own_facts_under_names_of_their_own() -> None:
+    assert list(WeightedSum([Words(), Words(), Tagged(), Words()]).parts()) == ["Words", "Words 2", "Tagged", "Words 3"]
+    outer = Gate(Tagged(), Gate(Tagged(), Words(), name="inner"), name="outer")
+    extra = outer.evaluate(make_sample("<a> x")).output[0].answer.reward.extra_data["outer"]
+    assert extra["parts"]["inner"]["stages"] == {"Tagged": "passed", "Words": "decided"}
+    assert (Gate(Tagged(), Words()).compares, Gate(Tagged(), Pairs()).compares, Gate(Tagged(), Lengths()).compares) == (
+        False,
+        True,
+        True,
+    )
+
+
+def test_a_part_that_could_score_nothing_is_said_before_anything_is_asked() -> None:
+    class Unready(Words):
+        def check(self) -> None:
+            raise ConfigError("no key")
+
+    for made in (
+        Gate(Tagged(), Unready()),
+        Gate(Unready(), Tagged(), threshold=1.0),
+        WeightedSum([Tagged(), Unready()]),
+    ):
+        with pytest.raises(ConfigError, match="no key"):
+            made.check()
+
+
+def test_what_one_of_several_raises_ends_the_others() -> None:
+    ended: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            ended.append("slow")
+
+    async def breaks() -> None:
+        await asyncio.sleep(0.01)
+        raise ConfigError("no key")
+
+    async def both() -> None:
+        with pytest.raises(ConfigError):
+            await together_or_none([slow(), breaks()])
+        await asyncio.sleep(0)
+        assert ended == ["slow"]
+
+    asyncio.run(both())
 
 
 @pytest.mark.parametrize(
