@@ -61,6 +61,32 @@ def test_each_way_of_gaming_is_found_with_examples(hack: str, components: tuple[
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
+    rng = np.random.default_rng(5)
+    rows = run(3, steps=40, prompts=10)
+    for at, row in enumerate(rows):
+        late = row["step"] / 39
+        row["up"] = 0.5 + 0.02 * late + 0.005 * rng.normal() + (0.5 if at == 0 else -0.5 if at == 1 else 0.0)
+        row["down"] = 0.5 - 0.02 * late + 0.005 * rng.normal() + (0.5 if at == 2 else -0.5 if at == 3 else 0.0)
+        row["near"] = row["right"] + 0.13 * rng.normal()  # correlates, and says something of its own
+        row["wordy"] = 0.5 + 0.004 * (len(row["completion"].split()) - 25) + 0.2 * rng.normal()
+    found = watch(rows)
+    assert found.moved["up"] is not None and found.moved["up"].sure and found.moved["down"] is not None
+    assert found.moved["down"].sure and found.by_length["wordy"] is not None and found.by_length["wordy"].sure
+    assert not {(f.kind, f.components) for f in found.findings} & {
+        ("apart", ("up", "down")), ("mirror", ("right", "near")), ("length", ("wordy",)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.3, False), (0.7, True)])
+def test_some_groups_without_spread_are_no_finding_and_most_of_them_are(share: float, said: bool) -> None:
+    rows = run(4)
+    for row in rows:
+        if int(row["prompt"].partition("-")[2]) < 8 * share:
+            row["right"], row["style"] = 1.0, 0.5
+    assert ("flat" in kinds(watch(rows))) is said
+
+
 def test_the_examples_show_what_the_finding_says() -> None:
     by_kind = {hack: watch(run(1, hack)).findings[0] for hack in ("apart", "length", "phrase", "unscored")}
     assert {(e["rewards"]["style"], e["rewards"]["right"]) for e in by_kind["apart"].examples} == {(1.0, 0.0)}
