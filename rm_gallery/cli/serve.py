@@ -14,7 +14,7 @@ import yaml
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.deploy import StoreUrl
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.build import asks_for_judge, build_reward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -159,16 +159,10 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _built(name: str, entry: Mapping[str, Any], llm: str | None, base_url: str | None) -> BaseReward:
-    from rm_gallery.core.reward.registry import RewardRegistry
-
     registered, params = entry["reward"], entry.get("params") or {}
     own_llm, own_url = entry.get("llm"), entry.get("base_url")
-    if own_llm is None and own_url is None:
-        # the judge named for all is for those that ask one
-        kind = RewardRegistry.get(registered)
-        grader = getattr(kind, "grader_class", None)
-        if "llm" in kind.model_fields or (grader is not None and "llm" in grader.needs):
-            own_llm, own_url = llm, base_url
+    if own_llm is None and own_url is None and asks_for_judge(registered):
+        own_llm, own_url = llm, base_url  # the judge named for all is for those that ask one
     try:
         return build_reward(registered, params, own_llm, own_url)
     except ConfigError as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from rm_gallery.core.data.conversation import text_of
+from rm_gallery.core.model.message import text_of
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -48,7 +48,6 @@ def _role(message: Any) -> str:
 
 
 def _text(message: Any) -> str:
-    """Text of a message: its content, or the text parts of it joined by newlines."""
     return text_of(_field(message, "content"))
 
 

@@ -95,7 +95,7 @@ class BenchmaxRewards:
             NoScore: a component has no score and `on_error` is "raise"; in generation 3 benchmax' own `RolloutFailure`.
         """
         generation, prompt, completion, row = self._read(given, named)
-        alone = {name: scorer for name, scorer in self.scorers().items() if not _compares(scorer)}
+        alone = {name: scorer for name, scorer in self.scorers().items() if not scorer.reward.compares}
         found = await asyncio.gather(*(scorer.ascore(prompt, completion, row) for scorer in alone.values()))
         return self._values(alone, found, generation)
 
@@ -118,7 +118,7 @@ class BenchmaxRewards:
         return {rollout.rollout_id: values for rollout, values in zip(rollouts, found, strict=True)}
 
     async def _group(self, read: list[tuple[int, Any, Any, dict[str, Any]]]) -> list[dict[str, float]]:
-        together = {name: scorer for name, scorer in self.scorers().items() if _compares(scorer)}
+        together = {name: scorer for name, scorer in self.scorers().items() if scorer.reward.compares}
         prompts: list[Any] = [one[1] for one in read]
         completions: list[Any] = [one[2] for one in read]
         rows = [one[3] for one in read]
@@ -157,10 +157,6 @@ class BenchmaxRewards:
             if outcome.score is None:
                 logger.warning("{} got no score ({}, {}): {}", name, outcome.status, outcome.reason, outcome.message)
         return values
-
-
-def _compares(scorer: RowScorer) -> bool:
-    return scorer.reward.kind in ("listwise", "pairwise")
 
 
 def _by_name(names: Sequence[str], given: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:

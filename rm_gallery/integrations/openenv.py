@@ -19,11 +19,12 @@ from pydantic import Field
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
-from rm_gallery.integrations.scoring import METRICS, OnError, RowScorer, Scored, checked_on_error, for_training
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training
 
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""

@@ -18,6 +18,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.outcome import Status
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.compose import METRICS, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
@@ -30,11 +31,8 @@ Row: TypeAlias = "Mapping[str, Any] | None"
 OnError: TypeAlias = 'Literal["none", "raise", "worst"] | float'
 """What stands where there is no score: None, an error, the worst score of the reward's range (0.0 where that is open; any
 better number would pay for completions that break the judge), or a number."""
-METRICS = "metrics"
-"""Key of a result's extra data that holds further numbers by name."""
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "name", "options")
 """What a scorer takes beside the fields of its reward."""
-_GROUPS = ("listwise", "pairwise")
 _ALONE = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
 
@@ -65,15 +63,10 @@ class NoScore(RMGalleryError):
 
 def scored_of(reward: BaseReward, output: DataOutput) -> Scored:
     """What `reward` said of one evaluated output."""
+    outcome = said_of(reward, output)
+    if outcome.value is None:
+        return Scored(None, outcome.status, outcome.reason, outcome.message)
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
-    score = reward.score_of_output(output)
-    if score is None:
-        for place in places:
-            key = reward.key_in(place)
-            for issue in place.issues:
-                if issue.name == key:
-                    return Scored(None, issue.status, issue.reason, issue.message)
-        return Scored(None, "unscored", "no_score", f"{reward.name} gave no score.")
     components: dict[str, float] = {}
     said: list[str] = []
     for place in places:
@@ -85,7 +78,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Scored:
         if place.extra_data:
             components.update(_numbers(place.extra_data.get(key, {}).get(METRICS)))
     extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return Scored(score, "scored", "", "; ".join(said), components, extra)
+    return Scored(outcome.value, "scored", "", "; ".join(said), components, extra)
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
@@ -317,7 +310,7 @@ class RowScorer:
             if isinstance(sample, Scored):
                 kept[place] = sample
                 continue
-            if self.reward.kind in _GROUPS:
+            if self.reward.compares:
                 first = groups.setdefault(group_of(sample), len(samples))
                 if first < len(samples):
                     samples[first].output.extend(sample.output)

@@ -22,7 +22,7 @@ from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Status, worst
-from rm_gallery.report.duels import COMPARING, Duel, Said, Sheet, lost
+from rm_gallery.report.duels import Duel, Said, Sheet, lost
 from rm_gallery.report.findings import Finding, found
 from rm_gallery.report.task import judge_of, open_data
 
@@ -103,7 +103,7 @@ def conflicts(
         ConfigError: as `evaluate`, and for a reward that scores answers by themselves: numbers cannot contradict each other.
     """
     built = build_reward(reward, params, llm, base_url, seed)
-    if built.kind not in COMPARING:
+    if not built.compares:
         raise ConfigError(
             f"{built.name} is {built.kind}: it scores answers by themselves, and numbers have an order without contradictions. "
             "Name a listwise or pairwise reward, or see how stable its scores are with `rm-gallery audit`."

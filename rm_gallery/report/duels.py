@@ -11,7 +11,6 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, judged, sign, worst
 
-COMPARING = ("listwise", "pairwise")
 TRIES = 64
 """Names a question is given until its candidates come in the wanted order; each fits with probability one half."""
 
@@ -54,7 +53,7 @@ class Sheet:
 
     def __init__(self, reward: BaseReward) -> None:
         self.reward = reward
-        self.comparing = reward.kind in COMPARING
+        self.comparing = reward.compares
         self.questions: dict[str, DataSample] = {}
         self.said: dict[str, Said] = {}
 

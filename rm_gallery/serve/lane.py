@@ -22,7 +22,6 @@ from rm_gallery.serve.asking import Ask, Refused, Scored
 
 LATE = Scored(None, "failed", "deadline", "No result within the request's time.", {})
 BROKEN = Scored(None, "failed", "config", "The reward cannot score as it is set up; the server's log says why.", {})
-GROUPS = ("listwise", "pairwise")
 LONGEST_RETRY = 30.0
 
 
@@ -87,7 +86,7 @@ class RewardLane:
             except DataError as error:
                 found[place] = Scored(None, "failed", "invalid_item", str(error), {})
                 continue
-            if self.reward.kind in GROUPS:
+            if self.reward.compares:
                 same = groups.setdefault(group_of(sample), len(fresh))
                 if same < len(fresh):
                     number, first, _ = fresh[same]
@@ -96,7 +95,7 @@ class RewardLane:
                     continue
             number = next(self._numbers)
             fresh.append((number, sample, deadline))
-            self._open[number] = call, [place] if self.reward.kind in GROUPS else place
+            self._open[number] = call, [place] if self.reward.compares else place
         call.left = len(fresh) - begins
         if not call.left:
             return found

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
-
-MAX_ITEMS = 4096
+from rm_gallery.serve.formats import MAX_ITEMS
 
 
 class ScoreRequest(BaseModel):

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.conversation import text_of
 from rm_gallery.core.data.load.fields import listed, nearest
 from rm_gallery.core.data.load.readers import rows_in
+from rm_gallery.core.model.message import text_of
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

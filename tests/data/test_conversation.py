@@ -19,6 +19,7 @@ from rm_gallery.core.data.conversation import (
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.utils.errors import DataError
+from rm_gallery.envs.reward_helpers import extract_completion_text
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 ASK = {"role": "user", "content": "天气怎么样?\r\n"}
@@ -208,3 +209,17 @@ def test_what_is_no_conversation_is_named(messages: Any, told: str) -> None:
     with pytest.raises(DataError) as raised:
         sample_of_messages(messages)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([{"type": "text", "text": "a"}, {"type": "output_text", "text": "b"}], "a\nb"),
+        ([{"type": "reasoning", "text": "thought"}, {"type": "text", "text": "said"}], "said"),
+        ([{"text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": None}], "a"),
+    ],
+)
+def test_the_text_of_a_message_is_the_same_wherever_it_is_read(parts: Any, text: str) -> None:
+    said = {"role": "assistant", "content": parts}
+    sample = sample_of_messages([{"role": "user", "content": "q"}, said])
+    assert sample.output[0].answer.text == as_messages([said])[0].text == extract_completion_text([said]) == text

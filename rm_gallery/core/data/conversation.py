@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.data.load.fields import ROLE_ALIASES, nearest, shown
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, part_text
+from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, text_of
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import build
 
@@ -91,20 +91,6 @@ class Message(Readable):
     def text(self) -> str:
         """The text of the turn: its content, or its text parts joined by newlines; empty without any."""
         return text_of(self.content)
-
-
-def text_of(content: Any) -> str:
-    """The text of a message's content: the content itself, or its text parts joined by newlines; empty for None."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, (list, tuple)):
-        return ""
-    texts = [part if isinstance(part, str) else _part_text(part) for part in content]
-    return "\n".join(text for text in texts if text is not None)
-
-
-def _part_text(part: Any) -> str | None:
-    return part_text(part if isinstance(part, Mapping) else getattr(part, "__dict__", {}))
 
 
 # -- reading messages -------------------------------------------------------------------------------------------------------

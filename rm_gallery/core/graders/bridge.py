@@ -21,9 +21,6 @@ from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensi
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 
-SEVERAL = ("listwise", "pairwise")
-
-
 # -- a reward as a grader ----------------------------------------------------------------------------------------------------
 
 
@@ -45,7 +42,7 @@ class RewardGrader(BaseGrader):
         if isinstance(reward, BaseReward):
             own = {"name": reward.name, "score_range": reward.score_range, "higher_is_better": reward.higher_is_better}
             own |= {"deadline": reward.deadline, "max_workers": reward.max_workers, "reward": reward}
-            own["mode"] = GraderMode.LISTWISE if reward.kind in SEVERAL else GraderMode.POINTWISE
+            own["mode"] = GraderMode.LISTWISE if reward.compares else GraderMode.POINTWISE
             settings = {**own, **settings}
         super().__init__(**settings)
 

@@ -70,6 +70,20 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal", None)
 THOUGHT_PARTS = ("thinking", "redacted_thinking", "reasoning")
 
 
+def text_of(content: Any) -> str:
+    """The text of a message's content: the content itself, or its text parts joined by newlines; empty for None."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, (list, tuple)):
+        return ""
+    texts = (part if isinstance(part, str) else part_text(_fields_of(part)) for part in content)
+    return "\n".join(text for text in texts if text is not None)
+
+
+def _fields_of(part: Any) -> Mapping[str, Any]:
+    return part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
+
+
 class ToolFunction(BaseModel):
     """Name and raw JSON arguments of a called function."""
 
@@ -125,9 +139,7 @@ class ChatMessage(BaseModel):
     @property
     def text(self) -> str:
         """The message's text: the content itself, or its text parts joined by newlines."""
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(text for part in self.content if (text := part_text(part)) is not None)
+        return text_of(self.content)
 
     def to_openai(self) -> dict[str, Any]:
         """The message as an OpenAI request takes it; reasoning and extra keys stay here."""

@@ -84,7 +84,7 @@ class Composition(PerOutputReward):
     @property
     def compares(self) -> bool:
         """Whether one of the parts compares answers."""
-        return any(part.kind in ("listwise", "pairwise") for part in self.parts().values())
+        return any(part.compares for part in self.parts().values())
 
     @property
     def least_workers(self) -> int:

@@ -45,26 +45,8 @@ def _result(reward: Any, found: EvaluateResult) -> RewardResult:
     return RewardResult(name=reward.name, details=[detail], extra_data=extra)
 
 
-def _given(reward: Any, sample: DataSample, hooks: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known about a sample beside its messages, by the names that functions use."""
-    about = sample.metadata or {}
-    given = {name: value for name, value in about.items() if name not in GIVEN}
-    truth = sample.reference()
-    if truth is not None:
-        given["ground_truth"] = truth
-    if reward.function.takes("original_messages"):
-        prompt = about.get("original_messages")
-        given["original_messages"] = [dict_of(message) for message in sample.input] if prompt is None else prompt
-    return {**given, **reward.params, **hooks}
-
-
-class FunctionReward(BasePointWiseReward):
-    """A reward function as a reward: each answer's conversation is handed to the function by itself.
-
-    The function sees the whole conversation, the sample's `reference()` as `ground_truth`, the input as `original_messages`
-    and the metadata by their names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares;
-    higher is better.
-    """
+class _OfFunction(BaseReward):
+    """What both kinds share: the function, its fixed values, and what it is given."""
 
     function: SkipValidation[Any] = Field(default=...)
     params: dict[str, Any] = Field(default_factory=dict)
@@ -79,6 +61,28 @@ class FunctionReward(BasePointWiseReward):
         """The range the function declares."""
         bounds: Bounds = self.function.score_range
         return bounds
+
+    def _given(self, sample: DataSample, hooks: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known about a sample beside its messages, by the names that the function uses."""
+        about = sample.metadata or {}
+        given = {name: value for name, value in about.items() if name not in GIVEN}
+        truth = sample.reference()
+        if truth is not None:
+            given["ground_truth"] = truth
+        if self.function.takes("original_messages"):
+            prompt = about.get("original_messages")
+            given["original_messages"] = [dict_of(message) for message in sample.input] if prompt is None else prompt
+        arguments: dict[str, Any] = self.function.arguments({**given, **self.params, **hooks})
+        return arguments
+
+
+class FunctionReward(_OfFunction, BasePointWiseReward):
+    """A reward function as a reward: each answer's conversation is handed to the function by itself.
+
+    The function sees the whole conversation, the sample's `reference()` as `ground_truth`, the input as `original_messages`
+    and the metadata by their names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares;
+    higher is better.
+    """
 
     @classmethod
     def of_name(cls, target: str) -> type[BaseReward]:
@@ -96,7 +100,7 @@ class FunctionReward(BasePointWiseReward):
         return _class_of(found) if isinstance(found, BaseReward) else function_named(target).reward_class()
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        given = self.function.arguments(_given(self, sample, kwargs))
+        given = self._given(sample, kwargs)
         found: Any = self.function(messages=messages_of(sample, sample.output[0]), **given)
         return self._later(found) if inspect.isawaitable(found) else _result(self, found)
 
@@ -129,28 +133,14 @@ class AsyncFunctionReward(FunctionReward):
         return True
 
 
-class FunctionGroupReward(BaseListWiseReward):
+class FunctionGroupReward(_OfFunction, BaseListWiseReward):
     """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in one call.
 
     It returns one result for each, in their order; one that is not valid costs only its own answer the score.
     """
 
-    function: SkipValidation[Any] = Field(default=...)
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Fixed values for parameters of the function."""
-
-    def __init__(self, function: Any = None, **settings: Any) -> None:
-        """Take the function; its name is the reward's."""
-        super().__init__(**_settings(function, settings))
-
-    @property
-    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a function
-        """The range the function declares."""
-        bounds: Bounds = self.function.score_range
-        return bounds
-
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        given = self.function.arguments(_given(self, sample, kwargs))
+        given = self._given(sample, kwargs)
         rollouts = [messages_of(sample, output) for output in sample.output]
         found: Any = self.function(rollouts_messages=rollouts, **given)
         return self._later(found) if inspect.isawaitable(found) else _Group(name=self.name, results=found)

@@ -165,6 +165,11 @@ class BaseReward(Identified, metaclass=RewardMeta):
             )
 
     @property
+    def compares(self) -> bool:
+        """Whether it judges outputs against one another, so that all answers to one prompt belong into one sample."""
+        return self.kind in ("listwise", "pairwise")
+
+    @property
     def least_workers(self) -> int:
         """Judgements in flight it takes to fill the batches of a model in this process; a smaller `max_workers` is raised."""
         return 1

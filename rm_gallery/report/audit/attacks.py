@@ -150,7 +150,7 @@ def read_injections() -> list[dict[str, str]]:
 def _top(reward: BaseReward) -> float:
     low, high = reward.score_range
     best = high if reward.higher_is_better else low
-    return 10.0 if best is None or reward.kind in ("listwise", "pairwise") else best
+    return 10.0 if best is None or reward.compares else best
 
 
 def _fields(reward: BaseReward, place: int) -> dict[str, Any]:
