@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from rm_gallery.gallery.benchmarks.figures import plain_line
 from rm_gallery.train.watch import Watched
 
 
@@ -35,7 +36,7 @@ def watched_lines(found: Watched) -> list[str]:
                 "" if link is None else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
             )
             lines.append(f"{name:<{width}}{change}{told}".rstrip())
-    return [*lines, *(f"note: {note}" for note in found.notes)]
+    return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
 
 
 def _example(example: dict[str, object]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -225,3 +226,14 @@ def test_efficiency_refuses_what_is_no_count(keywords: dict[str, Any]) -> None:
 def test_overlap_refuses_a_share_above_one() -> None:
     with pytest.raises(ConfigError, match="minimum_overlap"):
         overlap_reward("x", "x", minimum_overlap=2)
+
+
+@pytest.mark.parametrize(
+    "text", ["<answer>" * 200_000, "<Answer>x" * 200_000, "[source:" * 200_000, "[Source: a" * 200_000]
+)
+def test_a_model_that_writes_a_tag_over_and_over_holds_nothing_up(text: str) -> None:
+    began = time.monotonic()
+    assert extract_answer_block(text) == text.strip()
+    assert extract_strict_answer(text) in ("", "x")
+    assert citation_score(text, [{"metadata": {"source_id": "a"}}]) == {"precision": 0.0, "recall": 0.0}
+    assert time.monotonic() - began < 10

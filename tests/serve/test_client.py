@@ -16,9 +16,10 @@ import pytest
 from rm_gallery import DataSample, RewardRegistry
 from rm_gallery.core.data.schema import DataOutput, Step
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.reward_server import RewardServer as Endpoint
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from rm_gallery.gallery.rm.trained.remote import RemoteReward, item_of
 from rm_gallery.integrations.scoring import NoScore, RowScorer
 from rm_gallery.integrations.trl import trl_reward
@@ -347,3 +348,11 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
     finally:
         timer.join()
         again[0].close()
+
+
+@pytest.mark.parametrize("told", [{"score": 10**400}, {"components": {"a": 10**400}}, {"components": {"a": "nan"}}])
+def test_a_server_whose_numbers_are_none_is_no_answer(told: dict[str, Any]) -> None:
+    answer = {"score": 1.0, "status": "scored", "reason": "", "message": "", "components": {}, **told}
+    server = Endpoint(model="reward:x", base_url="http://127.0.0.1:9")
+    with pytest.raises(ProviderError, match="layout"):
+        server.read({"results": [answer]}, {"items": [{}]})

@@ -394,3 +394,15 @@ def test_the_command(tmp_path: Path) -> None:
     ):
         wrong = command("watch", *options)
         assert wrong.code == 2 and message in wrong.err and len(wrong.err.splitlines()) == 1
+
+
+def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    rows = [
+        {"step": s, "completion": "\x1b]0;evil\x07\x1b[2J\u202e", "re\x1b[2Jward\nx": s / 50, "b": 1 - s / 50}
+        for s in range(50)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    lines = watched_lines(watch(log))
+    assert any("evil" in line for line in lines)
+    assert all(line.isprintable() for line in lines)

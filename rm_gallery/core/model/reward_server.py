@@ -103,7 +103,7 @@ class RewardServer(OpenaiEndpoint):
             if not isinstance(found, list) or len(found) != len(payload["items"]):
                 raise ValueError("not one result per item")
             return [_answer(each) for each in found]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
                 f"{self.endpoint_key()} answered 200 in a layout that is not that of a reward server: {shown}",
@@ -142,6 +142,8 @@ def _answer(found: Any) -> Answer:
     if score is not None and (isinstance(score, bool) or not math.isfinite(score)):
         raise ValueError("no number")
     components = {str(name): float(value) for name, value in found["components"].items()}
+    if not all(map(math.isfinite, components.values())):
+        raise ValueError("a component that is no number")
     return Answer(
         None if score is None else float(score), status, str(found["reason"]), str(found["message"]), components
     )

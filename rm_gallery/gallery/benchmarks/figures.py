@@ -262,8 +262,12 @@ def counted(figure: Figure) -> str:
 
 def one_line(text: str) -> str:
     """Text from outside for a terminal: control characters and what reorders text become spaces."""
-    kept = (" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
-    return " ".join("".join(kept).split())
+    return " ".join(plain_line(text).split())
+
+
+def plain_line(text: str) -> str:
+    """As `one_line`, with the spaces as they are: for lines in columns."""
+    return "".join(" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
 
 
 def plain(value: Any) -> Any:
