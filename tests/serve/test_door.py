@@ -220,8 +220,8 @@ def test_who_is_told_to_come_again_is_never_told_too_early(seconds: float, told:
 def test_a_query_does_not_change_what_the_path_names() -> None:
     app = app_of()
     (reply,) = asked(app, {"url": "/v1/rewards/it?name=slow"})
-    assert reply.json()["score"] == 1.0
-    assert list(app.state.door.metrics.outcomes) == [("reward:it", "scored")]
+    assert code_of(reply) == (422, "invalid_request") and "'name'" in reply.json()["error"]["message"]
+    assert not app.state.door.metrics.outcomes
 
 
 def test_metrics_count_statuses_and_seconds_once() -> None:
