@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.data.conversation import message_dicts, split_turns
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored
@@ -120,13 +120,13 @@ class EndpointFunction:
         self, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
     ) -> EvaluateResult:
         """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
-        return _result(self.scorer.score(*split_turns(messages, original_messages), _told(ground_truth, row)))
+        return _result(self.scorer.score(*_asked(messages, original_messages, ground_truth, row)))
 
     async def acall(
         self, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
     ) -> EvaluateResult:
         """Awaitable twin of the call."""
-        return _result(await self.scorer.ascore(*split_turns(messages, original_messages), _told(ground_truth, row)))
+        return _result(await self.scorer.ascore(*_asked(messages, original_messages, ground_truth, row)))
 
 
 def langsmith_evaluator(reward: object, **settings: Any) -> LangSmithEvaluator:
@@ -165,8 +165,14 @@ def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
     return made(name=name, value=value, comment=comment)
 
 
-def _told(ground_truth: Any, row: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
+def _asked(
+    messages: Any, original: Any, ground_truth: Any, row: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """Prompt, completion and row of a call; an `original` that the messages do not begin with goes along as it is."""
+    prompt, said = split_turns(messages, original)
+    told = dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
+    given = None if original is None else message_dicts(original, "original_messages")
+    return prompt, said, told if given in (None, prompt) else {**told, "original_messages": given}
 
 
 def _result(found: Scored) -> EvaluateResult:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, for_training, plain
+from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, component_names, for_training, plain
 
 KEPT = "rm_gallery"
 """Key of a dialogue's metadata with the numbers of its outcome."""
@@ -55,7 +55,7 @@ class RewardEnvironment:
             there = ", ".join(sorted(settings)) or "none"
             raise ConfigError(f"The environment's configuration has no key 'reward'; its keys are: {there}.")
         components = settings.pop("components", ())
-        self.components = tuple([components] if isinstance(components, str) else components)
+        self.components = component_names(components)
         self._observation = str(settings.pop("observation", ""))
         on_error: OnError = checked_on_error(settings.pop("on_error", "worst"), none=False)
         self.scorer = for_training(RowScorer(settings.pop("reward"), on_error=on_error, **settings))

@@ -18,7 +18,7 @@ from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, for_training
+from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, component_names, for_training
 
 _SURE, _TRIES = 48, 1000
 """Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it is looked for."""
@@ -53,7 +53,7 @@ class OpenRLHFReward:
             if prompt is not None:
                 raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
         self.scorer = for_training(RowScorer(reward, on_error=on_error, **scoring))
-        self.components = tuple([components] if isinstance(components, str) else components)
+        self.components = component_names(components)
         self._json, self._prompt = json_label, prompt
 
     def __call__(

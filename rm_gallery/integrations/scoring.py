@@ -33,6 +33,8 @@ OnError: TypeAlias = 'Literal["none", "raise", "worst"] | float'
 better number would pay for completions that break the judge), or a number."""
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "name", "options")
 """What a scorer takes beside the fields of its reward."""
+LARGEST = 3.4028234663852886e38
+"""The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no number at all."""
 _ALONE = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
 
@@ -177,6 +179,8 @@ class RowScorer:
         self.name = name or registered or self.reward.name
         chosen = options if isinstance(options, RunOptions) else _options(self.reward, options or {})
         self.options, self._alone = chosen, chosen if options else None
+        self.largest = math.inf
+        """Scores beyond it, and components, are as good as none."""
         self._watch = _Watch(self.name)
         self._fits = False
         """Whether a row that came by itself had all columns."""
@@ -211,7 +215,7 @@ class RowScorer:
         if isinstance(found, Scored):
             return self._noted(found)
         done = self.reward.evaluate(found, options=self._alone and _quiet(self._alone))
-        return self._noted(scored_of(self.reward, done.output[0]))
+        return self._noted(self._held(scored_of(self.reward, done.output[0])))
 
     async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
         """Awaitable twin of `score`, from any event loop."""
@@ -219,7 +223,7 @@ class RowScorer:
         if isinstance(found, Scored):
             return self._noted(found)
         done = await self.reward.async_evaluate(found, options=self._alone and _quiet(self._alone))
-        return self._noted(scored_of(self.reward, done.output[0]))
+        return self._noted(self._held(scored_of(self.reward, done.output[0])))
 
     def value(self, found: Scored) -> float | None:
         """The number a trainer gets for an outcome: its score, else what `on_error` says.
@@ -325,9 +329,18 @@ class RowScorer:
     def _outcomes(self, samples: list[DataSample], places: list[list[int]], kept: list[Scored | None]) -> list[Scored]:
         for sample, own in zip(samples, places, strict=True):
             for place, output in zip(own, sample.output, strict=True):
-                kept[place] = scored_of(self.reward, output)
+                kept[place] = self._held(scored_of(self.reward, output))
         found = [outcome for outcome in kept if outcome is not None]
         self._watch.note(found)
+        return found
+
+    def _held(self, found: Scored) -> Scored:
+        """The outcome as its receiver can hold it."""
+        if found.score is not None and abs(found.score) > self.largest:
+            return Scored(None, "failed", "invalid_score", f"The score {found.score:g} is too large for a trainer.")
+        if any(abs(value) > self.largest for value in found.components.values()):
+            parts = {name: value for name, value in found.components.items() if abs(value) <= self.largest}
+            return found._replace(components=parts)
         return found
 
     def _noted(self, found: Scored) -> Scored:
@@ -335,8 +348,18 @@ class RowScorer:
         return found
 
 
+def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
+    """Components to report, by name; ConfigError for a name that `numbers`, or the adapter itself (`own`), gives something else."""
+    names = (components,) if isinstance(components, str) else tuple(components)
+    taken = next((name for name in names if name in ("score", "unscored", "failed", *own)), None)
+    if taken is not None:
+        raise ConfigError(f"components names '{taken}', which is reported anyway, for the score itself; leave it out.")
+    return names
+
+
 def for_training(scorer: RowScorer, advice: str = "give a WeightedSum of it with a negative weight") -> RowScorer:
-    """The scorer, after a warning where a lower score is better: trainers raise what they are given."""
+    """The scorer, after a warning where a lower score is better: trainers raise what they are given, as 32-bit numbers."""
+    scorer.largest = LARGEST
     if not scorer.reward.higher_is_better:
         logger.warning("{}: a lower score is better, and a trainer raises what it is given: {}.", scorer.name, advice)
     return scorer

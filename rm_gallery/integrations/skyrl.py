@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training, plain
+from rm_gallery.integrations.scoring import (
+    OnError,
+    RowScorer,
+    Scored,
+    checked_on_error,
+    component_names,
+    for_training,
+    plain,
+)
 
 _SPECS = ("reward_spec", "reward_model")
 
@@ -26,7 +34,7 @@ class SkyRLReward:
     ) -> None:
         """Build the reward; nothing is scored yet."""
         self.scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
-        self.components = tuple([components] if isinstance(components, str) else components)
+        self.components = component_names(components)
 
     def __call__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> Any:
         """The environment of one rollout, with the row of the dataset that SkyRL gives it."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, for_training, plain
+from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, component_names, for_training, plain
 
 KEPT = "rm_gallery"
 """Key of a v0 state that holds the numbers of this rollout, by reward."""
@@ -38,7 +38,7 @@ class VerifiersReward:
         self.scorer = for_training(
             RowScorer(reward, on_error=on_error, name=name, **scoring), "give it a negative weight"
         )
-        self.components = tuple([components] if isinstance(components, str) else components)
+        self.components = component_names(components)
         self.__name__ = self.scorer.name
 
     async def __call__(

@@ -22,6 +22,7 @@ from rm_gallery.integrations.scoring import (
     RowScorer,
     Scored,
     checked_on_error,
+    component_names,
     for_training,
     plain,
 )
@@ -60,7 +61,7 @@ class VerlReward:
     ) -> None:
         """Build the reward; nothing is scored yet."""
         self.scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
-        self.components = tuple([components] if isinstance(components, str) else components)
+        self.components = component_names(components, "acc")
         self._prompt = prompt
 
     async def compute_score(

@@ -47,7 +47,8 @@ class OpenrlhfReply(BaseModel):
 
 
 def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
-    found, kept = read(OpenrlhfRequest, body), kept_of(params)
+    found = read(OpenrlhfRequest, body)
+    kept = kept_of(params, [name for name in params.get("components", "").split(",") if name])
     one_length("query, prompts and labels are", query=found.query, prompts=found.prompts, labels=found.labels)
     labels = found.labels or [None] * len(found.query)
     asks = []
@@ -61,10 +62,14 @@ def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
 
 def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
     scores = numbers(asks, found)
-    names = list(dict.fromkeys(name for each in found for name in each.components))
-    # one key set, whatever became of a sample: a component that one of them lacks is left out for all
-    whole = [name for name in names if all(name in each.components for each in found)]
-    logs = {name: [each.components[name] for each in found] for name in whole}
+    # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a time
+    logs = {
+        name: [
+            each.components.get(name, score if each.score is None else 0.0)
+            for each, score in zip(found, scores, strict=True)
+        ]
+        for name in asks[0].kept.of
+    }
     for flag in flags(found[0]):
         logs[flag] = [flags(each)[flag] for each in found]
     return 200, {"rewards": scores, "scores": scores, "extra_logs": logs}
@@ -236,14 +241,14 @@ FORMATS = (
             ("query[i] behind prompts[i], special tokens at its ends left out", "completion"),
             ("labels[i]", "reference, and label of the row"),
             ("→ rewards[i], scores[i]", "score"),
-            ("→ extra_logs", "components, unscored and failed (0 or 1)"),
+            ("→ extra_logs", "unscored and failed (0 or 1), and the components that `?components=a,b` names"),
         ),
         REFUSED,
         lambda name, path: Codec(
             name, path, _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
             {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
             "Score completions in OpenRLHF's format.",
-            ON_ERROR,
+            {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
         ),
     ),
     Format(

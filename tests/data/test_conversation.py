@@ -12,6 +12,7 @@ from rm_gallery.core.data.conversation import (
     Message,
     as_messages,
     chat_messages,
+    message_dicts,
     messages_of,
     sample_of_completion,
     sample_of_messages,
@@ -223,3 +224,30 @@ def test_the_text_of_a_message_is_the_same_wherever_it_is_read(parts: Any, text:
     said = {"role": "assistant", "content": parts}
     sample = sample_of_messages([{"role": "user", "content": "q"}, said])
     assert sample.output[0].answer.text == as_messages([said])[0].text == extract_completion_text([said]) == text
+
+
+class _Part(BaseModel):
+    type: str = "text"
+    text: str
+
+
+class _Said(BaseModel):
+    role: str = "assistant"
+    content: str | list[_Part] | None = None
+    name: str | None = None
+
+
+def test_a_role_may_be_the_default_of_its_class() -> None:
+    said = [
+        _Said(role="user", content="hi"),
+        _Said(content="four"),
+        _Said(content=[_Part(type="reasoning", text="hm"), _Part(text="4")]),
+    ]
+    parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "4"}]
+    found = message_dicts(said)
+    assert [(turn["role"], turn["content"]) for turn in found] == [
+        ("user", "hi"),
+        ("assistant", "four"),
+        ("assistant", parts),
+    ]
+    assert all("name" not in turn for turn in found)

@@ -237,3 +237,10 @@ def test_a_model_that_writes_a_tag_over_and_over_holds_nothing_up(text: str) -> 
     assert extract_strict_answer(text) in ("", "x")
     assert citation_score(text, [{"metadata": {"source_id": "a"}}]) == {"precision": 0.0, "recall": 0.0}
     assert time.monotonic() - began < 10
+
+
+def test_a_thought_is_no_answer_and_a_refusal_is() -> None:
+    thought = {"type": "reasoning", "text": "<answer>4</answer>"}
+    said = [{"role": "assistant", "content": [thought, {"type": "output_text", "text": "5"}]}]
+    assert extract_completion_text(said) == extract_completion_text(said, "last") == "5"
+    assert extract_completion_text([{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}]) == "No."

@@ -18,6 +18,7 @@ from rm_gallery import (
     ConfigError,
     DataSample,
     FakeLLM,
+    Message,
     RewardDimensionWithRank,
     RewardDimensionWithScore,
     RewardRegistry,
@@ -27,7 +28,12 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.integrations.callables import endpoint_function
+from rm_gallery.integrations.nemo_rl import RewardEnvironment
+from rm_gallery.integrations.openrlhf import openrlhf_reward
 from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored, checked_on_error, rows_of, scored_of
+from rm_gallery.integrations.trl import trl_reward
+from rm_gallery.integrations.verl import verl_reward
 
 
 class Parts(BasePointWiseReward):
@@ -376,3 +382,39 @@ def test_a_misspelt_component_is_told_once() -> None:
     finally:
         logger.remove(handler)
     assert len(said) == 1 and "'lenght'" in said[0] and "length" in said[0].partition("there are:")[2]
+
+
+def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
+    @reward_function
+    def huge(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
+        score = float(messages[-1].text)
+        return {"score": score, "metrics": {"part": {"score": score}, "small": {"score": 0.5}}}
+
+    texts = ["1e300", "-3.5e38", "3.4e38", "0.1"]
+    plain = RowScorer(huge)
+    assert [plain.score("q", text).score for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
+    given = trl_reward(huge)
+    assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
+    assert [given.scorer.score("q", text).reason for text in texts] == ["invalid_score", "invalid_score", "", ""]
+
+
+@pytest.mark.parametrize(
+    "make", [verl_reward, openrlhf_reward, lambda reward, **settings: RewardEnvironment({"reward": reward, **settings})]
+)
+def test_a_component_cannot_be_called_as_the_score_is(make: Any) -> None:
+    with pytest.raises(ConfigError, match="components names 'score'"):
+        make("length_penalty", components=["a", "score"])
+    with pytest.raises(ConfigError, match="components names 'acc'"):
+        verl_reward("length_penalty", components="acc")
+
+
+def test_an_endpoint_function_sees_the_original_messages_it_was_given() -> None:
+    @reward_function
+    def asked(messages: list[Message], original_messages: list[dict[str, Any]], **kwargs: Any) -> float:
+        return float("".join(turn["content"] for turn in original_messages))
+
+    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "x"}]
+    other = [{"role": "user", "content": "2"}]
+    function = endpoint_function(asked)
+    assert [function(turns, original_messages=given).score for given in (None, turns[:1], other)] == [1.0, 1.0, 2.0]
+    assert asyncio.run(function.acall(turns, original_messages=other)).score == 2.0

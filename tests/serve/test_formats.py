@@ -238,10 +238,13 @@ def test_components_arrive_under_the_names_of_each_format() -> None:
         "step_outputs": None,
         "error": None,
     }
-    body = {"query": ["q4", "q5"], "prompts": ["q", "q"], "labels": ["4", "4"]}
-    assert answered("openrlhf", body, RIGHT, RIGHT._replace(score=0.0, components={"a": 1.0})) == {
-        "rewards": [1.0, 0.0], "scores": [1.0, 0.0], "extra_logs": {"a": [0.25, 1.0], "unscored": [0.0, 0.0], "failed": [0.0, 0.0]},
-    }  # fmt: skip
+    body = {"query": ["q4", "q5", "q6"], "prompts": ["q"] * 3, "labels": ["4"] * 3}
+    three = RIGHT, RIGHT._replace(score=0.0, components={"a": 1.0}), UNSCORED
+    named = answered("openrlhf", body, *three, components="a,b", on_error="-1")
+    assert named["rewards"] == named["scores"] == [1.0, 0.0, -1.0]
+    flags = {"unscored": [0.0, 0.0, 1.0], "failed": [0.0, 0.0, 0.0]}
+    assert named["extra_logs"] == {"a": [0.25, 1.0, -1.0], "b": [0.75, 0.0, -1.0], **flags}
+    assert answered("openrlhf", body, *three, on_error="-1")["extra_logs"] == flags
     assert answered("remote_rm", {"response": "4"}, RIGHT) == 1.0
     assert answered("remote_rm", {"response": "4"}, RIGHT, keys="true") == {
         "score": 1.0,

@@ -113,6 +113,8 @@ def _as_dict(message: Any, where: str) -> dict[str, Any]:
         found = dict(message)
     elif isinstance(message, BaseModel):
         found = message.model_dump(exclude_unset=True)
+        # a role, and the type of a part, may be defaults of their classes
+        found |= {name: value for name in ("role", "content") if (value := getattr(message, name, None))}
     else:
         found = {name: value for name, value in getattr(message, "__dict__", {}).items() if not name.startswith("_")}
     if not isinstance(found.get("role"), str):
