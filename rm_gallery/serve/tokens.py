@@ -8,7 +8,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, get_args
 
 import orjson
 
+from rm_gallery.core.engine.folder.files import FileLock
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.log import logger
@@ -157,9 +159,6 @@ def _token(entry: dict[str, Any]) -> Token:
 
 def create_token(path: Path, name: str, scopes: Sequence[str], per_minute: int | None = None) -> str:
     """Add a token to a file, which is made if need be and readable by its owner alone; returns the token, kept nowhere."""
-    tokens = read_tokens(path) if path.exists() else {}
-    if any(known.name == name for known in tokens.values()):
-        raise ConfigError(f"there is a token named {name!r:.60} already; give another name, or revoke it first.")
     secret = secrets.token_urlsafe(32)
     entry = {
         "id": secrets.token_hex(6),
@@ -170,17 +169,41 @@ def create_token(path: Path, name: str, scopes: Sequence[str], per_minute: int |
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     token = _token(entry)
-    _write(path, [*tokens.values(), token])
+    with _alone(path):
+        tokens = read_tokens(path) if path.exists() else {}
+        if any(known.name == name for known in tokens.values()):
+            raise ConfigError(f"there is a token named {name!r:.60} already; give another name, or revoke it first.")
+        _write(path, [*tokens.values(), token])
     return f"rmg_{token.id}_{secret}"
 
 
 def revoke_token(path: Path, name: str) -> None:
     """Remove a token by name or id; ConfigError when there is none."""
-    tokens = read_tokens(path)
-    kept = [token for token in tokens.values() if name not in (token.id, token.name)]
-    if len(kept) == len(tokens):
-        raise ConfigError(unknown_name("token", name, [token.name for token in tokens.values()]))
-    _write(path, kept)
+    if not path.exists():
+        read_tokens(path)  # says so, and leaves no lock behind
+    with _alone(path):
+        tokens = read_tokens(path)
+        kept = [token for token in tokens.values() if name not in (token.id, token.name)]
+        if len(kept) == len(tokens):
+            raise ConfigError(unknown_name("token", name, [token.name for token in tokens.values()]))
+        _write(path, kept)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Read and write the file as one step: of two changes at once neither undoes the other."""
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = lock.acquire(timeout=10.0)
+    except OSError as error:
+        raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
+    if not free:
+        raise ConfigError(f"the tokens file {path} is being changed by {lock.owner()}; try again.")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _write(path: Path, tokens: Sequence[Token]) -> None:

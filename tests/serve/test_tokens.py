@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def spent(tokens: Tokens, token: str) -> int:
             assert refused.status == 429
             return n
     return 100
+
+
+def test_tokens_made_at_once_are_all_kept(file: Path) -> None:
+    """Of 13 made by as many commands 4 were left."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: create_token(file, f"t{n}", ["read"]), range(16)))
+        list(pool.map(lambda n: revoke_token(file, f"t{n}") if n % 2 else create_token(file, f"u{n}", []), range(16)))
+    assert sorted(token.name for token in read_tokens(file).values()) == sorted(
+        [f"{letter}{n}" for n in range(0, 16, 2) for letter in "tu"]
+    )
 
 
 def test_only_the_whole_token_opens_and_only_its_scopes(file: Path) -> None:
