@@ -32,6 +32,7 @@ from rm_gallery.core.sandbox.process import Pump, SandboxLimits
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
+from rm_gallery.core.utils.file import deeper
 from rm_gallery.evaluation.bundle import Bundle
 from rm_gallery.evaluation.worker import failed
 
@@ -45,6 +46,8 @@ CODES = frozenset(
 )
 """What the error of a result that broke begins with, before a colon."""
 MAX_REPLY = 4 * 2**20
+MAX_DEPTH = 64
+"""Levels of objects and lists in what a result carries along."""
 _START_SECONDS = 30.0
 _LIFE_CPU_SECONDS = 3600.0
 """CPU time after which the kernel ends a worker; it is replaced between requests at half of it."""
@@ -439,10 +442,14 @@ def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:
 
 def _result_of(value: Any) -> EvaluateResult:
     try:
-        return EvaluateResult.model_validate(value)
+        found = EvaluateResult.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    # may hold anything, also what nobody can write down again
+    if found.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
+        return failed("invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels")
+    return found
 
 
 @functools.cache

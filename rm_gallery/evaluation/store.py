@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
-from rm_gallery.evaluation.bundle import Bundle, Mode
+from rm_gallery.core.utils.log import logger
+from rm_gallery.evaluation.bundle import Bundle, DamagedBundle, Mode
 from rm_gallery.evaluation.database import (
     FORMAT,
     STATE_TABLE,
@@ -254,6 +255,8 @@ class Store:
         if row is None:
             raise self._unknown(evaluator_id, version)
         facts = vars(_version_of(row))
+        if not isinstance(row.files, bytes | memoryview):
+            raise _damaged(row)
         return Deployed(**facts, bundle=Bundle.unpack(bytes(row.files), row.hash))
 
     def versions(self, evaluator_id: str) -> list[Version]:
@@ -265,8 +268,14 @@ class Store:
         return [_version_of(row) for row in found]
 
     def list(self) -> list[Version]:
-        """The current version of every evaluator, by id."""
-        return [_version_of(row) for row in self._read(lambda connection: connection.execute(self._sql.listing).all())]
+        """The current version of every evaluator, by id; a damaged one is left out and named in the log."""
+        found = []
+        for row in self._read(lambda connection: connection.execute(self._sql.listing).all()):
+            try:
+                found.append(_version_of(row))
+            except DamagedBundle as error:
+                logger.warning("{}", error)
+        return found
 
     def rollback(self, evaluator_id: str, version: int | None = None) -> Version:
         """Serve an older version again (default: the one before the current); no version is removed.
@@ -357,17 +366,27 @@ def _check_text(name: str, text: str) -> None:
         raise ConfigError(f"{name} may have {_LONGEST[name]} bytes and no NUL character; found {size} bytes")
 
 
+def _damaged(row: sa.Row[Any]) -> DamagedBundle:
+    return DamagedBundle(
+        f"what the store holds of evaluator {row.id!r}, version {row.version}, is damaged; deploy it again"
+    )
+
+
 def _version_of(row: sa.Row[Any]) -> Version:
-    facts = orjson.loads(row.facts)
+    try:
+        facts = orjson.loads(row.facts)
+        metrics, requirements, mode = tuple(facts["metrics"]), tuple(facts["requirements"]), facts["mode"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(row) from error
     return Version(
         id=row.id,
         version=row.version,
         hash=row.hash,
         display_name=row.display_name,
         description=row.description,
-        metrics=tuple(facts["metrics"]),
-        requirements=tuple(facts["requirements"]),
-        mode=facts["mode"],
+        metrics=metrics,
+        requirements=requirements,
+        mode=mode,
         size=row.size,
         created=row.created,
         is_current=row.version == row.current,

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from rm_gallery.core.engine.folder.manifest import redact
+from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.serve.asking import Codec, Refused, invalid
@@ -262,21 +263,6 @@ def parsed(body: bytes, max_depth: int) -> Any:
 def too_deep(max_depth: int) -> Refused:
     """The refusal of a body with too many levels."""
     return Refused(400, "too_deep", f"The body is nested deeper than {max_depth} levels.")
-
-
-def deeper(value: Any, most: int) -> bool:
-    """Whether a JSON value has more levels of objects and lists than `most`."""
-    level = [value]
-    for _ in range(most + 1):
-        level = [
-            child
-            for each in level
-            if type(each) in (dict, list)
-            for child in (each.values() if type(each) is dict else each)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def dumped(value: Any) -> bytes:

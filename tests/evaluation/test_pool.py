@@ -39,6 +39,12 @@ def fork():
 def tell(text):
     return EvaluateResult(score=1.0, reason=str(text))
 
+def deep():
+    inside = 1
+    for _ in range(254):
+        inside = [inside]
+    return {"score": 1.0, "step_outputs": [{"step_index": 0, "base_reward": 1.0, "metrics": {"x": inside}}]}
+
 ACTS = {
     "score": lambda: 0.25,
     "none": lambda: None,
@@ -50,6 +56,7 @@ ACTS = {
     "print": lambda: [print("x" * 1000) for _ in range(10_000)],
     "large": lambda: EvaluateResult(score=1.0, reason="x" * 10_000_000),
     "nan": lambda: float("nan"),
+    "deep": deep,
     "text": lambda: "1.0",
     "raise": lambda: 1 / 0,
     "exit": lambda: sys.exit(3),
@@ -115,6 +122,7 @@ CONTAINED = [
     ("print", "output", "printed more than 256 KB"),
     ("large", "output", "the limit is"),
     ("nan", "function_error", "finite"),
+    ("deep", "invalid_result|function_error", "nested|recursion|JSON"),
     ("text", "function_error", "returned str"),
     ("raise", "function_error", "ZeroDivisionError: division by zero .evaluator/main.py, line"),
     ("exit", "function_error", "SystemExit: 3"),

@@ -124,6 +124,20 @@ def test_damage_is_found_and_never_run(tmp_path: Path) -> None:
                 store.current("a")
 
 
+@pytest.mark.parametrize("change", ["facts = '{'", "facts = '[]'", "facts = '{\"metrics\": 3}'", "files = 'text'"])
+def test_one_damaged_evaluator_hides_no_other(tmp_path: Path, change: str) -> None:
+    with Store.open(tmp_path / "s.db") as store:
+        for name in ("a", "b"):
+            store.save(name, bundle())
+        with sqlite3.connect(tmp_path / "s.db") as connection:
+            connection.execute(f"UPDATE rm_gallery_versions SET {change} WHERE id = 'a'")
+        connection.close()
+        assert [each.id for each in store.list()][-1] == "b"
+        with pytest.raises(DamagedBundle, match="'a', version 1, is damaged; deploy it again"):
+            store.current("a")
+        assert store.current("b").id == "b"
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [

@@ -14,9 +14,9 @@ from loguru import logger
 from rm_gallery import DataSample, RewardRegistry
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.file import deeper
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.asking import Ask, Codec, Refused, Scored
-from rm_gallery.serve.door import deeper
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.settings import ServeSettings
 from rm_gallery.serve.tokens import Tokens, create_token
@@ -174,7 +174,8 @@ def test_nesting_is_allowed_up_to_the_limit_and_not_one_level_more() -> None:
 
     fits, too_deep = asked(app, nested(5), nested(6))
     assert fits.status_code == 200 and code_of(too_deep) == (400, "too_deep")
-    assert [deeper(value, 1) for value in (1, [], [1], [[1]], {"a": {"b": 1}})] == [False, False, False, True, True]
+    values = (1, [], [1], [[1]], [[]], {"a": {"b": 1}})
+    assert [deeper(value, 1) for value in values] == [False, False, False, True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,17 @@ def as_json(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8", "replace") + b"\n"
 
 
+def deeper(value: Any, most: int) -> bool:
+    """Whether a JSON value has more levels of objects and lists than `most`."""
+    level = [value]
+    for _ in range(most + 1):
+        inside = [each for each in level if type(each) in (dict, list)]
+        if not inside:
+            return False
+        level = [child for each in inside for child in (each.values() if type(each) is dict else each)]
+    return True
+
+
 def write_whole(path: str | Path, data: bytes) -> None:
     """Replace a file by `data`, as `replacing` does; raises OSError."""
     with replacing(path) as file:
