@@ -98,8 +98,13 @@ class VerlReward:
     def _asked(self, row: Mapping[str, Any]) -> Conversation:
         names = _PROMPTS if self._prompt is None else (self._prompt,)
         asked = next((row[name] for name in names if row.get(name) is not None), None)
+        there = ", ".join(sorted(map(str, row)))
+        if asked is None and self.scorer.reward.compares:
+            raise ConfigError(
+                f"{self.scorer.name} compares the responses to one prompt, and extra_info holds no prompt; put it there and "
+                f"name its key (prompt=). The keys are: {there}."
+            )
         if asked is None and self._prompt is not None:
-            there = ", ".join(sorted(map(str, row)))
             raise ConfigError(f"extra_info has no key '{self._prompt}' (prompt=); the keys are: {there}.")
         return asked
 

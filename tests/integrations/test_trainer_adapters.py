@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import BasePointWiseReward, ConfigError, DataSample, RewardDimensionWithScore, RewardResult
+from rm_gallery import BasePointWiseReward, ConfigError, DataSample, FakeLLM, RewardDimensionWithScore, RewardResult
 from rm_gallery.integrations import nemo_rl, verl
 from rm_gallery.integrations.nemo_rl import RewardEnvironment, nemo_rl_reward, register_nemo_rl
 from rm_gallery.integrations.openrlhf import openrlhf_reward
@@ -93,6 +93,18 @@ def test_verl_scores_a_batch_as_it_scores_one() -> None:
     single = [verl.compute_score_sync("x", text, gold, **settings) for text, gold in zip(texts, golds, strict=True)]
     assert batch == single
     assert {tuple(each) for each in batch} == {("score", "unscored", "failed", "acc")}
+
+
+def test_verl_does_not_compare_responses_of_unknown_prompts() -> None:
+    """Rows of any prompts were compared with one another where their references were equal."""
+    reward = verl.VerlReward("base_helpfulness_listwise", llm=FakeLLM(reply="<best>1</best>"))
+    with pytest.raises(ConfigError, match="extra_info holds no prompt.*prompt=.*ground_truth"):
+        reward.compute_scores(["x"] * 2, ["a", "b"], ["4", "4"])
+    asked = [{"prompt": "2+2?"}] * 2
+    assert sorted(each["score"] for each in reward.compute_scores(["x"] * 2, ["a", "b"], ["4", "4"], asked)) == [
+        0.0,
+        1.0,
+    ]
 
 
 def test_verl_columns_are_read_from_arrays_and_extra_info_is_left_alone() -> None:

@@ -71,7 +71,7 @@ def test_d8_a_stepwise_rubric_judge_sees_the_step_and_what_came_before(
     assert third == {"query": "asked", "previous": "[step 1]\n    one\n\n[step 2]\n    two", "step": "three"}
 
 
-CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"q": "雨"}'}}
+CALL: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"q": "雨"}'}}
 PICTURE = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "x"}}]
 
 
@@ -82,7 +82,7 @@ PICTURE = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "ima
             "q",
             {"role": "assistant", "content": None, "tool_calls": [CALL]},
             "q",
-            json.dumps([CALL], ensure_ascii=False),
+            json.dumps([CALL["function"]], ensure_ascii=False),
         ),
         (
             "q",

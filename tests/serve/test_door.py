@@ -174,7 +174,7 @@ def test_nesting_is_allowed_up_to_the_limit_and_not_one_level_more() -> None:
 
     fits, too_deep = asked(app, nested(5), nested(6))
     assert fits.status_code == 200 and code_of(too_deep) == (400, "too_deep")
-    values = (1, [], [1], [[1]], [[]], {"a": {"b": 1}})
+    values: tuple[Any, ...] = (1, [], [1], [[1]], [[]], {"a": {"b": 1}})
     assert [deeper(value, 1) for value in values] == [False, False, False, True, True, True]
 
 

@@ -86,9 +86,8 @@ def _said(message: ChatMessage) -> str:
             text if kind in TEXT_PARTS else f"[{str(kind)[:40]}]" for kind, text in parts if kind not in THOUGHT_PARTS
         )
         text = "\n".join(filter(None, shown))
-    calls = (
-        message.to_openai().get("tool_calls") if message.tool_calls else message.additional_kwargs.get("function_call")
-    )
+    called = [call.function.model_dump() for call in message.tool_calls or ()]
+    calls = called or message.additional_kwargs.get("function_call")
     return "\n".join(filter(None, [text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
 
 

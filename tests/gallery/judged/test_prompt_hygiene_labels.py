@@ -25,7 +25,9 @@ def _step(text: str, preference: str) -> Step:
         content=text,
         name=SECRET,
         reasoning_content=SECRET,
-        tool_calls=[ToolCall(id=SECRET, function=ToolFunction(name=SECRET, arguments=SECRET))],
+        tool_calls=[
+            ToolCall(id=SECRET, function=ToolFunction(name="search", arguments="{}"))
+        ],  # a call is said, its id is not
         additional_kwargs={"hint": SECRET, "context": SECRET},
         label=label,
         reward=Reward(score=1.0, details=[detail], issues=[issue], extra_data={SECRET: {SECRET: SECRET}}),
