@@ -80,6 +80,7 @@ TRAINERS: dict[str, Trainer] = {
             "Flask==3.1.3",
             "itsdangerous==2.2.0",
             "lark==1.3.1",
+            "pillow==13.0.0",
             "msgpack==1.2.4",
             "protobuf==7.36.2",
             "tenacity==9.2.1",
