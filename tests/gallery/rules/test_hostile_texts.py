@@ -171,8 +171,13 @@ def test_readers_take_linear_time(name: str) -> None:
     slow = {}
     for piece in [*STATEMENTS, *PIECES.values()]:
         text = (piece * (160_000 // len(piece) + 1))[:160_000]
-        started = time.process_time()
-        READERS[name](text)
-        if time.process_time() - started > 0.5:  # measured below 0.05
-            slow[piece] = time.process_time() - started
+        # measured below 0.3; a collection of the whole test process may fall into one of the tries
+        for _ in range(3):
+            started = time.process_time()
+            READERS[name](text)
+            spent = time.process_time() - started
+            if spent <= 0.5:
+                break
+        else:
+            slow[piece] = spent
     assert not slow
