@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
+from rm_gallery.core.utils.identity import syntax_tree
+
 _WARNINGS = threading.Lock()
 
 _FENCE = re.compile(r"[ \t]*(?:>[ \t]?)*(`{3,}|~{3,})([^\n`]*)\n?")
@@ -90,7 +92,7 @@ def _refuse(constant: str) -> NoReturn:
 
 def parse_python(source: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST | str:
     """The syntax tree of `source`, or one sentence on why there is none."""
-    return _guarded(lambda: ast.parse(source, mode=mode))
+    return _guarded(lambda: syntax_tree(source, mode))
 
 
 def compile_problem(source: str) -> str | None:

@@ -14,6 +14,7 @@ import math
 import re
 import sys
 import sysconfig
+import threading
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -304,12 +305,25 @@ def _lines(file: str) -> str:
     return "".join(linecache.getlines(file))
 
 
+_PARSING = threading.Lock()
+
+
+def syntax_tree(source: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
+    """What `ast.parse` gives, for one thread at a time; raises SyntaxError and what else it raises.
+
+    Python 3.11 counts the depth of a tree for all threads together: of two parses at once one may end in a SystemError.
+    """
+    with _PARSING:
+        return ast.parse(source, mode=mode)
+
+
 @functools.lru_cache(maxsize=256)
 def _tree(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source) if source else None
+        tree = syntax_tree(source)
     except SyntaxError:
         return None
+    return tree if source and isinstance(tree, ast.Module) else None
 
 
 def _functions(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
