@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
-T = TypeVar("T")
-
 from rm_gallery.core.utils.identity import syntax_tree
+
+T = TypeVar("T")
 
 _WARNINGS = threading.Lock()
 
