@@ -21,6 +21,7 @@ import orjson
 
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.identity import syntax_tree
 
 MAX_FILES = 500
 MAX_BYTES = 8 * 2**20
@@ -279,7 +280,8 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> _Facts:
         # warnings about odd escapes are the author's business when the code runs, not of who deploys it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(files[where])
+            tree = syntax_tree(files[where])
+            assert isinstance(tree, ast.Module)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         at = f", line {line}" if line else ""

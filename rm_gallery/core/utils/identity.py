@@ -308,7 +308,7 @@ def _lines(file: str) -> str:
 _PARSING = threading.Lock()
 
 
-def syntax_tree(source: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
+def syntax_tree(source: str | bytes, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
     """What `ast.parse` gives, for one thread at a time; raises SyntaxError and what else it raises.
 
     Python 3.11 counts the depth of a tree for all threads together: of two parses at once one may end in a SystemError.
