@@ -11,7 +11,7 @@ LOWEST := tests/seeds tests/utils tests/acceptance/test_excerpts.py tests/data t
 	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_run_store_resume.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py \
 	tests/serve/test_serve_native.py tests/serve/test_server_process.py tests/evaluation/test_store.py tests/integrations/test_scoring.py
 
-.PHONY: help demo test lowest check format clean
+.PHONY: help demo test golden lowest check format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,6 +38,10 @@ demo: $(VENV)/.run-$(KEY)  ## Train the embedded reward model and compare reward
 
 test: $(VENV)/.dev-$(KEY)  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+golden: $(VENV)/.dev-$(KEY)  ## Write the golden files anew from the library as it is, and show what changed
+	RM_GALLERY_GOLDEN=write $(BIN)/python -m pytest -q tests/golden
+	git --no-pager diff --stat -p -- tests/golden
 
 lowest: $(VENV)-lowest/.done-$(KEY)  ## Run a part of the tests with the lowest versions that pyproject.toml allows
 	PYTHONPATH=. $(VENV)-lowest/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST) $(ARGS)

@@ -1,0 +1,81 @@
+"""Golden files: one JSON object a line, what is given and what the library makes of it, changed only on purpose."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+WRITING = os.environ.get("RM_GALLERY_GOLDEN") == "write"
+"""`make golden` sets it: files are written anew, and the difference is for a person to read."""
+
+Line = dict[str, Any]
+
+
+def files(folder: str) -> list[Any]:
+    """The golden files of a folder as parameters of a test, each named after what it pins."""
+    found = sorted((HERE / folder).rglob("*.jsonl"))
+    return [pytest.param(path, id=path.relative_to(HERE / folder).with_suffix("").as_posix()) for path in found]
+
+
+def lines(path: Path) -> Iterator[tuple[int, Line]]:
+    """(line number, object) of each line that is not empty."""
+    for number, text in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if text.strip():
+            yield number, json.loads(text)
+
+
+def check(path: Path, answer: Callable[[Line], Line], expected: tuple[str, ...]) -> None:
+    """Hold `answer(what is given)` against the keys in `expected` of every line; all lines that differ are told at once.
+
+    What `answer` leaves out, or gives as None, may be absent from the line. Numbers agree to nine digits.
+    """
+    kept, wrong = [], []
+    for number, line in lines(path):
+        given = {key: value for key, value in line.items() if key not in expected}
+        wanted = {key: line[key] for key in expected if line.get(key) is not None}
+        found = {key: _plain(value) for key, value in answer(given).items() if value is not None}
+        assert found.keys() <= set(expected), f"{path.name}: the runner tells {found.keys() - set(expected)} too"
+        kept.append(json.dumps({**given, **found}, ensure_ascii=False) + "\n")
+        if not _same(found, wanted):
+            wrong.append(f"  line {number}: {_short(given)}\n    expected {wanted}\n    found    {found}")
+    assert kept, f"{path} has no lines"
+    if WRITING:
+        path.write_text("".join(kept), encoding="utf-8", newline="\n")
+        return
+    head = f"{path.relative_to(HERE.parent.parent)}: {len(wrong)} of {len(kept)} lines differ (`make golden` writes them anew)"
+    assert not wrong, "\n".join([head, *wrong])
+
+
+def _short(given: Line) -> str:
+    text = json.dumps(given, ensure_ascii=False)
+    return text if len(text) < 400 else f"{text[:400]}…"
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON holds it; what JSON has no word for (nan, infinities) as a string."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(_same(found[key], wanted[key]) for key in found)
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(_same, found, wanted))
+    if isinstance(found, bool) or isinstance(wanted, bool):
+        return found is wanted
+    if isinstance(found, (int, float)) and isinstance(wanted, (int, float)):
+        return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(found == wanted)
