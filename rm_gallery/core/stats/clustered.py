@@ -214,7 +214,7 @@ def _mean(
     squares = np.bincount(places, weights=apart**2, minlength=n_strata)
     sizes = np.bincount(of_stratum, weights=size**2, minlength=n_strata)
     with np.errstate(invalid="ignore", divide="ignore"):
-        design = 1.0 + (sizes / n - 1.0) * _correlation_within(apart, deviation, size, of_stratum, n)
+        design = 1.0 + (sizes / n - 1.0) * correlation_in_cells(apart, deviation, size, of_stratum, n)
         alike = np.where(n > 1, squares / (n * (n - 1.0)) * design, 0.0)
         effective_in = np.where(present, n**2 / sizes, 0.0)
     small = 1.0 - 1.0 / n_clusters if n_clusters > 1 else 1.0
@@ -266,7 +266,7 @@ def _near_the_ends(
     return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
-def _correlation_within(
+def correlation_in_cells(
     apart: NDArray[np.float64],
     deviation: NDArray[np.float64],
     size: NDArray[np.float64],

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.stats.clustered import correlation_in_cells
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 # weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never seen to err
 _PSEUDO = 1.0
+# clusters of rows at the ends of the scale; half a cluster keeps coverage with few labelled clusters, a whole one widens too much
+_PSEUDO_CLUSTER = 0.5
 # judges with more different verdicts than this are not looked at verdict by verdict
 _MOST_CELLS = 4
 
@@ -84,7 +88,10 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
     psi[labelled] += own * _bessel(clusters)
     plain = float(own @ own) * _bessel(m) ** 2
     cells = _cells(fl if lam > 0.0 else np.zeros(m))
-    floor = _squares(residuals, _pseudo(residuals, yl, lam * fl + centre, bounds), weights, cells) - plain
+    pseudo = _pseudo(residuals, yl, lam * fl + centre, bounds)
+    floor = _squares(residuals, pseudo, weights, cells) - plain
+    if 1 < clusters < m:
+        floor = max(floor, _unseen_clusters(yl, residuals, pseudo, weights, gl))
     # labels alone, under the same weights and with their own pseudo-rows, for comparison
     mean = float(weights @ yl)
     bare = yl - mean
@@ -163,6 +170,30 @@ def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[
     supposed = np.bincount(cells, weights=weights**2) * np.bincount(cells, weights=pseudo) / counts
     total = (counts * observed + strength * supposed) / (counts + strength)
     return float(total.sum()) * _bessel(len(residuals)) ** 2
+
+
+def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: NDArray[Any]) -> float:
+    """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end of the scale together.
+
+    How far together is what the labels show of likeness within clusters; labels that are all equal show nothing of it.
+    """
+    import numpy as np
+
+    groups = np.unique(gl, return_inverse=True)[1]
+    sums, sizes, squares = (np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2))
+    alike = 1.0 if float(np.ptp(yl)) == 0.0 else _likeness(yl, groups)
+    supposed = float(pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2))
+    k = len(sums)
+    return _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
+
+
+def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
+    import numpy as np
+
+    apart = yl - yl.mean()
+    sizes = np.bincount(groups).astype(np.float64)
+    nowhere = np.zeros(len(sizes), dtype=np.int64)
+    return correlation_in_cells(apart, np.bincount(groups, weights=apart), sizes, nowhere, np.array([float(len(yl))]))
 
 
 def _cells(fl: Floats) -> NDArray[Any]:
