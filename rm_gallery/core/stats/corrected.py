@@ -143,11 +143,15 @@ def corrected_mean(
         raise ConfigError(f"bounds are (lowest, highest) possible label; found ({low:g}, {high:g})")
     if isinstance(strata, str) and strata != "verdict":
         raise ConfigError(f"strata is a name per row, 'verdict' or None; found {strata!r}")
-    cells: Sequence[Hashable] | None = None if isinstance(strata, str) else strata
     f, y = numbers(judge, "judge"), numbers(labels, "labels")
     chosen = None if probabilities is None else numbers(probabilities, "probabilities")
     n = len(y)
-    for name, values in (("judge", f), ("clusters", clusters), ("strata", cells), ("probabilities", chosen)):
+    for name, values in (
+        ("judge", f),
+        ("clusters", clusters),
+        ("strata", None if isinstance(strata, str) else strata),
+        ("probabilities", chosen),
+    ):
         if values is not None and len(values) != n:
             raise ConfigError(f"{name} needs one entry per row: found {len(values)} for {n} labels")
     labelled, judged = ~np.isnan(y), ~np.isnan(f)
@@ -164,12 +168,7 @@ def corrected_mean(
     )  # fmt: skip
     if m == 0:
         return found
-    if chosen is not None:
-        _check_probabilities(chosen, labelled)
-        chosen = _by_verdict(chosen, f)
-        if cells is None and _is_stratified(chosen, labelled):
-            cells, chosen = list(chosen), None
-    verdicts = _verdicts(f, labelled) if isinstance(strata, str) and probabilities is None and shares is None else None
+    cells, chosen, verdicts = _drawn(f, labelled, chosen, strata, shares)
     if chosen is None and probabilities is None:
         notes += _selected(f, labelled, groups, cells, verdicts)
     drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
@@ -302,6 +301,25 @@ def _by_verdict(chosen: Floats, f: Floats) -> Floats:
         if len(np.unique(chosen[same & known])) == 1:
             filled[same & ~known] = chosen[same & known][0]
     return filled
+
+
+def _drawn(
+    f: Floats,
+    labelled: NDArray[np.bool_],
+    chosen: Floats | None,
+    strata: Sequence[Hashable] | str | None,
+    shares: Mapping[Any, float] | None,
+) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None]:
+    """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts."""
+    cells = None if isinstance(strata, str) else strata
+    if chosen is not None:
+        _check_probabilities(chosen, labelled)
+        chosen = _by_verdict(chosen, f)
+        if cells is not None or not _is_stratified(chosen, labelled):
+            return cells, chosen, None
+        if len(set(chosen)) > 1:
+            return list(chosen), None, None
+    return cells, None, _verdicts(f, labelled) if isinstance(strata, str) and shares is None else None
 
 
 def _verdicts(f: Floats, labelled: NDArray[np.bool_]) -> NDArray[Any] | None:
