@@ -75,8 +75,12 @@ check: $(VENV)/.dev-$(KEY)  ## Lint and type-check
 
 lock: $(VENV)/.dev-$(KEY)  ## Renew the exact versions in tests/constraints.txt
 	$(BIN)/python -m pip install --quiet uv
-	{ head -n 1 tests/constraints.txt; $(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --universal \
-		--python-version 3.10 --no-python-downloads --no-header --no-annotate --upgrade --quiet; } > tests/constraints.new
+	head -n 1 tests/constraints.txt > tests/constraints.new
+	grep '^torch==' tests/constraints.txt > tests/torch.new  # its build without CUDA is asked for by its exact version
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --extra hf --extra train --constraints tests/torch.new \
+		--universal --python-version 3.10 --no-python-downloads --no-header --no-annotate --upgrade --quiet \
+		| grep -vE '^(nvidia|cuda|triton)' >> tests/constraints.new
+	rm tests/torch.new
 	mv tests/constraints.new tests/constraints.txt
 
 format: $(VENV)/.dev-$(KEY)  ## Format the code
