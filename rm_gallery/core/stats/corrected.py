@@ -189,7 +189,7 @@ def corrected_mean(
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
         notes.append(
-            f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little"
+            f"{m} label{'s leave' if m > 1 else ' leaves'} {test.df:.1f} degrees of freedom: the interval rests on very little"
         )
     interval, effective = test.interval(confidence), m * alone / variance if variance > 0.0 else float(m)
     if count(groups[labelled]) == 1 < m:
@@ -387,7 +387,7 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
     if len(labels) and not (low <= labels.min() and labels.max() <= high):
         worst = labels.min() if labels.min() < low else labels.max()
         raise ConfigError(
-            f"a label is {worst:g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
+            f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
         )
 
 
@@ -401,7 +401,7 @@ def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
     known = chosen[~np.isnan(chosen)]
     if not ((known > 0.0) & (known <= 1.0)).all():
         raise ConfigError(
-            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:g}. Rows that could"
+            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )
 
