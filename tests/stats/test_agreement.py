@@ -26,8 +26,6 @@ from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_e
 
 Metric = Literal["nominal", "ordinal", "interval"]
 Estimate = Callable[..., ClusteredMean | None]
-# ten subjects, fourteen raters each, five categories: the example of Fleiss (1971)
-FLEISS = "0000e 02642 00356 03920 22811 77000 32630 25322 65210 02237".split()
 TABLES = st.integers(2, 5).flatmap(
     lambda raters: st.lists(st.lists(st.integers(1, 5), min_size=raters, max_size=raters), min_size=2, max_size=25)
 )
@@ -77,11 +75,6 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     )
     named = [{f"unit {unit}": value for unit, value in enumerate(row)} for row in rows]
     assert krippendorff_alpha(named, metric=metric) == pytest.approx(expected, abs=1e-12)
-
-
-def test_fleiss_by_a_published_example() -> None:
-    units = [[label for label, k in enumerate(row) for _ in range(int(k, 16))] for row in FLEISS]
-    assert fleiss_kappa(np.array(units).T.tolist()) == pytest.approx(0.210, abs=5e-4)
 
 
 def test_the_standard_error_of_kappa_is_that_of_statsmodels() -> None:

@@ -28,17 +28,6 @@ def test_it_is_wilsons_interval_where_every_sample_stands_alone(k: int, n: int) 
     assert found == pytest.approx(proportion.proportion_confint(k, n, method="wilson"), abs=1e-12)
 
 
-def test_n7_the_standard_error_is_that_of_clusters() -> None:
-    """Twelve outcomes of four clusters; 0.159571 with G/(G-1), 0.138193 without, 0.148647 for independent rows."""
-    found = mean([float(bit) for bit in "110111001100"], list("aaabbbcccddd"))
-    assert found.estimate == pytest.approx(7 / 12)
-    assert (found.n, found.n_clusters) == (12, 4)
-    assert 0.138193 < found.standard_error < 0.159571
-    low, high = found.interval()
-    # between the row-wise Wilson interval and the Korn-Graubard one with t
-    assert 0.184109 < low < 0.319511 and 0.806740 < high < 0.896757
-
-
 def test_copies_of_an_outcome_are_no_new_information() -> None:
     outcomes = [1.0] * 70 + [0.0] * 30
     once = mean(outcomes).interval()
@@ -64,14 +53,6 @@ def test_nothing_is_ever_certain(values: list[float], clusters: Any) -> None:
     low, high = found.interval()
     assert 0.0 <= low <= found.estimate <= high <= 1.0
     assert high - low > 0.02
-
-
-def test_strata_weigh_the_same_or_as_told() -> None:
-    values, strata = [1.0, 1.0, 0.0, 1.0], ["a", "b", "b", "b"]
-    assert mean(values, strata=strata).estimate == pytest.approx((1.0 + 2 / 3) / 2)
-    assert mean(values, strata=strata, weights={"a": 1, "b": 3}).estimate == pytest.approx(0.75)
-    assert mean(values, strata=strata, weights={"b": 2}).estimate == pytest.approx(2 / 3)
-    assert clustered_mean(values, strata=strata, weights={"c": 1}) is None
 
 
 def test_the_variance_of_a_mean_of_strata_is_that_of_its_parts() -> None:
@@ -196,11 +177,6 @@ def test_coverage_of_shares(sizes: list[int], p: float, icc: float) -> None:
     rng, numbers = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
     weights = np.array(sizes)
     assert 0.925 <= covered(lambda: mean(beta_binomial(rng, weights, p, icc), numbers), p) <= 0.97
-
-
-def test_rows_taken_as_independent_would_cover_far_less() -> None:
-    rng, weights = np.random.default_rng(0), np.array(EQUAL)
-    assert covered(lambda: mean(beta_binomial(rng, weights, 0.7, 0.5)), 0.7, 500) < 0.8
 
 
 def test_coverage_of_a_mean_of_subsets_and_of_graded_credits() -> None:

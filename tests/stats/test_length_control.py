@@ -59,11 +59,6 @@ def test_a_planted_length_preference_is_removed(effect: float) -> None:
     assert found.length_effect == pytest.approx(effect, rel=0.15)
 
 
-def test_a_length_preference_that_is_not_there_is_not_found() -> None:
-    case = simulated(np.random.default_rng(1), 4000, 0.8, 0.0)
-    assert length_controlled(**case).estimate == pytest.approx(float(np.mean(case["preferences"])), abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("n", "strength", "effect", "per_prompt", "truth", "most"),
     [
