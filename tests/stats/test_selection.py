@@ -13,11 +13,11 @@ from scipy.stats import fisher_exact
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.stats.selection import labels_follow_verdicts, mended, verdict_numbers
 
-Floats = NDArray[np.float64]
+Floats = NDArray[Any]
 _ = math.nan
 
 
-def columns(text: str) -> tuple[Floats, NDArray[np.bool_]]:
+def columns(text: str) -> tuple[Floats, Floats]:
     """Rows such as "1x 0 - ": a verdict (- for none), followed by x where there is a label."""
     rows = text.split()
     return np.array([_ if row[0] == "-" else float(row[0]) for row in rows]), np.array(
@@ -57,7 +57,7 @@ def test_each_verdict_has_a_number_or_shares_its_neighbours(text: str, fewest: i
     )
 
 
-def drawn(rng: np.random.Generator, n: int, favour: float, of: int = 1000) -> tuple[Floats, NDArray[np.bool_]]:
+def drawn(rng: np.random.Generator, n: int, favour: float, of: int = 1000) -> tuple[Floats, Floats]:
     judge = (rng.random(of) < 0.75) * 1.0
     weight = np.where(judge == 0, favour, 1.0)
     labelled = np.zeros(of, dtype=bool)

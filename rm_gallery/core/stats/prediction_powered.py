@@ -226,7 +226,7 @@ def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Flo
 def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
     import numpy as np
 
-    apart = yl - yl.mean()
+    apart: Floats = np.asarray(yl - yl.mean(), dtype=np.float64)
     sizes = np.bincount(groups).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
     return correlation_in_cells(apart, np.bincount(groups, weights=apart), sizes, nowhere, np.array([float(len(yl))]))
