@@ -226,10 +226,11 @@ def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Flo
 def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
     import numpy as np
 
-    apart: Floats = np.asarray(yl - yl.mean(), dtype=np.float64)
+    apart = yl - yl.mean()
     sizes = np.bincount(groups).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
-    return correlation_in_cells(apart, np.bincount(groups, weights=apart), sizes, nowhere, np.array([float(len(yl))]))
+    sums = np.bincount(groups, weights=apart).astype(np.float64)
+    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(yl))]))
 
 
 def _cells(fl: Floats) -> NDArray[Any]:
