@@ -209,11 +209,6 @@ def rubric(rng: np.random.Generator) -> dict[str, Any]:
     return {"judge": judge, "labels": some(rng, y, 50), "bounds": (1.0, 5.0)}
 
 
-def ties(rng: np.random.Generator) -> dict[str, Any]:
-    y = rng.choice([1.0, 0.5, 0.0], 1000, p=[0.5, 0.2, 0.3])
-    return {"judge": np.where(rng.random(1000) < 0.7, y, 1.0), "labels": some(rng, y, 60)}
-
-
 def where_unsure(rng: np.random.Generator) -> dict[str, Any]:
     """Rows are labelled the more probably, the nearer the judge's score is to the middle."""
     y = (rng.random(1500) < 0.7) * 1.0
@@ -238,7 +233,6 @@ def strata(rng: np.random.Generator) -> dict[str, Any]:
     [
         (graded, 2 / 3, 0.97),
         (rubric, 4.53, 0.98),
-        (ties, 0.6, 0.98),
         (where_unsure, 0.7, 0.985),
         (strata, 1.85 / 3, 0.985),
     ],
