@@ -145,7 +145,8 @@ def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
         return None
     texts = [value.text.replace(",", "") for value in (gold, answer)]
     if all(_INTEGER.fullmatch(text) for text in texts):
-        if max(map(len, texts)) > 1000:  # Python refuses to convert very long ones
+        # Python refuses to convert very long ones, and Math-Verify does not read "-007"
+        if max(map(len, texts)) > 1000 or any(text.startswith("-0") and len(text) > 2 for text in texts):
             return None
         return int(texts[0]) == int(texts[1])
     if all(_INTEGER.fullmatch(text) or _DECIMAL.fullmatch(text) for text in texts):
