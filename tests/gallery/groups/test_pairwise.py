@@ -9,7 +9,7 @@ import pytest
 
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.group.pairwise import GroupPairWiseReward, wins_of
+from rm_gallery.gallery.rm.group.pairwise import GroupPairWiseReward
 from tests.gallery.groups.judges import PAIRWISE, Beats, create, larger, pair_judge, paper_scissors, reason_of
 from tests.support.samples import make_sample, scores
 
@@ -109,11 +109,3 @@ def test_one_class_does_them_all(aggregation: str) -> None:
 def test_an_aggregation_that_is_none_is_refused() -> None:
     with pytest.raises((ConfigError, ValueError), match="aggregation"):
         create("group_elo", llm=FakeLLM(), aggregation="borda")
-
-
-def test_wins_count_draws_half() -> None:
-    assert wins_of(3, {(0, 1): [1.0, -0.5, 0.0], (0, 2): [2.0], (1, 2): [-1.0, -1.0]}) == [
-        [0.0, 1.5, 1.0],
-        [1.5, 0.0, 0.0],
-        [0.0, 2.0, 0.0],
-    ]
