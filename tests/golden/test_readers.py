@@ -95,7 +95,8 @@ def problem(form: str, reply: str) -> str | None:
 
 def statements(text: str) -> Any:
     reading = read_statements(text)
-    return [reading.kind, [[each.kind, each.text] for each in reading.statements[:3]], reading.rest[:100]]
+    told = [[each.kind, each.text if len(each.text) < 200 else len(each.text)] for each in reading.statements[:3]]
+    return [reading.kind, told, reading.rest[:100]]
 
 
 def maths(answer: str, gold: str) -> str:
