@@ -23,6 +23,7 @@ from rm_gallery.core.reward.template import (
 from rm_gallery.core.text.answer import read_statements
 from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.text.objects import TwoValues, object_at
 from rm_gallery.core.text.quantities import find_quantities, units_of
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.gallery.rm.agent.tool_calls import calls_in_text
@@ -106,6 +107,15 @@ def maths(answer: str, gold: str) -> list[str]:
     return [each if len(each) < 200 else f"{len(each)} characters" for each in found]
 
 
+def json_object(text: str, start: int = 0) -> Any:
+    """The object, and how much of the text is left behind it."""
+    try:
+        found = object_at(text, start)
+    except TwoValues:
+        return "two values"
+    return found and [found[0], len(text) - found[1]]
+
+
 def stated(path: str) -> Callable[..., Any]:
     """A reader of short answers, which raises where an answer states nothing."""
 
@@ -147,6 +157,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "math_verdicts": maths,
     "numbers": lambda text, **how: [[n.value, n.percent, text[n.start : n.end]] for n in reader(NUMBERS)(text, **how)],
     "numbers_stated": stated("core.text.values.read_number"),
+    "objects": json_object,
     "ordered_queries": reader("gallery.rm.code.sql.ordered"),
     "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
     "python_blocks": reader("gallery.rm.code.syntax.python_blocks"),
