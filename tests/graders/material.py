@@ -36,7 +36,7 @@ def judged_graders() -> list[str]:
     return [name for name in own if RewardRegistry.get(f"grader:{name}").judged]
 
 
-def make(name: str, model: Any, **settings: Any) -> BaseGrader:
+def make(name: str, model: Any, /, **settings: Any) -> BaseGrader:
     """A registered grader that asks this model."""
     return GraderRegistry.create(name, model=model, **{**SPECIAL.get(name, {}), **settings})
 
