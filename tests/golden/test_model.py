@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from rm_gallery.core.model.embeddings import BaseEmbeddings
-from rm_gallery.core.model.openai_llm import is_credential
+from rm_gallery.core.model.credentials import is_credential
+from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.model.providers import resolve_embeddings, resolve_llm
 from rm_gallery.core.model.reply import booked, decoded, one_line, provider_error, to_response
 from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
@@ -116,6 +117,17 @@ def urls(line: Line) -> Line:
         return said(error)
 
 
+def routes(line: Line) -> Line:
+    """Whether two models share replies in the cache, going by where they ask."""
+    one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).route() for which in "ab")
+    return {"same": one == other}
+
+
+def accounts(line: Line) -> Line:
+    one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).account() for which in "ab")
+    return {"same": one == other}
+
+
 def scores_of_servers(line: Line) -> Line:
     """The numbers in an answer of a scoring server."""
     try:
@@ -145,6 +157,8 @@ KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
     "vectors": (vectors, ("vectors", "error")),
     "names": (names, ("model", "error")),
     "urls": (urls, ("found", "error")),
+    "routes": (routes, ("same",)),
+    "accounts": (accounts, ("same",)),
     "scores_of_servers": (scores_of_servers, ("rows", "names", "tokens", "error")),
     "answers_of_rewards": (answers_of_rewards, ("answers", "kept", "error")),
 }
