@@ -178,7 +178,9 @@ def endpoint(line: Line) -> Line:
             else:
                 for number in range(arguments[0]):
                     more = arguments[1] if len(arguments) > 1 else {}
-                    bound.release(what, **{"call": number, "probe": bool(probes and probes.pop(0)), "why": "w.", **more})
+                    bound.release(
+                        what, **{"call": number, "probe": bool(probes and probes.pop(0)), "why": "w.", **more}
+                    )
             for _ in range(3):
                 await asyncio.sleep(0)
             seen.append([bound.limit, bound.in_flight, bound.waiting, bound.state])

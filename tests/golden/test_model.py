@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.credentials import is_credential
+from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.model.providers import resolve_embeddings, resolve_llm
 from rm_gallery.core.model.reply import booked, decoded, one_line, provider_error, to_response

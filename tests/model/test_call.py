@@ -242,7 +242,11 @@ def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[Bas
         assert getattr(again, "text", again) is not None and len(made) == calls
     if issubclass(cls, BaseLLM):
         assert (first.cached, asked(model, "one").cached) == (False, True)
-        changes: list[dict[str, Any]] = [{"repeat": 1}, {"response_format": {"type": "json_object"}}, {"temperature": None}]
+        changes: list[dict[str, Any]] = [
+            {"repeat": 1},
+            {"response_format": {"type": "json_object"}},
+            {"temperature": None},
+        ]
         for number, change in enumerate(changes, 3):
             for _ in range(2):
                 asked(model, "one", **change)
@@ -394,7 +398,10 @@ def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
         ([{"requests_per_minute": 1}, {"requests_per_minute": 1}], True),
         ([{"requests_per_minute": 1}, {}], False),
         ([{"requests_per_minute": 1}, {"requests_per_minute": 1, "model": "n"}], False),
-        ([{"requests_per_minute": 1, "api_key": "sk-one-one"}, {"requests_per_minute": 1, "api_key": "sk-two-two"}], False),
+        (
+            [{"requests_per_minute": 1, "api_key": "sk-one-one"}, {"requests_per_minute": 1, "api_key": "sk-two-two"}],
+            False,
+        ),
         ([{"tokens_per_minute": 60}, {"tokens_per_minute": 60}], True),
     ],
 )

@@ -41,9 +41,17 @@ LENGTH = {"max_tokens": "Unsupported parameter: 'max_tokens' is not supported. U
 CASES: list[tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = [
     (TEMPERATURE, {"seed": 1}, {"temperature": None, "seed": 1}),
     (LENGTH, {"max_tokens": 9}, {"temperature": 0.0, "max_tokens": None, "max_completion_tokens": 9}),
-    ({"max_tokens": "max_tokens is not supported"}, {"max_tokens": 9}, {"max_tokens": None, "max_completion_tokens": None}),
+    (
+        {"max_tokens": "max_tokens is not supported"},
+        {"max_tokens": 9},
+        {"max_tokens": None, "max_completion_tokens": None},
+    ),
     ({"seed": "Extra inputs are not permitted: seed"}, {"seed": 1}, {"temperature": 0.0, "seed": None}),
-    ({**TEMPERATURE, **LENGTH}, {"max_tokens": 9}, {"temperature": None, "max_tokens": None, "max_completion_tokens": 9}),
+    (
+        {**TEMPERATURE, **LENGTH},
+        {"max_tokens": 9},
+        {"temperature": None, "max_tokens": None, "max_completion_tokens": 9},
+    ),
 ]
 
 
@@ -88,7 +96,9 @@ def test_it_is_said_once_and_remembered_only_when_it_helped() -> None:
         for question in ("one", "two"):
             llm.chat(question)
         assert len(said) == 1
-        assert f"model {llm.model} refused 'max_tokens', which is sent as 'max_completion_tokens' from now on" in said[0]
+        assert (
+            f"model {llm.model} refused 'max_tokens', which is sent as 'max_completion_tokens' from now on" in said[0]
+        )
         broken = picky(refuses={**TEMPERATURE, "messages": "The question cannot be answered."})
         for question in ("one", "two"):
             with pytest.raises(ProviderError):

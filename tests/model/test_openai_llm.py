@@ -210,7 +210,9 @@ def test_a_reward_and_its_run_folder_hold_no_secret(tmp_path: Path) -> None:
     assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
 
 
-@pytest.mark.parametrize("url", ["http://h/v1?api_key={}", "http://u:{}@h/v1", "u:{}@h/v1", "h/v1?key={}", "http://h#{}"])
+@pytest.mark.parametrize(
+    "url", ["http://h/v1?api_key={}", "http://u:{}@h/v1", "u:{}@h/v1", "h/v1?key={}", "http://h#{}"]
+)
 @pytest.mark.parametrize("source", ["argument", "variable"])
 def test_a_url_that_holds_a_secret_is_refused_without_showing_it(
     url: str, source: str, monkeypatch: pytest.MonkeyPatch

@@ -65,7 +65,7 @@ def spend(
     ],
     ids=["calls", "tokens", "tokens, careless bound", "each as much as is allowed", "cost", "the tightest", "failures"],
 )
-def test_e5_what_is_spent(limits: dict[str, float], usage: Usage, most: int | None, made: int, workers: int) -> None:
+def test_what_is_spent(limits: dict[str, float], usage: Usage, most: int | None, made: int, workers: int) -> None:
     budget = Budget(prices=PRICES, **limits)  # type: ignore[arg-type]
     assert spend(budget, workers, most=most, usage=usage)[0] == made
     spent = budget.spent
@@ -75,12 +75,12 @@ def test_e5_what_is_spent(limits: dict[str, float], usage: Usage, most: int | No
     assert spent.cost <= limits.get("max_cost", 10**12) * (1 + 1e-9)
 
 
-def test_e5_the_first_calls_find_out_what_one_costs_and_then_all_go() -> None:
+def test_the_first_calls_find_out_what_one_costs_and_then_all_go() -> None:
     made, highest = spend(Budget(max_tokens=1_000_000), 64)
     assert (made, highest) == (10_000, 64)
 
 
-def test_e5_an_honest_judge_dearer_than_expected_overshoots_by_one_call_at_most() -> None:
+def test_an_honest_judge_dearer_than_expected_overshoots_by_one_call_at_most() -> None:
     budget = Budget(max_tokens=50_000)
     spend(budget, 256, most=500, usage=call(10_000, 10_000))
     assert budget.spent.total_tokens <= 50_000 + 20_000
@@ -139,6 +139,7 @@ def test_a_resumed_run_may_count_what_was_spent_before() -> None:
 def parts(folder: Path, count: int, **limits: Any) -> list[int]:
     """Calls made by so many runs of the same command in one folder."""
     made = []
+    folder.mkdir(exist_ok=True)
     for _ in range(count):
         budget, ledger = Budget(prices=PRICES, **limits), Ledger(folder)
         budget.attach(ledger)
@@ -147,7 +148,9 @@ def parts(folder: Path, count: int, **limits: Any) -> list[int]:
     return made
 
 
-def test_e5_the_same_command_twice_spends_its_limit_once(tmp_path: Path) -> None:
+def test_the_same_command_twice_spends_its_limit_once(tmp_path: Path) -> None:
+    for number, limit in enumerate(({"max_tokens": 10_000}, {"max_cost": 0.022})):
+        assert parts(tmp_path / str(number), 3, **limit) == [100, 0, 0]
     assert parts(tmp_path, 3, max_calls=100) == [100, 0, 0]
     assert parts(tmp_path, 1, max_calls=130) == [30]
     before = Ledger(tmp_path).before
@@ -155,12 +158,7 @@ def test_e5_the_same_command_twice_spends_its_limit_once(tmp_path: Path) -> None
     assert before.cost == pytest.approx(130 * 220e-6)
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 10_000}, {"max_cost": 0.022}], ids=str)
-def test_e5_the_same_command_twice_spends_its_tokens_and_its_money_once(tmp_path: Path, limit: dict[str, Any]) -> None:
-    assert parts(tmp_path, 3, **limit) == [100, 0, 0]
-
-
-def test_e5_one_budget_for_two_runs_in_a_folder_counts_once(tmp_path: Path) -> None:
+def test_one_budget_for_two_runs_in_a_folder_counts_once(tmp_path: Path) -> None:
     budget = Budget(max_calls=10)
     for _ in range(2):
         ledger = Ledger(tmp_path)
@@ -174,7 +172,7 @@ def test_e5_one_budget_for_two_runs_in_a_folder_counts_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 20])
-def test_e5_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: Path, cut: int) -> None:
+def test_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: Path, cut: int) -> None:
     ledger = Ledger(tmp_path)
     entries = [ledger.begin(512, 0.25) for _ in range(3)]
     ledger.end(entries[0], Usage(100, 50, 0, 0, 1, 0.125))
@@ -204,12 +202,8 @@ def test_e5_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: P
 def test_impossible_budgets_are_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Budget(**fields)  # type: ignore[arg-type]
-
-
-def test_a_model_without_a_price_is_refused() -> None:
-    budget = Budget(max_cost=1.0, prices=PRICES)
     with pytest.raises(ConfigError, match="no price for: another"):
-        budget.try_reserve("another")
+        Budget(max_cost=1.0, prices=PRICES).try_reserve("another")
 
 
 def test_many_threads_never_exceed_the_calls() -> None:
