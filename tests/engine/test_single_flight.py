@@ -30,34 +30,20 @@ class Work:
         return self.started
 
 
-def test_equal_keys_share_and_different_keys_do_not() -> None:
+def test_equal_keys_share_different_ones_do_not_and_nothing_is_remembered() -> None:
     async def main() -> None:
         flights: SingleFlight[int] = SingleFlight()
         work, other = Work(), Work()
-        results = await asyncio.gather(*(flights.run("a", work) for _ in range(5)), flights.run("b", other))
-        assert results == [1] * 6
-        assert (work.started, other.started, len(flights)) == (1, 1, 0)
-
-    run_virtual(main())
-
-
-def test_nothing_is_remembered() -> None:
-    async def main() -> None:
-        flights: SingleFlight[int] = SingleFlight()
-        work = Work()
-        assert [await flights.run("a", work), await flights.run("a", work)] == [1, 2]
-
-    run_virtual(main())
-
-
-def test_a_failure_reaches_every_waiter_and_is_not_stored() -> None:
-    async def main() -> None:
-        flights: SingleFlight[int] = SingleFlight()
-        work = Work(KeyError("no"))
+        waiting = asyncio.gather(*(flights.run("a", work, f"the {n}th") for n in range(5)), flights.run("b", other))
+        await asyncio.sleep(0.5)
+        assert [flights.leader(key) for key in ("a", "b", "c")] == ["the 0th", None, None]
+        assert (await waiting, len(flights)) == ([1] * 6, 0)
+        assert (work.started, other.started, await flights.run("a", work)) == (1, 1, 2)
+        work.error = KeyError("no")
         results = await asyncio.gather(*(flights.run("a", work) for _ in range(3)), return_exceptions=True)
-        assert [type(result) for result in results] == [KeyError] * 3
+        assert [type(result) for result in results] == [KeyError] * 3, "a failure reaches every waiter"
         work.error = None
-        assert await flights.run("a", work) == 2
+        assert await flights.run("a", work) == 4
 
     run_virtual(main())
 
