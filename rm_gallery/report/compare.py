@@ -461,7 +461,8 @@ def under(score: float | None, ci95: Sequence[float] | None, least: float) -> st
         if chance
         else "its 95 % interval is below it, too"
     )
-    return f"the score {100 * score:.1f} is below {100 * least:.1f}; {word}"
+    found, wanted = apart(100 * score, 100 * least)
+    return f"the score {found} is below {wanted}; {word}"
 
 
 def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:

@@ -15,6 +15,7 @@ from rm_gallery.report.opened import OpenRun, sound
 from rm_gallery.report.page import all_plots, render_page
 from rm_gallery.report.summary import Share, Summary, number, summarize
 from rm_gallery.report.words import (
+    apart,
     between,
     cut,
     figures_of,
@@ -56,7 +57,10 @@ class Gate:
         if score is None:
             yield "score", "no sample could be scored, so there is no score"
         elif self.fail_under is not None and score < self.fail_under:
-            yield "score", f"{in_unit(figures, score)} is below {in_unit(figures, self.fail_under)}"
+            said = in_unit(figures, score), in_unit(figures, self.fail_under)
+            if said[0] == said[1]:
+                said = apart(score, self.fail_under, 4)
+            yield "score", f"{said[0]} is below {said[1]}"
         if failed > self.max_failures:
             yield "failed", f"{failed:,} samples failed; {self.max_failures:,} are allowed"
         if not run.finished:

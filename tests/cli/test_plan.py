@@ -15,9 +15,9 @@ from tests.support.command import command
     ("arguments", "line"),
     [
         (["--precision", "0.05"], "385 rows for ±0.04994"),
-        (["--detect", "0.05", "--rate", "0.55"], "778 rows to find a difference of 0.05"),
+        (["--detect", "0.05", "--rate", "0.55"], "779 rows to find a difference of 0.05: 0.55 against 0.5, the harder side; against 0.6 it takes 754 (power 81 %)"),
         (["--precision", "0.05", "--rows-per-cluster", "5", "--icc", "0.5"], "1,153 rows for ±0.04999, in 231 clusters"),
-        (["--detect", "0.03", "--discordance", "0.2"], "1,742 pairs to find a difference of 0.03"),
+        (["--detect", "0.03", "--discordance", "0.2"], "1,742 pairs to find a difference of 0.03 (power 80 %)"),
         (
             ["--precision", "0.03", "--judged", "4000", "--rate", "0.714", "--sensitivity", "0.97", "--specificity", "0.47"],
             "653 labels among 4,000 judged rows for ±0.02999; labels alone: 872",
