@@ -279,6 +279,25 @@ def test_unknown_fields_are_refused_where_the_description_says_so(path: str) -> 
     assert reply.status_code == (200 if model["additionalProperties"] else 422), reply.text
 
 
+ODD: list[Any] = [
+    True, 1e300, 10**40, [None], [[]], [{}], {"messages": None}, {"messages": [None]}, {"messages": [{"role": None, "content": 1}]},
+    {"messages": [{"role": "user", "content": [{"type": 3}]}]}, {"messages": [{"role": "assistant", "content": {"a": 1}}]},
+    {"messages": [{"role": "assistant", "tool_calls": [3]}]}, {"messages": [{"role": "\x00", "content": "\x00"}]},
+    {"prompt": 1, "completion": 2, "response": 3}, {"items": [None, 3, "x", {}]}, {"items": {}}, {"query": 1, "prompts": 2, "labels": 3},
+    {"text_1": {}, "text_2": []}, {"input": 3}, {"example": 3, "response": 4}, {"sample": 3}, {"grader": 3, "model_sample": "x"},
+    [{"id": 3, "messages": 4}], [{"id": "x", "messages": [3]}], {"completion": "4", "reference": {"a": [1e308, -0.0, 10**18]}},
+    {"completion": "4", "row": {"": None, "a" * 5000: [[]]}}, {"completion": "4", "id": "x" * 10_000}, {"messages": [{"role": "u" * 9999}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ASKING)
+def test_values_of_wrong_types_are_no_fault_of_the_server(path: str) -> None:
+    for query in ("", "?on_error=%ff", "?reference=x&prompt=%00&keys=2", "?on_error=1"):
+        for reply in asked(PLAIN, *({"url": url_of(path) + query, "content": json.dumps(body)} for body in ODD)):
+            assert reply.status_code != 500 and "Traceback" not in reply.text and '.py"' not in reply.text
+            as_described("POST", path, reply)
+
+
 # -- what each format makes of completions and scores ------------------------------------------------------------------------
 
 SHORT = ("messages", "prompts", "text_2", "input", "items")
