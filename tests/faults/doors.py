@@ -47,10 +47,6 @@ async def awaited(reward: BaseReward) -> str:
     return result(await asyncio.gather(*(reward.async_evaluate(sample) for sample in samples())))
 
 
-def script() -> list[str]:
-    return [batch(judge())]
-
-
 def running_loop() -> list[str]:
     """As in a notebook: a blocking call while a loop runs, then awaited ones, then a blocking one of a single sample."""
 
@@ -60,11 +56,6 @@ def running_loop() -> list[str]:
         return [batch(reward), await awaited(reward), single]
 
     return asyncio.run(cell())
-
-
-def two_loops() -> list[str]:
-    reward = judge()
-    return [asyncio.run(awaited(reward)), asyncio.run(awaited(reward))]
 
 
 def sixteen_threads() -> list[str]:
@@ -200,9 +191,7 @@ def run_folder_left_open() -> list[str]:
 WAYS: dict[str, Callable[[], list[str]]] = {
     way.__name__: way
     for way in (
-        script,
         running_loop,
-        two_loops,
         sixteen_threads,
         loops_in_threads,
         fork,
