@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, open_connections, scores_of
 
@@ -109,23 +108,6 @@ def fork_during_a_run() -> list[str]:
     return [result([first, *rest]), batch(reward)]
 
 
-def fork_with_cache() -> list[str]:
-    """The child reads what the parent has paid for, and the parent what the child has."""
-    reward = make_judge(URL, max_workers=WORKERS)
-    half, whole = samples()[: N // 2], samples()
-    reward.evaluate_batch(half)
-    cache = call_cache.shared()
-    assert cache is not None
-    cache.flush()
-    child = os.fork()
-    if child == 0:
-        batch(reward)
-        sys.exit(0)
-    if os.waitpid(child, 0)[1] != 0:
-        raise SystemExit("the child failed")
-    return [result(reward.evaluate_batch(whole)), batch(reward)]
-
-
 def spawn() -> list[str]:
     reward = judge()
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -143,12 +125,6 @@ def forked_workers() -> list[str]:
         pool.close()
         pool.join()
     return [before, *found]
-
-
-def unfinished_stream() -> list[str]:
-    """A stream nobody takes to its end, and nobody closes."""
-    globals()["left"] = stream = judge().evaluate_stream(make_samples(1200), max_workers=WORKERS)
-    return [result([next(stream) for _ in range(N)])]
 
 
 def unfinished_thread() -> list[str]:
@@ -196,10 +172,8 @@ WAYS: dict[str, Callable[[], list[str]]] = {
         loops_in_threads,
         fork,
         fork_during_a_run,
-        fork_with_cache,
         spawn,
         forked_workers,
-        unfinished_stream,
         unfinished_thread,
         unfinished_tasks,
         run_folder_left_open,

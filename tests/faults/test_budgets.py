@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,9 @@ import pytest
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.prices import PriceTable
-from rm_gallery.core.model.fake import FakeLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from tests.faults.material import REWARD, eval_arguments, make_judge, make_samples, records, run, write_data
+from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, write_data
 from tests.support.command import Done, command
-from tests.support.judge_server import Faults, JudgeServer
+from tests.support.judge_server import JudgeServer
 
 N = 60
 PRICES = "judge-*: {input: 1000, output: 2000}\n"
@@ -91,38 +87,3 @@ def test_an_estimate_is_near_what_the_run_takes(server: JudgeServer, tmp_path: P
         assert mean == pytest.approx(value, rel=0.05)
         assert low * 0.98 <= value <= high * 1.02
     assert 0 < estimate["seconds"]["mean"]
-
-
-@pytest.mark.parametrize("max_workers", [1, 8])
-def test_attempts_that_fail_count(server: JudgeServer, max_workers: int) -> None:
-    server.set(faults=Faults(always=500))
-    ran = run(make_judge(server.base_url), make_samples(30), max_workers=max_workers, budget=Budget(max_calls=5))
-    assert server.stats()["requests"] == 5
-    assert set(ran.outcomes) <= {("failed", "budget"), ("failed", "stopped"), ("failed", "transient")}
-
-
-class Counting(FakeLLM):
-    """A judge whose usage is whatever it is told to be."""
-
-    usage_given: Any = None
-
-    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        await asyncio.sleep(0.001)
-        return {**await super().attempt(payload, timeout), "usage": self.usage_given}
-
-
-UNUSABLE: list[Any] = [None, "many", [], {}, {"prompt_tokens": "7", "completion_tokens": None}, {"prompt_tokens": -5}]
-UNUSABLE += [{"prompt_tokens": value, "completion_tokens": value} for value in (1e300, math.nan, True, 10**30)]
-
-
-@pytest.mark.parametrize("usage", UNUSABLE, ids=str)
-def test_usage_that_cannot_be_used_gives_way_to_an_estimate(prices: Path, usage: Any) -> None:
-    llm = Counting(model="judge-1", reply="<best>1</best>", usage_given=usage)
-    judge = RewardRegistry.create(REWARD, llm=llm)
-    budget = Budget(max_tokens=20_000, max_cost=15.0, prices=PriceTable.from_yaml(prices))
-    ran = run(judge, make_samples(300), max_workers=32, budget=budget)
-    assert ran.control.stopped is not None
-    assert 0 < ran.outcomes["scored", ""] < 300
-    assert 5_000 < budget.spent.total_tokens <= 20_000
-    assert ran.control.usage.cost is not None
-    assert ran.control.usage.cost <= 15.0

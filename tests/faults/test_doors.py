@@ -13,14 +13,14 @@ from tests.faults.material import make_samples, truth
 from tests.support.children import run_python
 from tests.support.judge_server import JudgeServer
 
-UNFINISHED = {"unfinished_stream", "unfinished_thread", "unfinished_tasks", "run_folder_left_open"}
-NEEDS_FORK = {"fork", "fork_during_a_run", "fork_with_cache", "forked_workers"}
+UNFINISHED = {"unfinished_thread", "unfinished_tasks", "run_folder_left_open"}
+NEEDS_FORK = {"fork", "fork_during_a_run", "forked_workers"}
 STRICT = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
 """From Python 3.12 on every fork of a process with threads is warned about, whatever the child does."""
 HELD = {"running_loop": N, "loops_in_threads": 4 * N, "unfinished_tasks": 64 + 2}
 """Most connections the process may hold, where that is not `WORKERS`; one that is just being closed may count beside its
 successor."""
-ASKED = {"fork_during_a_run": 4, "fork_with_cache": 1}
+ASKED = {"fork_during_a_run": 4}
 """How often the samples were paid for, where that is not once per result."""
 
 

@@ -14,7 +14,7 @@ from rm_gallery.core.engine.context import RunStopped
 from tests.faults.material import calls_in_flight, make_judge, make_samples, open_connections, run, scores_of, truth
 from tests.faults.rewards import Awaited, Plain
 from tests.support.judge_server import Faults, JudgeServer
-from tests.support.samples import make_sample, scores
+from tests.support.samples import make_sample
 
 WORKERS = 5
 RULES = [make_sample("x" * k) for k in range(30)]
@@ -96,14 +96,3 @@ def test_a_stream_left_early_cuts_what_it_began(server: JudgeServer) -> None:
     time.sleep(0.1)
     assert server.stats()["requests"] == asked
     assert calls_in_flight() == 0
-
-
-def test_a_source_that_breaks_ends_the_run_with_its_error(server: JudgeServer) -> None:
-    def rows() -> object:
-        yield from make_samples(10)
-        raise OSError("the disk is gone")
-
-    for reward in (make_judge(server.base_url), Plain()):
-        with pytest.raises(OSError, match="the disk is gone"):
-            reward.evaluate_batch(rows())  # type: ignore[arg-type]  # an iterator of samples
-    assert scores(Plain().evaluate(make_sample("ok"))) == [2.0]
