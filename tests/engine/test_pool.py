@@ -189,7 +189,7 @@ def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
 
 def test_every_hang_is_found() -> None:
     with WorkerPool(2) as pool:
-        results = pool.map(worker_jobs.hang_at_seven, [7, 1, 7, 2, 7], deadline=0.6)
+        results = pool.map(worker_jobs.hang_at_seven, [7, 1, 7, 2, 7], deadline=1.0)
     assert [type(result) for result in results] == [DeadlineExceeded, int, DeadlineExceeded, int, DeadlineExceeded]
 
 
@@ -199,6 +199,14 @@ def test_worker_killed_while_idle_costs_nothing() -> None:
         os.kill(worker, 9)
         assert wait_until(lambda: not is_alive(worker))
         assert pool.submit(worker_jobs.plus_one, 1).result() == 2
+
+
+def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced() -> None:
+    with WorkerPool(1, memory_cap=2**30) as pool:
+        workers = [pool.submit(worker_jobs.pid).result() for _ in range(2)]
+        assert pool.map(worker_jobs.grow, [200, 600, 1]) == [200, 600, 1]
+        workers += [pool.submit(worker_jobs.pid).result() for _ in range(2)]
+    assert workers[0] == workers[1] != workers[2] == workers[3]
 
 
 def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:
