@@ -135,10 +135,9 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
     With one provider the columns are `answer`, `score`, `success` and `reason`.
     """
     tests: dict[str, list[Mapping[str, Any]]] = {}
-    for place, result in enumerate(results):
-        tests.setdefault(str(result.get("testIdx", orjson.dumps(result["vars"], default=str) or place)), []).append(
-            result
-        )
+    for result in results:
+        name = result.get("testIdx", orjson.dumps(result["vars"], default=str).decode())
+        tests.setdefault(str(name), []).append(result)
     several_prompts = len({_prompt(result) for test in tests.values() for result in test[:1]}) < len(
         {(place, _prompt(result)) for place, test in tests.items() for result in test}
     )
