@@ -50,7 +50,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_h1_a_recipe_is_all_that_is_needed(recipe: str, tree: Path) -> None:
+def test_a_recipe_is_all_that_is_needed(recipe: str, tree: Path) -> None:
     count, contracts, chosen = RECIPES[recipe]
     files = files_of(recipe)
     assert len(files) == count and not [path for path in files if (ROOT / path).exists()]

@@ -74,9 +74,9 @@ def test_a_document_runs_as_it_is_written(
     code = [
         {"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)} for b in blocks if b.language == "python"
     ]
-    job = json.dumps({"name": name, "blocks": code})
-    finished = run_python("-m", "tests.docs.run_blocks", cwd=work, stdin=job, env={"OPENAI_BASE_URL": server.base_url})
-    assert json.loads(finished.stdout) == [], finished.stderr
+    jobs = json.dumps([{"name": name, "folder": str(work), "blocks": code}])
+    finished = run_python("-m", "tests.docs.run_blocks", cwd=work, stdin=jobs, env={"OPENAI_BASE_URL": server.base_url})
+    assert json.loads(finished.stdout) == {name: []}, finished.stderr
     monkeypatch.chdir(work)
     commands = [words for block in blocks if block.language == "bash" for words in commands_of(block)]
     assert [problem for words in commands if (problem := problem_of(words)) is not None] == []
