@@ -204,13 +204,17 @@ def test_ties_reach_what_the_formula_allows() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "helpsteer2"])
-@pytest.mark.parametrize("kind", ["garbage", "failing"])
-def test_nothing_scored_is_no_score_and_no_success(name: str, kind: str, server: JudgeServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "said"), [(0, ""), (500, "answered 500"), (401, "answered 401: Incorrect API key provided.")]
+)
+def test_nothing_scored_is_no_score_and_no_success(
+    name: str, fault: int, said: str, server: JudgeServer, tmp_path: Path
+) -> None:
     """However many failures are allowed, a run in which nothing could be scored has not worked."""
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows_of(name)), encoding="utf-8")
     llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
-    server.set(behaviour="garbage", faults={"always": 500} if kind == "failing" else {})
+    server.set(behaviour="garbage", faults={"always": fault} if fault else {})
     arguments = ["bench", name, "--reward", KINDS["pointwise"], "--data", str(data), "--param", f"llm={llm}", "--json"]
     try:
         done = command(*arguments, "--no-cache", "--max-failures", "1000")
@@ -218,11 +222,9 @@ def test_nothing_scored_is_no_score_and_no_success(name: str, kind: str, server:
         server.set(faults={})
     printed = json.loads(done.out)
     assert (done.code, printed["score"], printed["ci95"], printed["n"], printed["n_scored"]) == (1, None, None, N, 0)
-    if kind == "failing":
-        assert printed["n_failed"] + printed["n_stopped"] == N and printed["n_failed"] > 0
-    else:
-        assert printed["n_unscored"] == N
-    assert "no sample could be scored" in done.err
+    lost = printed["n_failed"] + printed["n_stopped"] if fault else printed["n_unscored"]
+    assert lost == N and bool(printed["n_failed"]) is bool(fault)
+    assert "no sample could be scored" in done.err and said in done.err
 
 
 STEP = r"<step \S+>\n(?P<text>.*?)\n</step"

@@ -26,6 +26,6 @@ def test_no_other_module_assigns_a_version() -> None:
     assert [file.name for file in files] == ["__init__.py"]
 
 
-def test_u7_the_command_tells_it() -> None:
+def test_the_command_tells_it() -> None:
     done = command("--version")
     assert (done.code, done.out, done.err) == (0, f"rm-gallery {__version__}\n", "")
