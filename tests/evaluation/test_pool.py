@@ -251,7 +251,7 @@ def test_what_nobody_waits_for_is_not_begun(with_pool: Callable[..., Any]) -> No
 
     async def ask(pool: EvaluatorPool) -> list[float]:
         first = asyncio.ensure_future(pool.evaluate(ASKED))
-        gone = [asyncio.ensure_future(pool.evaluate(ASKED)) for _ in range(5)]
+        gone = [asyncio.ensure_future(pool.evaluate(ASKED, deadline=each)) for each in (None, 60.0, 60.0)]
         await asyncio.sleep(0.1)
         for task in gone:
             task.cancel()
