@@ -5,13 +5,17 @@ VENV ?= .venv
 ARGS ?= -n 3
 BIN := $(VENV)/bin
 # what an environment was made for: another pyproject or another Python makes it anew
-KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
+KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt tests/constraints.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
 # a part of the suite that touches every dependency, for the lowest versions that are allowed
 LOWEST := tests/seeds tests/utils tests/acceptance/test_excerpts.py tests/data tests/gallery/test_cards.py tests/train/test_reward.py \
 	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_run_store_resume.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py \
 	tests/serve/test_serve_native.py tests/serve/test_server_process.py tests/evaluation/test_store.py tests/integrations/test_scoring.py
 
-.PHONY: help demo test golden lowest check format clean
+# what any Python must pass: what is promised of everything registered, and the golden files
+CONTRACTS := tests/golden $(wildcard tests/*/test_*contract*.py)
+MUTANTS ?= -n 400
+
+.PHONY: help demo test golden mutants pythons lowest check lock format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,7 +27,7 @@ $(VENV)/.run-$(KEY):
 	@touch $@
 
 $(VENV)/.dev-$(KEY): $(VENV)/.run-$(KEY)
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -e '.[dev]' -c tests/constraints.txt
 	@touch $@
 
 $(VENV)-lowest/.done-$(KEY): tests/lowest.txt
@@ -43,6 +47,24 @@ golden: $(VENV)/.dev-$(KEY)  ## Write the golden files anew from the library as 
 	RM_GALLERY_GOLDEN=write $(BIN)/python -m pytest -q tests/golden
 	git --no-pager diff --stat -p -- tests/golden
 
+mutants: $(VENV)/.dev-$(KEY)  ## Change the package in 400 places, one at a time, and list what the nearest tests do not notice
+	$(BIN)/python -m pip install --quiet -e '.[mutants]' -c tests/constraints.txt
+	$(BIN)/python -m tools.mutants record --workers 3
+	$(BIN)/python -m tools.mutants run --jobs 2 $(MUTANTS)
+
+$(VENV)-3.%/.done-$(KEY):
+	python=$$(python3.$* -c "import sys; print(sys.executable)" 2>/dev/null || ls -d $$HOME/.pyenv/versions/3.$*.*/bin/python | tail -n 1) && \
+		$$python -m venv --clear $(VENV)-3.$*
+	$(VENV)-3.$*/bin/python -m pip install --quiet -e '.[dev]' -c tests/constraints.txt
+	@touch $@
+
+python-3.%: $(VENV)-3.%/.done-$(KEY)
+	$(VENV)-3.$*/bin/python -W error -m tools.imports
+	$(VENV)-3.$*/bin/mypy --python-version 3.$* --cache-dir .mypy_cache/3.$* rm_gallery
+	$(VENV)-3.$*/bin/python -m pytest -q -p no:cacheprovider $(CONTRACTS) $(ARGS)
+
+pythons: python-3.10 python-3.12 python-3.13  ## Import, type-check and run the contracts on each other Python
+
 lowest: $(VENV)-lowest/.done-$(KEY)  ## Run a part of the tests with the lowest versions that pyproject.toml allows
 	PYTHONPATH=. $(VENV)-lowest/bin/python -m pytest -q -p no:cacheprovider -W ignore::DeprecationWarning $(LOWEST) $(ARGS)
 
@@ -51,9 +73,19 @@ check: $(VENV)/.dev-$(KEY)  ## Lint and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+lock: $(VENV)/.dev-$(KEY)  ## Renew the exact versions in tests/constraints.txt
+	$(BIN)/python -m pip install --quiet uv
+	head -n 1 tests/constraints.txt > tests/constraints.new
+	grep '^torch==' tests/constraints.txt > tests/torch.new  # its build without CUDA is asked for by its exact version
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --extra hf --extra train --constraints tests/torch.new \
+		--universal --python-version 3.10 --no-python-downloads --no-header --no-annotate --upgrade --quiet \
+		| grep -vE '^(nvidia|cuda|triton)' >> tests/constraints.new
+	rm tests/torch.new
+	mv tests/constraints.new tests/constraints.txt
+
 format: $(VENV)/.dev-$(KEY)  ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-lowest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-3.* .mutants build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

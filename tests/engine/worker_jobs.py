@@ -9,6 +9,9 @@ import sys
 import time
 from typing import NoReturn
 
+WORKER_PRELOAD = ("cmd",)
+"""Modules that a worker imports with this one."""
+
 
 def plus_one(number: int) -> int:
     return number + 1
@@ -84,6 +87,10 @@ def grandchild_then_hang(path: str) -> None:
 
 def pid() -> int:
     return os.getpid()
+
+
+def is_imported(module: str) -> bool:
+    return module in sys.modules
 
 
 def unpicklable() -> object:

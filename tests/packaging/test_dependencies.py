@@ -102,7 +102,7 @@ def test_what_is_imported_at_once_is_no_extra() -> None:
 
 def test_h7_whatever_is_declared_is_imported() -> None:
     used = {top for top, _ in third_party()}
-    plain = {extra: names for extra, names in {"": core(), **extras()}.items() if extra != "dev"}
+    plain = {extra: names for extra, names in {"": core(), **extras()}.items() if extra not in ("dev", "mutants")}
     idle = {name for names in plain.values() for name in names - NOT_IMPORTED if module_of(name) not in used}
     assert idle == set(), "a dependency or an extra is declared when its code comes"
 
@@ -123,10 +123,15 @@ def test_u1_the_distribution_is_not_somebody_elses_and_no_message_installs_that_
     )
 
 
-def test_t2_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
+def test_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
     lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
-    tried = [line for line in lines if line and not line.startswith("#")]
-    assert tried == [requirement.split(",")[0].replace(">=", "==") for requirement in project()["dependencies"]]
+    tried: dict[str, list[str]] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            tried.setdefault(name_of(line), []).append(line)
+    bounds = [requirement.split(",")[0].replace(">=", "==") for requirement in project()["dependencies"]]
+    assert [pins[0].partition(" ;")[0] for pins in tried.values()] == bounds
+    assert all(" ; python_version" in pin for pins in tried.values() if len(pins) > 1 for pin in pins)
 
 
 @pytest.mark.parametrize("requirement", [pytest.param(r, id=name_of(r)) for r in project()["dependencies"]])

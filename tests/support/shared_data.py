@@ -12,9 +12,14 @@ import pytest
 _DEFAULT = Path(__file__).resolve().parents[3] / "shared"
 
 
+def shared_folder() -> Path:
+    """Where benchmark data may be: RM_GALLERY_SHARED, or a sibling folder of the checkout."""
+    return Path(os.environ.get("RM_GALLERY_SHARED", str(_DEFAULT)))
+
+
 def shared_root() -> Path:
-    """Folder with benchmark data, from RM_GALLERY_SHARED or a sibling folder of the checkout; skips the test without it."""
-    root = Path(os.environ.get("RM_GALLERY_SHARED", str(_DEFAULT)))
+    """Folder with benchmark data; skips the test without it."""
+    root = shared_folder()
     if not (root / "data").is_dir():
         pytest.skip("benchmark data folder is absent; set RM_GALLERY_SHARED to use it")
     return root

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.prediction_powered import Part, count, n_eff, part_of
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 # labels drawn with no more different probabilities than this are a stratified sample
 _MOST_PROBABILITIES = 4
+# verdicts of two orders with ties; a finer judge is not looked at verdict by verdict
+_MOST_VERDICTS = 5
+# fewer labels than this tell too little of a verdict, which is then joined with the next one
+_FEWEST_LABELS = 3
+# labels that follow verdicts more closely than chance does once in 300 samples did not fall by chance
+_BY_CHANCE = 0.003
 # squares of larger numbers overflow
 _LARGEST = 1e100
 
@@ -100,7 +106,7 @@ def corrected_mean(
     *,
     clusters: Sequence[Hashable] | None = None,
     probabilities: Numbers | None = None,
-    strata: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | Literal["verdict"] | None = "verdict",
     shares: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
@@ -113,13 +119,15 @@ def corrected_mean(
     Args:
         judge: the judge's score per row, any scale; None or NaN where it gave none. Such a row stays in the population; it is
             predicted by the mean of the others, which costs precision and not correctness.
-        labels: the label per row, within `bounds`; None or NaN where there is none. Which rows were labelled must be chance,
-            or known: see `probabilities` and `strata`.
+        labels: the label per row, within `bounds`; None or NaN where there is none. Which rows were labelled must be chance
+            among rows of one verdict, or known: see `probabilities` and `strata`.
         clusters: a name per row where rows belong together (turns of a conversation, answers to a prompt). Clusters may be
             labelled in part.
-        probabilities: per row the probability, 0..1, with which it was chosen for labelling; needed where that depended on the
-            judge's verdict or on anything else that goes with the score. Rows without a label may have None.
-        strata: a name per row; each stratum is corrected on its own and counts by its share of the rows.
+        probabilities: per row the probability, 0..1, with which it was chosen for labelling; needed where that depended on
+            anything that goes with the score but the verdict. Rows without a label may have None.
+        strata: a name per row; each stratum is corrected on its own and counts by its share of the rows. "verdict": each of a
+            judge's verdicts is, where there are few of them with labels, so that it does not matter if some were labelled
+            more often than others. None: all rows together, as in PPI++.
         shares: the share of each stratum in the population, for post-stratification; scaled to sum to 1.
         bounds: lowest and highest possible label; either may be infinite.
         confidence: level of the interval.
@@ -133,10 +141,17 @@ def corrected_mean(
     low, high = (float(bound) for bound in bounds)
     if not low < high:
         raise ConfigError(f"bounds are (lowest, highest) possible label; found ({low:g}, {high:g})")
+    if isinstance(strata, str) and strata != "verdict":
+        raise ConfigError(f"strata is a name per row, 'verdict' or None; found {strata!r}")
     f, y = numbers(judge, "judge"), numbers(labels, "labels")
     chosen = None if probabilities is None else numbers(probabilities, "probabilities")
     n = len(y)
-    for name, values in (("judge", f), ("clusters", clusters), ("strata", strata), ("probabilities", chosen)):
+    for name, values in (
+        ("judge", f),
+        ("clusters", clusters),
+        ("strata", None if isinstance(strata, str) else strata),
+        ("probabilities", chosen),
+    ):
         if values is not None and len(values) != n:
             raise ConfigError(f"{name} needs one entry per row: found {len(values)} for {n} labels")
     labelled, judged = ~np.isnan(y), ~np.isnan(f)
@@ -153,15 +168,12 @@ def corrected_mean(
     )  # fmt: skip
     if m == 0:
         return found
-    cells: Sequence[Hashable] | None = strata
-    if chosen is not None:
-        _check_probabilities(chosen, labelled)
-        chosen = _by_verdict(chosen, f)
-        if strata is None and _is_stratified(chosen, labelled):
-            cells, chosen = list(chosen), None
+    cells, chosen, verdicts = _drawn(f, labelled, chosen, strata, shares)
+    if chosen is None and probabilities is None:
+        notes += _selected(f, labelled, groups, cells, verdicts)
     drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
     parts = [
-        part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high))
+        part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high), verdicts)
         for rows, _ in drawn
     ]
     theta = math.fsum(share * part.estimate for (_, share), part in zip(drawn, parts, strict=True))
@@ -219,7 +231,7 @@ def corrected_difference(
     *,
     clusters: Sequence[Hashable] | None = None,
     probabilities: Numbers | None = None,
-    strata: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | Literal["verdict"] | None = "verdict",
     shares: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
@@ -289,6 +301,106 @@ def _by_verdict(chosen: Floats, f: Floats) -> Floats:
         if len(np.unique(chosen[same & known])) == 1:
             filled[same & ~known] = chosen[same & known][0]
     return filled
+
+
+def _drawn(
+    f: Floats,
+    labelled: NDArray[np.bool_],
+    chosen: Floats | None,
+    strata: Sequence[Hashable] | str | None,
+    shares: Mapping[Any, float] | None,
+) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None]:
+    """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts."""
+    cells = None if isinstance(strata, str) else strata
+    if chosen is not None:
+        _check_probabilities(chosen, labelled)
+        chosen = _by_verdict(chosen, f)
+        if cells is not None or not _is_stratified(chosen, labelled):
+            return cells, chosen, None
+        if len(set(chosen)) > 1:
+            return list(chosen), None, None
+    return cells, None, _verdicts(f, labelled) if isinstance(strata, str) and shares is None else None
+
+
+def _verdicts(f: Floats, labelled: NDArray[np.bool_]) -> NDArray[Any] | None:
+    """A number per row for its verdict, neighbours put together until each has labels enough; None where that tells nothing.
+
+    Rows without a verdict have a number of their own if enough of them are labelled, else -1.
+    """
+    import numpy as np
+
+    judged = ~np.isnan(f)
+    kinds, places = np.unique(f[judged], return_inverse=True)
+    if labelled.all() or not 1 < len(kinds) <= _MOST_VERDICTS:
+        return None
+    counts = np.bincount(places, weights=labelled[judged])
+    joined, held = np.zeros(len(kinds), dtype=np.intp), 0.0
+    for place, labels in enumerate(counts):
+        if held >= _FEWEST_LABELS:
+            joined[place:] += 1
+            held = 0.0
+        held += labels
+    if held < _FEWEST_LABELS:  # the last one has a neighbour on one side only
+        joined[joined == joined[-1]] = max(0, joined[-1] - 1)
+    silent = int(labelled[~judged].sum()) >= _FEWEST_LABELS
+    if joined[-1] == 0 and not silent or counts.sum() < _FEWEST_LABELS:
+        return None
+    numbered = np.full(len(f), joined[-1] + 1 if silent else -1)
+    numbered[judged] = joined[places]
+    return numbered
+
+
+def _selected(
+    f: Floats,
+    labelled: NDArray[np.bool_],
+    groups: NDArray[Any],
+    strata: Sequence[Hashable] | None,
+    verdicts: NDArray[Any] | None,
+) -> list[str]:
+    """What to say where labelled rows have other verdicts than the rest: chance did not choose them.
+
+    A test of "having a label does not go with the verdict" within strata, by dealing out the labels anew, or over clusters; of each verdict's rate where there
+    are few, of ranks where there are many.
+    """
+    import numpy as np
+    from scipy.special import stdtr
+    from scipy.stats import rankdata
+
+    judged = ~np.isnan(f)
+    x, has, own = f[judged], labelled[judged], groups[judged]
+    kinds = np.unique(x)
+    if len(kinds) < 2 or has.all() or not has.any():
+        return []
+    few = len(kinds) <= _MOST_VERDICTS
+    columns = [(x == kind) * 1.0 for kind in kinds] if few else [rankdata(x)]
+    within = np.zeros(len(x), dtype=np.intp) if strata is None else codes(strata, len(f))[judged]
+    rows = np.maximum(np.bincount(within), 1)
+    apart = has - (np.bincount(within, weights=has) / rows)[within]
+    clustered = count(own) < len(own)
+    df = min(count(own[has]), count(own[~has])) - 1 if clustered else 1e6
+    least = 1.0
+    for column in columns:
+        unlike = column - (np.bincount(within, weights=column) / rows)[within]
+        sums = np.bincount(own, weights=unlike * apart)
+        # as labels vary that are dealt out again among the rows of each stratum
+        square = np.bincount(within, weights=unlike**2) * np.bincount(within, weights=apart**2)
+        variance = float(np.sum(square / np.maximum(rows - 1, 1)))
+        if clustered:
+            variance = max(variance, float(sums @ sums))
+        if df > 0 and variance > 0.0:
+            least = min(least, 2.0 * float(stdtr(df, -abs(float(sums.sum())) / math.sqrt(variance))))
+    if least * max(1, len(columns) - 1) >= _BY_CHANCE:
+        return []
+    if not few:
+        said = f"rows with a label have a mean score of {x[has].mean():.4g}, the others of {x[~has].mean():.4g}"
+    else:
+        shares = [f"{100 * has[x == kind].mean():.3g} % of the rows with verdict {kind:g}" for kind in kinds]
+        said = f"{', '.join(shares)} have one"
+    if strata is None and verdicts is not None and few and len(np.unique(verdicts[judged])) == len(kinds):
+        return [f"labels go with the judge's verdict ({said}); each verdict is corrected on its own, which mends that as far as"
+                " chance decided within a verdict"]  # fmt: skip
+    return [f"labels go with the judge's verdict ({said}), so the figure is biased; say with which probability each row was"
+            " chosen (probabilities), or name strata within which chance decided"]  # fmt: skip
 
 
 def _strata(
