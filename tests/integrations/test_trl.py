@@ -111,7 +111,7 @@ def test_the_outcomes_stand_in_the_charts_and_the_table() -> None:
     }
     assert table["p/short"] == [None, 1.0, None, None]
     assert table["Moody/outcome"] == ["scored", "scored", "error", "no_reference"]
-    assert table["Moody/message"] == ["", "", "RuntimeError: gone", "nothing to judge by"]
+    assert table["Moody/message"] == ["", "", "RuntimeError: the judge is gone", "nothing to judge by"]
     metrics.clear()
     trl_reward(parts, logs=False)(**CALL, log_metric=metrics.__setitem__)
     assert metrics == {}
