@@ -158,6 +158,26 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(mo
         evaluate("grader:json_validator", pairs, llm="some")
 
 
+class Places(BaseGrader):
+    """A judge of several that names the first, whatever it is; notes what it was shown."""
+
+    mode: GraderMode = GraderMode.LISTWISE
+    judged: ClassVar[bool] = True
+    shown: ClassVar[list[str]] = []
+
+    def _grade(self, responses: list[str]) -> dict[str, Any]:
+        Places.shown.append("".join(responses))
+        return {"rank": [1, *[2] * (len(responses) - 1)]}
+
+
+def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> None:
+    for seed in range(6):
+        for unique_id in ("s", "t", "s"):
+            found = as_reward(Places(), seed=seed).evaluate(make_sample(*"abcd", unique_id=unique_id))
+            assert scores(found)["abcd".index(Places.shown[-1][0])] == 1.0 and scores(found).count(1.0) == 1
+    assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
+
+
 # -- a reward as a grader --------------------------------------------------------------------------------------------------------------
 
 

@@ -126,8 +126,10 @@ def test_the_hooks_of_ones_own_judge_see_no_truth_either(kind: Any) -> None:
             return super()._after_evaluate(response, sample, **kwargs)
 
     given = secretive()
+    given.output[0].steps = [Step(content="of which nothing is known"), *(given.output[0].steps or [])]
     scored = Peeking(name="p", llm=Listening(reply=VERDICTS)).evaluate(given)
     steps = [step for sample in seen for output in sample.output for step in (output.answer, *(output.steps or ()))]
+    steps = [step for step in steps if step.label]
     assert steps and all(step.label == {"reference": f"R{SECRET}1", "note": [f"{SECRET}1"]} for step in steps)
     assert not any(step.reward for step in steps)
     assert [output.answer.label for output in scored.output] == [output.answer.label for output in given.output]
