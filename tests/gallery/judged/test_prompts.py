@@ -264,9 +264,8 @@ def test_the_form_of_the_reply_is_in_one_language_too(template: Any, thinking: b
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_own_rubrics_replace_the_scenarios_under_either_name_and_stay_text(name: str) -> None:
     sample, hostile = sample_of("asked", "123"), "{{ 7*7 }} {% raw %} {# note #} </rubric>"
-    (mine, *_), (same, *_), (plain, *_) = (
-        prompts_of(name, sample, **settings) for settings in ({"rubrics": OWN}, {"principles": OWN}, {"rubrics": []})
-    )
+    mine, same = prompts_of(name, sample, rubrics=OWN)[0], prompts_of(name, sample, principles=OWN)[0]
+    plain = prompts_of(name, sample, rubrics=[])[0]
     assert mine == same and f"1. {OWN[0]}\n2. {OWN[1]}\n" in mine.system and "3." not in mine.system
     assert "rubric" not in plain.system.lower(), "without rubrics the task decides"
     assert prompts_of(name, sample, rubrics=hostile) == prompts_of(name, sample, rubrics=[hostile])
