@@ -163,7 +163,7 @@ def parts(text: str) -> list[str]:
 
 def scenario(key: str) -> Texts:
     """The scenario's own part, the same in every kind; the rest of each prompt is that of its kind."""
-    texts = {}
+    texts: Texts = {}
     for language in LANGUAGES:
         for kind in ("listwise", "pairwise", "pointwise"):
             whole, shared = parts(of_reward(judged_name(key, kind), language)), parts(of_kind(kind, language, **TASK))

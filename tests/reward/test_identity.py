@@ -451,7 +451,7 @@ def test_what_code_says_and_uses_is_part_of_the_run_and_what_it_changes_itself_i
     assert (
         type(reward)(**({"function": reward.function} if "function" in type(reward).model_fields else {})).settings_hash
         == hashed
-    )  # type: ignore[attr-defined]
+    )
 
 
 def test_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
