@@ -19,7 +19,6 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder.trace import read_trace
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.reward.base import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -556,20 +555,6 @@ def test_what_went_wrong_in_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch) 
 
     (line,) = warnings_of(call)
     assert "something async blocks it" in line
-
-
-@pytest.mark.parametrize("width", [40, 60, 79, 120])
-def test_the_line_of_progress_fits_and_keeps_failures_cost_and_time_left(width: int) -> None:
-    control = RunControl(max_workers=256)
-    control.usage.cost, control.usage.input_tokens = 12.3456, 123_456_789
-    control.in_flight, control.cached, control.retries = 256, 12_345, 4_321
-    progress = Progress(control, 100_000, True, "a_reward_with_a_rather_long_name")
-    progress.done, progress.failed, progress.stopped, progress.unscored = 12_345, 123, 9, 456
-    line = progress.facts(width)
-    assert len(line) <= width
-    assert "12,345" in line
-    if width >= 79:
-        assert all(part in line for part in ("123 failed", "9 stopped", "cost 12.35", "left"))
 
 
 # -- minor points ---------------------------------------------------------------------------------------------------------
