@@ -1,31 +1,22 @@
-"""HumanEval problems through the reward: solutions pass, a wrong body does not, in any form an answer takes."""
+"""HumanEval in the sandbox: every canonical solution passes, and a body that does nothing fails."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
 
-from rm_gallery.core.reward.registry import RewardRegistry
-from tests.support.samples import make_sample, scores
+from rm_gallery.core.sandbox.code_tests import HumanEvalTests
+from rm_gallery.core.sandbox.process import SandboxLimits
+from tests.sandbox.scoring import score_all
 from tests.support.shared_data import shared_file
 from tests.support.system import require_bubblewrap
 
-PLACES = [0, 32, 38, 50, 79, 115, 163]
-"""Among them problems whose prompt defines helpers that tests or solution use."""
-
 
 @pytest.mark.system("bubblewrap")
-@pytest.mark.parametrize("in_metadata", [True, False])
-def test_solutions_pass_and_faults_fail(in_metadata: bool) -> None:
-    require_bubblewrap()
-    samples = []
-    for row in pd.read_parquet(shared_file("humaneval.parquet")).iloc[PLACES].to_dict("records"):
-        prompt, body = row["prompt"], row["canonical_solution"]
-        answers = [body, f"```python\n{prompt}{body}```", "    return None\n", "```python\nfrom os import nothing\n```"]
-        known = {"test": row["test"], "entry_point": row["entry_point"]}
-        sample = make_sample(*answers, query=prompt, metadata={**known, "prompt": prompt} if in_metadata else None)
-        for output in sample.output:
-            output.answer.label = None if in_metadata else known
-        samples.append(sample)
-    scored = RewardRegistry.create("code_execution", timeout=5.0).evaluate_batch(samples)
-    assert [scores(sample) for sample in scored] == [[1, 1, 0, 0]] * len(PLACES)
+def test_canonical_solutions_pass_and_an_empty_body_fails() -> None:
+    runner, rows = require_bubblewrap(), pd.read_parquet(shared_file("humaneval.parquet")).to_dict("records")
+    tests = [HumanEvalTests(row["test"], row["entry_point"], row["prompt"]) for row in rows]
+    answers = [(row["canonical_solution"], each) for row, each in zip(rows, tests, strict=True)]
+    answers += [("    return None\n", each) for each in tests]
+    found = [report.score for report in score_all(runner, answers, limits=SandboxLimits(wall_seconds=8.0))]
+    assert len(rows) == 164 and found == [1.0] * 164 + [0.0] * 164
