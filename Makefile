@@ -53,7 +53,7 @@ mutants: $(VENV)/.dev-$(KEY)  ## Change the package in 400 places, one at a time
 	$(BIN)/python -m tools.mutants run --jobs 2 $(MUTANTS)
 
 $(VENV)-3.%/.done-$(KEY):
-	python=$$(command -v python3.$* || ls -d $$HOME/.pyenv/versions/3.$*.*/bin/python | tail -n 1) && \
+	python=$$(python3.$* -c "import sys; print(sys.executable)" 2>/dev/null || ls -d $$HOME/.pyenv/versions/3.$*.*/bin/python | tail -n 1) && \
 		$$python -m venv --clear $(VENV)-3.$*
 	$(VENV)-3.$*/bin/python -m pip install --quiet -e '.[dev]' -c tests/constraints.txt
 	@touch $@
