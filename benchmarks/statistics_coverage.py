@@ -126,17 +126,35 @@ DOCUMENTED: Mapping[str, Setting] = {
 }
 
 
-def documented(trials: int) -> Iterator[tuple[str, Coverage, float]]:
-    """Per setting of docs/statistics.md its coverage, and the width as a share of that from the labels alone."""
+class Documented(NamedTuple):
+    """A row of docs/statistics.md: its name, our coverage, that of a normal interval of all rows taken as one random sample, that
+    of the judge's own rate, and our width as a share of that from the labels alone.
+    """
+
+    name: str
+    ours: Coverage
+    plain: float
+    judge: float
+    share: float
+
+
+def documented(trials: int) -> Iterator[Documented]:
+    """The rows of docs/statistics.md."""
     for name, of in DOCUMENTED.items():
-        found, rng, alone = coverage(of, trials), np.random.default_rng(0), []
-        for _ in range(min(trials, 300)):
+        ours, rng, alone, plain, judge = coverage(of, trials), np.random.default_rng(0), [], 0, 0
+        for trial in range(trials):
             case = drawn(rng, of)
-            verdict = case["judge"].astype(int).tolist()
-            labels = {**case, "judge": [None] * len(verdict)} | ({"strata": verdict} if of.favour > 1.0 else {})
-            interval = corrected_mean(**labels).ci95
-            alone.append(interval.high - interval.low if interval else np.nan)
-        yield name, found, found.width / float(np.mean(alone))
+            pooled = corrected_mean(case["judge"], case["labels"], strata=None)
+            plain += abs((pooled.estimate or 0.0) - of.rate) <= 1.96 * (pooled.se or 0.0)
+            q = float(case["judge"].mean())
+            judge += abs(q - of.rate) <= 1.96 * float(np.sqrt(q * (1.0 - q) / len(case["judge"])))
+            if trial < 300:
+                labels = {**case, "judge": [None] * len(case["judge"])}
+                interval = corrected_mean(
+                    **labels | ({"strata": case["judge"].tolist()} if of.favour > 1.0 else {})
+                ).ci95
+                alone.append(interval.high - interval.low if interval else np.nan)
+        yield Documented(name, ours, plain / trials, judge / trials, ours.width / float(np.mean(alone)))
 
 
 def power_of_plans(trials: int) -> Iterator[tuple[float, float, int, float, float]]:
@@ -178,9 +196,11 @@ def main() -> None:
         )
         for one, of in found if given.all else found[:4]:
             print(f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}), width {one.width:.3f}: {of}")
-    print("\nthe settings of docs/statistics.md: coverage, width as a share of labels alone")
-    for name, one, share in documented(given.trials):
-        print(f"  {name}: {one.held:.1%}, {share:.2f}")
+    print(
+        "\nthe settings of docs/statistics.md: ours, plain normal interval, judge's own rate; width as a share of labels alone"
+    )
+    for one in documented(given.trials):
+        print(f"  {one.name}: {one.ours.held:.1%}, {one.plain:.1%}, {one.judge:.1%}; {one.share:.2f}")
     print("\nplan --detect: rate, effect, rows, planned power, simulated power")
     for rate, effect, n, planned, simulated in power_of_plans(given.trials):
         print(f"  {rate:g} {effect:g} {n} {planned:.1%} {simulated:.1%}")

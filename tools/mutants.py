@@ -144,7 +144,8 @@ class Nearest:
     @staticmethod
     def _named(test: str, path: str) -> bool:
         stem = Path(path).stem.strip("_")
-        return len(stem) > 3 and stem in Path(test.partition("::")[0]).stem
+        file, _, name = test.partition("::")
+        return (len(stem) > 3 and stem in Path(file).stem) or (len(stem) > 2 and stem in name.partition("[")[2])
 
     def _ordered(self, tests: set[str], path: str, first: set[str]) -> list[str]:
         turn: Counter[str] = Counter()
@@ -154,7 +155,7 @@ class Nearest:
             ranked.append((not self._named(test, path), test not in first, turn[function], self.seconds[test], test))
             turn[function] += 1
         left, chosen = self.settings.seconds, []
-        for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[2], each[0], *each[3:])):
+        for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[0], *each[2:])):
             if seconds <= left and len(chosen) < self.settings.most_tests:
                 left -= seconds
                 chosen.append(test)

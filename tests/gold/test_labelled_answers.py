@@ -22,8 +22,8 @@ def test_answers_are_scored_as_labelled(name: str) -> None:
     params = {"want": "refusal"} if name == "refusals" else {}
     wrong = []
     for row in labelled_cases(name):
-        given = {key: row[key] for key in ("answer", "reference") if key in row}
-        found = outcome(RULES[name], {"params": params, **given}).get("score")
+        given = {key: value for key, value in row.items() if key in ("answer", "reference")}
+        found = outcome(RULES[name], {**given, "params": params}).get("score")
         wrong += [(row, found)] if found != row["expected"] else []
     assert wrong == []
 

@@ -96,7 +96,12 @@ def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
         def inputs(self) -> dict[str, bool]:
             return dict.fromkeys(names, False)
 
-    found = as_reward(Seen(fields)).evaluate(sample).output[0].answer.reward.extra_data["fields"]["given"]
+    found = (
+        as_reward(Seen(func=fields, name="fields"))
+        .evaluate(sample)
+        .output[0]
+        .answer.reward.extra_data["fields"]["given"]
+    )
     assert found.pop("tool_calls")[0]["function"]["name"] == "f"
     given = {
         "query": "q",
@@ -147,7 +152,8 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(mo
     assert isinstance(reward, GraderListReward) and RewardRegistry.get("grader:longest_first").kind == "listwise"
     assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
     pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
-    for name, given in (("grader:relevance", {"llm": JUDGE}), ("grader:longest_first", {})):
+    cases: list[tuple[str, dict[str, Any]]] = [("grader:relevance", {"llm": JUDGE}), ("grader:longest_first", {})]
+    for name, given in cases:
         report = evaluate(name, pairs, **given)
         assert (report.n, report.n_scored, report.score) == (4, 4, 1.0)
     with pytest.raises(ConfigError, match="orders several responses; as_reward"):
@@ -239,8 +245,15 @@ class Label(BasePointWiseReward):
 
 
 def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_none_of_it() -> None:
-    row = {"id": 7, "query": "q", "response": "r", "context": "c", "reference_response": "column", "metadata": {"m": 1}}
-    given = [
+    row: dict[str, Any] = {
+        "id": 7,
+        "query": "q",
+        "response": "r",
+        "context": "c",
+        "reference_response": "column",
+        "metadata": {"m": 1},
+    }
+    given: list[dict[str, Any]] = [
         row | {"tests": ["t"], "pattern": None, "label": {"own": 1}},
         row | {"label": {"reference": "label"}, "messages": [{"role": "user", "content": "m"}], "steps": []},
         {"response": 5, "query": None, "reference_response": None, "context": ""},

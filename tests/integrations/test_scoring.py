@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.graders.registry import GraderRegistry
-from rm_gallery.integrations.scoring import RowScorer, Scored, checked_on_error, plain, rows_of, scored_of
+from rm_gallery.integrations.scoring import RowScorer, Scored, plain, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
 from tests.integrations.adapters import Moody
 
@@ -139,26 +138,6 @@ def test_columns_may_be_swapped() -> None:
     assert found["metadata"] == {"a": 2, "b": 1}
 
 
-def test_every_door_gives_the_same_outcomes() -> None:
-    scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer("math_verify_reward", reference="solution")))
-    prompts, completions, rows = ["q"] * 3, ["\\boxed{4}", "5", "4"], rows_of({"solution": ["4", "4", None]}, 3)
-    found = scorer.score_rows(prompts, completions, rows)
-    assert [(each.score, each.status, each.reason) for each in found] == [
-        (1.0, "scored", ""),
-        (0.0, "scored", ""),
-        (None, "unscored", "no_reference"),
-    ]
-
-    async def others() -> Any:
-        inside = scorer.score_rows(prompts, completions, rows)  # a trainer's notebook has a running loop
-        alone = [await scorer.ascore(*each) for each in zip(prompts, completions, rows, strict=True)]
-        return inside, await scorer.ascore_rows(prompts, completions, rows), alone
-
-    for other in asyncio.run(others()):
-        assert other == found
-    assert [scorer.score(*each) for each in zip(prompts, completions, rows, strict=True)] == found
-
-
 def test_components_are_the_dimensions_and_the_finite_metrics() -> None:
     found = RowScorer(Parts()).score("q", "four")
     assert found[:5] == (3.0, "scored", "", "so long", {"length": 4.0, "half": 2.0, "n": 3.0, "on": 0.5})
@@ -197,20 +176,6 @@ def test_a_reward_that_compares_pairs_sees_them_too() -> None:
 
     found = RowScorer(Longer()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
     assert found[0].score is not None and found[2].score is not None and found[0].score < found[2].score
-
-
-def test_numbers_of_a_missing_score_are_all_of_them_that_of_on_error() -> None:
-    scorer = RowScorer(Parts(), on_error=-3)
-    lost = Scored(None, "failed", "parse", "", {})
-    assert scorer.numbers(lost, ["length", "half"]) == {
-        "length": -3.0,
-        "half": -3.0,
-        "score": -3.0,
-        "unscored": 0.0,
-        "failed": 1.0,
-    }
-    kept = scorer.numbers(scorer.score("q", "four"), ["length", "absent"])
-    assert kept == {"length": 4.0, "absent": 0.0, "score": 3.0, "unscored": 0.0, "failed": 0.0}
 
 
 def test_the_issue_of_another_reward_is_none_of_ours() -> None:
@@ -261,11 +226,6 @@ def test_whatever_is_a_reward_scores_rows(reward: Any, name: str, expected: Any)
     scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer(reward, reference="solution")))
     found = scorer.score("q", "4", {"solution": "4"})
     assert (scorer.name, found.score, found.components) == (name, *expected), found
-
-
-def test_a_target_without_a_word_for_no_score_refuses_none() -> None:
-    with pytest.raises(ConfigError, match='give "raise", "worst" or a finite number'):
-        checked_on_error("none", none=False)
 
 
 def test_a_missing_column_names_the_columns_there_are() -> None:

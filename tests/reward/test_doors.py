@@ -63,13 +63,13 @@ class Awaited:
         return super()._evaluate(sample, **kwargs)  # type: ignore[misc,no-any-return]  # mixed into a rule
 
 
-class ListAwaited(Awaited, ListRule): ...
+class ListAwaited(Awaited, ListRule): ...  # type: ignore[misc]  # awaited where the rule is plain
 
 
-class PairAwaited(Awaited, PairRule): ...
+class PairAwaited(Awaited, PairRule): ...  # type: ignore[misc]  # awaited where the rule is plain
 
 
-class StepAwaited(Awaited, StepRule): ...
+class StepAwaited(Awaited, StepRule): ...  # type: ignore[misc]  # awaited where the rule is plain
 
 
 class ListInWorker(ListRule):

@@ -58,7 +58,7 @@ class Slow(Rule):
 
 
 class SlowAsync(Slow):
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
         for pause in self.gauge.pauses():
             await asyncio.sleep(pause)
         return scored(self.name, 1.0)

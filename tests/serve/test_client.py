@@ -52,7 +52,7 @@ class Turns(BasePointWiseReward):
 @pytest.fixture(scope="module")
 def server() -> Iterator[RewardServer]:
     rewards = {"accuracy": RewardRegistry.create("accuracy"), "slow": Slow(), "picky": Picky(), "turns": Turns()}
-    with RewardServer(rewards, deadline=3.0) as running:
+    with RewardServer(rewards, deadline=4.0) as running:
         yield running
 
 
@@ -155,15 +155,15 @@ def test_a_wrong_name_is_told_with_those_there_are(client: RewardClient) -> None
 
 
 def test_the_deadline_holds_for_all_together_and_keeps_what_is_done(server: RewardServer) -> None:
-    client = RewardClient(server.url, deadline=0.6, batch=1)
+    client = RewardClient(server.url, deadline=2.0, batch=1)
     found = client.evaluate_batch("slow", [{"completion": text} for text in ("0", "30", "0")])
     assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "deadline"), (1.0, "")]
-    assert found[1].message == f"{server.url} gave no answer within 0.6 s."
+    assert found[1].message == f"{server.url} gave no answer within 2 s."
 
 
 def test_slow_completions_wait_together(client: RewardClient) -> None:
     """One after the other four of them take longer than the server gives a request."""
-    assert client.score_batch("slow", [{"completion": "0.9"}] * 8) == [1.0] * 8
+    assert client.score_batch("slow", [{"completion": "1.2"}] * 8) == [1.0] * 8
 
 
 class _Scripted(ThreadingHTTPServer):
@@ -253,10 +253,18 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
 
 
 def test_completions_of_one_prompt_are_not_parted() -> None:
-    with _Scripted((200, lambda body: {"results": [OK[1]] * len(body["items"])}, {})) as server:
-        asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate("aabbbcd")]
-        assert RewardClient(server.url, batch=3).score_batch("r", asked) == [0.5] * 7
-        assert sorted(len(seen[1]["items"]) for seen in server.seen) == [2, 5]
+    with _Scripted(
+        (200, lambda body: {"results": [OK[1]] * len(body["items"])} if "items" in body else OK[1], {})
+    ) as server:
+        for prompts, sizes in (("aabbbcd", [2, 5]), ("abcdefg", [1, 3, 3]), ("aaaaaaa", [7])):
+            server.seen.clear()
+            asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate(prompts)]
+            assert RewardClient(server.url, batch=3).score_batch("r", asked) == [0.5] * 7
+            assert sorted(len(seen[1].get("items", "1")) for seen in server.seen) == sizes
+        server.seen.clear()
+        turns = [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": "x"}]} for q in "aab"]
+        assert RewardClient(server.url, batch=1).score_batch("r", turns) == [0.5] * 3
+        assert sorted(len(seen[1].get("items", "1")) for seen in server.seen) == [1, 2]
         server.shutdown()
 
 

@@ -15,11 +15,8 @@ import pytest
 
 from rm_gallery.evaluation import Store, create_evaluation
 from rm_gallery.evaluation.bundle import bundle_folders
-from rm_gallery.evaluation.store import StoreError
 from rm_gallery.integrations.trl import trl_reward
-from rm_gallery.serve.asking import Refused
 from rm_gallery.serve.client import RewardClient
-from rm_gallery.serve.evaluators import ServedEvaluators
 from tests.support.serving import Serving
 from tests.support.system import require_bubblewrap
 
@@ -130,38 +127,6 @@ def test_an_unknown_evaluator_tells_neither_the_store_nor_the_others(server: Ser
     reply = httpx.post(f"{server.url}/v1/evaluations/relevanc", json=SAMPLES[0], timeout=60)
     assert reply.status_code == 404
     assert "store.db" not in reply.text and "relevance-evaluator" not in reply.text
-
-
-def test_requests_that_come_while_the_first_list_is_read_find_the_only_target(store: Store) -> None:
-    async def main() -> list[int]:
-        with Store.open(store.shown) as opened:
-            served = ServedEvaluators(opened)
-            return [len(listed) for listed in await asyncio.gather(*(served.deployed() for _ in range(3)))]
-
-    assert asyncio.run(main()) == [len(store.list())] * 3
-
-
-def test_a_store_that_is_well_again_is_told_to_who_only_asks_for_health(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> list[str]:
-        with Store.open(store.shown) as opened:
-            served = ServedEvaluators(opened)
-            with monkeypatch.context() as patched:
-                patched.setattr(opened, "list", refuse)
-                with pytest.raises(Refused):
-                    await served.deployed()
-            found = [served.problem()]
-            for _ in range(100):
-                await asyncio.sleep(0.02)
-                if not served.problem():
-                    break
-            return [*found, served.problem()]
-
-    def refuse() -> None:
-        raise StoreError("locked")
-
-    assert asyncio.run(main()) == ["the store of evaluators cannot be read", ""]
 
 
 def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving) -> None:

@@ -21,7 +21,7 @@ from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve import lane as module
 from rm_gallery.serve.asking import Ask, Refused, Scored
 from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.lane import RewardLane
+from rm_gallery.serve.lane import RewardLane, sample_of
 
 
 def result(name: str, score: float) -> RewardResult:
@@ -217,6 +217,23 @@ def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:
 
     with pytest.raises(ConfigError, match="reward mine: no key"):
         Handler({"mine": Unready()})
+
+
+def test_the_rewards_own_deadline_comes_first_where_it_is_shorter() -> None:
+    for own, seconds in ((0.3, 600.0), (600.0, 0.3)):
+        (found,) = asked(Awaiting(deadline=own), partial(RewardLane.score, asks=asks("wait 600"), seconds=seconds))
+        assert found.reason == "deadline"
+
+
+def test_all_of_an_ask_arrives_in_its_sample() -> None:
+    turns = [*ASKED, {"role": "assistant", "content": "4"}]
+    known: dict[str, Any] = {"reference": "r", "row": {"k": 1}, "id": "i", "tools": [{"x": 1}]}
+    apart, whole = sample_of(Ask(prompt="q", completion="4", **known)), sample_of(Ask(messages=turns, **known))
+    assert apart.model_dump() == whole.model_dump()
+    text = apart.model_dump_json()
+    assert apart.unique_id == "i" and all(part in text for part in ('"k":1', '"x":1', '"r"', '"4"', '"q"'))
+    one = sample_of(Ask(messages=turns, original_messages=turns[:1]))
+    assert [message.content for message in one.input] == ["q"]
 
 
 def test_no_thread_is_left_waiting_for_a_closed_loop() -> None:

@@ -149,19 +149,19 @@ class _ThreadHost:
 
     def __init__(self, config: ServerConfig, port: int) -> None:
         self._ready = threading.Event()
-        self._server: _Running | None = None
+        self._started: list[_Running] = []
         self._failure: BaseException | None = None
         self.pid = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(config, port), name="judge-server", daemon=True)
         self._thread.start()
         self._ready.wait()
-        if self._server is None:
+        if not self._started:
             raise RuntimeError("the judge server did not start") from self._failure
-        self.port = self._server.api.port
+        self.port: int = self._started[0].api.port
 
     def _run(self, config: ServerConfig, port: int) -> None:
         async def serve() -> None:
-            await _Running(config, port, time.thread_time).serve(self._started)
+            await _Running(config, port, time.thread_time).serve(self._told)
 
         loop = asyncio.new_event_loop()
         try:
@@ -172,14 +172,13 @@ class _ThreadHost:
             self._ready.set()
             loop.close()
 
-    def _started(self, server: _Running) -> None:
-        self._server = server
+    def _told(self, server: _Running) -> None:
+        self._started.append(server)
         self._ready.set()
 
     def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
         """Run one control call on the server's loop; raises what it raises."""
-        server = self._server
-        assert server is not None
+        server = self._started[0]
 
         async def run() -> Any:
             return server.app.control(what, arguments)
@@ -188,8 +187,8 @@ class _ThreadHost:
 
     def stop(self) -> None:
         """Close the server and join its thread."""
-        if self._thread.is_alive() and self._server is not None and self.pid == os.getpid():
-            self._server.loop.call_soon_threadsafe(self._server.stopping.set)
+        if self._thread.is_alive() and self._started and self.pid == os.getpid():
+            self._started[0].loop.call_soon_threadsafe(self._started[0].stopping.set)
             self._thread.join(STOP_SECONDS)
 
 
