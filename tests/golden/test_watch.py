@@ -21,7 +21,9 @@ from tests.train.runs import run
 def looked_over(log: Any, **options: Any) -> dict[str, Any]:
     found = watch(log, **options)
     return {
-        "findings": [[f.severity, f.kind, *f.components, f.text, [e["row"] for e in f.examples]] for f in found.findings],
+        "findings": [
+            [f.severity, f.kind, *f.components, f.text, [e["row"] for e in f.examples]] for f in found.findings
+        ],
         "moved": {name: each and [each.early, each.late, *each.interval] for name, each in found.moved.items()},
         "by_length": {name: each and [each.correlation, *each.interval] for name, each in found.by_length.items()},
         "windows": [found.n_completions, found.n_groups, *found.steps, *found.early, *found.late],

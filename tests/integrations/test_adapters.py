@@ -70,7 +70,9 @@ def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_a
     rubric = ADAPTERS["openenv.openenv_rubric"]
     waited(rubric.call(rubric.make(Moody), Row("q", "four")))  # which makes a kind of component as well
     made = {type(getattr(each := adapter.make(Moody), "__self__", each)).__mro__ for adapter in ADAPTERS.values()}
-    kinds = {kind for line in made for kind in line} | {vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]}
+    kinds = {kind for line in made for kind in line} | {
+        vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]
+    }
     found, missing = set[str](), []
     for info in pkgutil.iter_modules(integrations.__path__):
         module = importlib.import_module(f"rm_gallery.integrations.{info.name}")

@@ -66,7 +66,9 @@ def test_folds_keep_prompts_together_and_are_even() -> None:
 
 
 def test_every_chosen_meets_every_rejected_and_a_sample_counts_once() -> None:
-    both = labelled("Why?", [("ab", "chosen"), ("none", None), ("c d", "rejected"), ("e", "rejected"), ("ab", "chosen")])
+    both = labelled(
+        "Why?", [("ab", "chosen"), ("none", None), ("c d", "rejected"), ("e", "rejected"), ("ab", "chosen")]
+    )
     alone = labelled("Who?", [("x", "rejected"), ("yy", "chosen")], metadata={"subset": 7})
     found = read_samples([labelled("lone", [("a", "chosen")]), both, labelled("no", [("a", "rejected")]), alone])
     assert found.n_without_pair == 2

@@ -19,7 +19,6 @@ from rm_gallery.train.words import watched_lines
 from tests.support.command import command
 from tests.train.runs import run
 
-
 HACKS = ("apart", "traded", "length", "longer", "hollow", "mirror", "flat", "unscored", "alike", "phrase")
 
 

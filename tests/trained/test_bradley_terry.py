@@ -47,29 +47,15 @@ def test_scores_are_the_training_features_times_the_weights(folder: Path) -> Non
         assert by_label["chosen"] - by_label["rejected"] == pytest.approx(margin, abs=1e-5)
 
 
-def make_all(folder: Path) -> list[BaseReward]:
-    return [
-        BradleyTerryReward(str(folder)),
+def test_all_ways_to_make_it_are_the_same_reward(folder: Path) -> None:
+    rewards: list[BaseReward] = [
         BradleyTerryReward(folder),
         BradleyTerryReward(path=str(folder)),
         RewardRegistry.get(f"bt:{folder}")(),
         RewardRegistry.create(f"bt:{folder}", max_workers=2),
     ]
-
-
-def test_all_ways_to_make_it_are_the_same_reward(folder: Path) -> None:
-    sample = make_sample("Thank you.", "Shut up.")
-    rewards = make_all(folder)
-    assert {reward.name for reward in rewards} == {f"bt:{folder}"}
-    assert len({tuple(scores(reward.evaluate(sample))) for reward in rewards}) == 1
-    assert rewards[0].score_range == (None, None)
-
-
-def test_it_prefers_what_it_was_taught(folder: Path) -> None:
-    polite, rude = scores(BradleyTerryReward(folder).evaluate(make_sample("Thank you, gladly.", "Shut up, stupid.")))
-    assert polite is not None
-    assert rude is not None
-    assert polite > 0 > rude
+    assert {(reward.name, reward.score_range) for reward in rewards} == {(f"bt:{folder}", (None, None))}
+    assert len({tuple(scores(reward.evaluate(make_sample("Thank you.", "Shut up.")))) for reward in rewards}) == 1
 
 
 def test_threads_pickles_and_batches_agree(folder: Path) -> None:
@@ -88,16 +74,11 @@ def test_two_models_keep_their_scores_apart(folder: Path, tmp_path: Path) -> Non
     first, second = BradleyTerryReward(folder), BradleyTerryReward(tmp_path / "other")
     both = second.evaluate(first.evaluate(sample)).output[0].answer.reward
     assert [detail.source for detail in both.details] == [first.name, second.name]
-    assert first.describe()["weights_sha256"] != second.describe()["weights_sha256"]
-
-
-def test_a_retrained_model_is_read_again(tmp_path: Path) -> None:
-    sample = make_sample("Thank you.", "Shut up.")
-    train_bradley_terry(SAMPLES, tmp_path, seed=1)
-    reward = BradleyTerryReward(tmp_path)
-    before = scores(reward.evaluate(sample))
-    train_bradley_terry(SAMPLES, tmp_path, seed=2, regularization=1.0)
-    assert scores(reward.evaluate(sample)) != before
+    was = second.describe()["weights_sha256"]
+    assert first.describe()["weights_sha256"] != was
+    train_bradley_terry(SAMPLES, tmp_path / "other", regularization=1.0)
+    assert second.describe()["weights_sha256"] != was, "a model that is trained anew is another reward"
+    assert scores(second.evaluate(sample)) != [detail.score for detail in both.details[1:]]
 
 
 @pytest.mark.parametrize(
