@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def phrases(early: list[str], late: list[str], times: int = 10, filling: Any = (
 
 @pytest.mark.parametrize("path", golden.files("watch"))
 def test_watch_golden(path: Path) -> None:
-    look = {"runs": runs, "charts": charts, "rows": rows, "phrases": phrases}[path.stem]
+    look: Callable[..., Any] = {"runs": runs, "charts": charts, "rows": rows, "phrases": phrases}[path.stem]
 
     def answer(line: golden.Line) -> golden.Line:
         try:
