@@ -149,7 +149,8 @@ def parts(folder: Path, count: int, **limits: Any) -> list[int]:
 
 
 def test_the_same_command_twice_spends_its_limit_once(tmp_path: Path) -> None:
-    for number, limit in enumerate(({"max_tokens": 10_000}, {"max_cost": 0.022})):
+    limits: list[dict[str, Any]] = [{"max_tokens": 10_000}, {"max_cost": 0.022}]
+    for number, limit in enumerate(limits):
         assert parts(tmp_path / str(number), 3, **limit) == [100, 0, 0]
     assert parts(tmp_path, 3, max_calls=100) == [100, 0, 0]
     assert parts(tmp_path, 1, max_calls=130) == [30]

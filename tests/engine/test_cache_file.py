@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -211,23 +210,6 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
         assert cache.stats().entries == 250 + 3 * 250
         path = cache.path
     stored(path)
-
-
-def test_processes_may_begin_the_same_cache_at_the_same_moment(tmp_path: Path) -> None:
-    script = """
-        import sys, time
-        from pathlib import Path
-        from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
-        time.sleep(max(0, float(sys.argv[2]) - time.time()))
-        warnings = []
-        with CallCache(Path(sys.argv[1]), on_warning=warnings.append) as cache:
-            assert cache.put_sync(canonical_key(sys.argv[3]), b"x")
-        assert not warnings, warnings
-    """
-    at = time.time() + 2.0
-    finish(*(start(script, tmp_path, at, number) for number in range(4)))
-    with CallCache(tmp_path) as cache:
-        assert cache.stats().entries == 4
 
 
 def test_what_nobody_awaited_is_stored_at_exit(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_
 
 
 def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) -> None:
-    RunStore.open(tmp_path, {"api_key": "sk-very-secret", "path": tmp_path, "text": "评分", 3: {"b", "a"}}).close()
+    RunStore.open(tmp_path, {"api_key": "sk-very-secret", "path": tmp_path, "text": "评分", "n": {"b", "a"}}).close()
     text = (tmp_path / "manifest.json").read_text(encoding="utf-8")
-    assert orjson.loads(text) == {"api_key": "***", "path": str(tmp_path), "text": "评分", "3": ["a", "b"]}
+    assert orjson.loads(text) == {"api_key": "***", "path": str(tmp_path), "text": "评分", "n": ["a", "b"]}
     assert "评分" in text and text.count("\n") == 9
 
 

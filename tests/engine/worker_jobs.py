@@ -89,6 +89,10 @@ def pid() -> int:
     return os.getpid()
 
 
+def grow(megabytes: int) -> int:
+    return len(bytearray(b"x") * (megabytes << 20)) >> 20
+
+
 def is_imported(module: str) -> bool:
     return module in sys.modules
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine import progress as progress_module
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.core.engine.calls.prices import PriceTable, Usage
 from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
-from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.engine.context import Deadline, RunControl
 from rm_gallery.core.engine.folder.manifest import differences, redact
 from rm_gallery.core.engine.folder.store import RunStore
+from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
 from tests.engine.virtual_time import now, run_virtual
 from tests.golden.golden import Line, check, files
@@ -220,6 +225,36 @@ def cache_keys(line: Line) -> Line:
     return {"equal": canonical_key(line["a"]) == canonical_key(line["b"])}
 
 
+def progress(line: Line) -> Line:
+    """The line that is shown, and what is said of failures."""
+    clock, control = [100.0], RunControl(**line.get("control", {}))
+    control.usage = Usage(**line.get("usage", {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        shown = progress_module.Progress(control, line.get("total"), True, line.get("label", "run"))
+        shown.done, shown.reused = line["done"], line.get("reused", 0)
+        for *outcomes, times in line.get("outcomes", ()):
+            for _ in range(times):
+                shown.count([Outcome(status, reason=reason, message=reason * 2) for status, reason in outcomes])
+        clock[0] += line["seconds"]
+        failed = shown.failed or None
+        return {
+            "line": shown.facts(line.get("width")),
+            "most_often": failed and shown.most_common(line.get("said", "")),
+        }
+
+
+def outcomes(line: Line) -> Line:
+    """What a judgement that raised ends as; an error of the run is raised again."""
+    kind, arguments = line["error"]
+    cls = getattr(errors, kind, None) or getattr(builtins, kind)
+    try:
+        found: Outcome[Any] = outcome_of_error(cls(*arguments, **line.get("more", {})))
+    except ConfigError as error:
+        return {"raised": str(error)}
+    return {"outcome": [found.status, found.reason, found.message]}
+
+
 KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
     "retry_after": (retry_after, ("seconds",)),
     "attempts": (attempts, ("end", "made", "waits", "seconds")),
@@ -234,6 +269,8 @@ KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
     "run_differences": (run_differences, ("lines",)),
     "results": (results, ("found", "damaged", "kept")),
     "cache_keys": (cache_keys, ("equal",)),
+    "progress": (progress, ("line", "most_often")),
+    "outcomes": (outcomes, ("outcome", "raised")),
 }
 
 

@@ -94,7 +94,7 @@ def frame(kind: str) -> Texts:
 def thinking() -> Texts:
     judge = Listening(reply="<best>1</best>", enable_thinking=True)
     RewardRegistry.create("ruler", llm=judge).evaluate(sample())
-    KINDS["pointwise"](llm=judge, name="judge").evaluate(make_sample("[[one]]"))  # type: ignore[call-arg]
+    KINDS["pointwise"](llm=judge, name="judge").evaluate(make_sample("[[one]]"))
     LLMGrader(model=judge, prompt="Grade {response}.", structured=True).evaluate(response="[[response]]")
     firsts = [asked for asked in judge.asked if len(asked["messages"]) < 3]
     return {
@@ -163,7 +163,7 @@ def parts(text: str) -> list[str]:
 
 def scenario(key: str) -> Texts:
     """The scenario's own part, the same in every kind; the rest of each prompt is that of its kind."""
-    texts = {}
+    texts: Texts = {}
     for language in LANGUAGES:
         for kind in ("listwise", "pairwise", "pointwise"):
             whole, shared = parts(of_reward(judged_name(key, kind), language)), parts(of_kind(kind, language, **TASK))
@@ -179,7 +179,7 @@ def reward(name: str) -> Texts:
 
 def grader(name: str) -> Texts:
     """What is declared, and the first request in both languages."""
-    texts = {}
+    texts: Texts = {}
     for language in LANGUAGES:
         build = partial(make, name, language=language, **({} if "preference" in name else {"structured": False}))
         probe = build(Listening())

@@ -44,6 +44,11 @@ class Parts(BasePromptTemplate):
     form: int = Field(default=..., ge=1, le=5)
 
 
+class ScoredParts(BasePromptTemplate):
+    score: int = Field(default=..., ge=1, le=5)
+    depth: int = Field(default=..., ge=1, le=5)
+
+
 class Violations(BasePromptTemplate):
     violation: list[str] = Field(default=...)
 
@@ -60,6 +65,7 @@ FORMS: dict[str, tuple[type[BasePromptTemplate], str, int]] = {
     "factual": (Facts, "factual", 0),
     "confidence": (Facts, "confidence", 0),
     "depth": (Parts, "depth", 5),
+    "score beside another": (ScoredParts, "score", 5),
     "violations": (Violations, "violation", 0),
     "criterion": (Criterion, "c1", 0),
     "rankings": (ComparativeTemplate, "rankings", 0),
@@ -89,7 +95,8 @@ def problem(form: str, reply: str) -> str | None:
 
 def statements(text: str) -> Any:
     reading = read_statements(text)
-    return [reading.kind, [[each.kind, each.text] for each in reading.statements[:3]], reading.rest[:100]]
+    told = [[each.kind, each.text if len(each.text) < 200 else len(each.text)] for each in reading.statements[:3]]
+    return [reading.kind, told, reading.rest[:100]]
 
 
 def maths(answer: str, gold: str) -> str:

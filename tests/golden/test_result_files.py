@@ -1,9 +1,8 @@
-"""Result files of other tools give the rows of the golden files below `result_files`."""
+"""Samples of lm-evaluation-harness are read by one filter, as the golden files below `result_files` say."""
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,12 @@ from tests.golden.golden import Line, check, files
 def test_result_files_give_rows(path: Path, tmp_path: Path) -> None:
     def answer(line: Line) -> Line:
         file = tmp_path / line["file"]
-        if file.suffix == ".eval":
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, content in line["content"].items():
-                    archive.writestr(name, content if isinstance(content, str) else json.dumps(content))
-        else:
-            file.write_text("\n".join(map(json.dumps, line["content"])), encoding="utf-8")
+        file.write_text("\n".join(map(json.dumps, line["content"])), encoding="utf-8")
+        (source,) = file_sources(file, Reading(sheet=line.get("sheet")))
         try:
-            (source,) = file_sources(file, Reading(sheet=line.get("sheet")))
-            rows = [str(row).split(" read: ")[0] if isinstance(row, DataError) else row for _, row in source.rows()]
+            rows = [row for _, row in source.rows()]
             assert source.count() == len(rows)
-            return {"tool": source.understood(), "rows": json.loads(json.dumps(rows).replace(f"{tmp_path}/", ""))}
+            return {"tool": source.understood(), "rows": rows}
         except DataError as error:
             return {"error": str(error).replace(f"{tmp_path}/", "")}
 

@@ -96,7 +96,12 @@ def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
         def inputs(self) -> dict[str, bool]:
             return dict.fromkeys(names, False)
 
-    found = as_reward(Seen(fields)).evaluate(sample).output[0].answer.reward.extra_data["fields"]["given"]
+    found = (
+        as_reward(Seen(func=fields, name="fields"))
+        .evaluate(sample)
+        .output[0]
+        .answer.reward.extra_data["fields"]["given"]
+    )
     assert found.pop("tool_calls")[0]["function"]["name"] == "f"
     given = {
         "query": "q",
@@ -147,7 +152,8 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(mo
     assert isinstance(reward, GraderListReward) and RewardRegistry.get("grader:longest_first").kind == "listwise"
     assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
     pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
-    for name, given in (("grader:relevance", {"llm": JUDGE}), ("grader:longest_first", {})):
+    cases: list[tuple[str, dict[str, Any]]] = [("grader:relevance", {"llm": JUDGE}), ("grader:longest_first", {})]
+    for name, given in cases:
         report = evaluate(name, pairs, **given)
         assert (report.n, report.n_scored, report.score) == (4, 4, 1.0)
     with pytest.raises(ConfigError, match="orders several responses; as_reward"):
@@ -156,6 +162,26 @@ def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(mo
         evaluate("grader:relevance", pairs)
     with pytest.raises(ConfigError, match="grader:json_validator calls no model"):
         evaluate("grader:json_validator", pairs, llm="some")
+
+
+class Places(BaseGrader):
+    """A judge of several that names the first, whatever it is; notes what it was shown."""
+
+    mode: GraderMode = GraderMode.LISTWISE
+    judged: ClassVar[bool] = True
+    shown: ClassVar[list[str]] = []
+
+    def _grade(self, responses: list[str]) -> dict[str, Any]:
+        Places.shown.append("".join(responses))
+        return {"rank": [1, *[2] * (len(responses) - 1)]}
+
+
+def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> None:
+    for seed in range(6):
+        for unique_id in ("s", "t", "s"):
+            found = as_reward(Places(), seed=seed).evaluate(make_sample(*"abcd", unique_id=unique_id))
+            assert scores(found)["abcd".index(Places.shown[-1][0])] == 1.0 and scores(found).count(1.0) == 1
+    assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 
 # -- a reward as a grader --------------------------------------------------------------------------------------------------------------
@@ -219,8 +245,15 @@ class Label(BasePointWiseReward):
 
 
 def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_none_of_it() -> None:
-    row = {"id": 7, "query": "q", "response": "r", "context": "c", "reference_response": "column", "metadata": {"m": 1}}
-    given = [
+    row: dict[str, Any] = {
+        "id": 7,
+        "query": "q",
+        "response": "r",
+        "context": "c",
+        "reference_response": "column",
+        "metadata": {"m": 1},
+    }
+    given: list[dict[str, Any]] = [
         row | {"tests": ["t"], "pattern": None, "label": {"own": 1}},
         row | {"label": {"reference": "label"}, "messages": [{"role": "user", "content": "m"}], "steps": []},
         {"response": 5, "query": None, "reference_response": None, "context": ""},

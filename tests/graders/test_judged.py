@@ -68,9 +68,10 @@ def test_high_low_garbage_out_of_range_and_failing_never_give_a_wrong_score(name
         found = make(name, FakeLLM(reply=reply)).evaluate(row)
         assert isinstance(found, GraderScore), found.reason
         assert found.score == pytest.approx(expected) and found.usage["calls"] >= 1
-    for reply, status in [*((reply, "unscored") for reply in WRONG), (broken, "failed")]:
-        missing = make(name, FakeLLM(reply=reply), repair_attempts=0).evaluate(row)
-        assert isinstance(missing, GraderError) and (missing.status, math.isnan(missing.score)) == (status, True), reply
+    wrong: list[tuple[Any, str]] = [*((reply, "unscored") for reply in WRONG), (broken, "failed")]
+    for given, status in wrong:
+        missing = make(name, FakeLLM(reply=given), repair_attempts=0).evaluate(row)
+        assert isinstance(missing, GraderError) and (missing.status, math.isnan(missing.score)) == (status, True), given
 
 
 def doors(grader: BaseGrader, row: dict[str, Any]) -> list[GraderResult]:

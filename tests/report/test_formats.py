@@ -12,22 +12,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.formats import FORMATS, Gate, render
-from rm_gallery.report.opened import OpenRun, SampleRow, open_run
+from rm_gallery.report.opened import OpenRun, SampleRow
 from rm_gallery.report.sample_table import MAX_SAMPLES
 from rm_gallery.report.summary import Bin, Positions, Share, binned, summarize
 from rm_gallery.report.words import cut, visible
-from tests.benchmarks.excerpts import EXCERPTS
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
 from tests.support.command import command
-from tests.support.samples import make_sample
 
 NO_SCORE: dict[str, Any] = {
     "status": "unscored",
@@ -182,25 +175,6 @@ def test_visible_text_has_nothing_hidden_in_it(text: str) -> None:
     )
 
 
-def test_a_real_run_of_every_kind_of_data(tmp_path: Path) -> None:
-    for name in ("rewardbench2", "rm_bench", "judgebench", "rmbbenchmark_bestofn", "preferences"):
-        evaluate("length_baseline", EXCERPTS[name], run_dir=str(tmp_path / name))
-        checked(open_run(tmp_path / name))
-
-
-def test_a_comparison_says_who_wins(tmp_path: Path) -> None:
-    credits = [1.0, 0.5, 0.0, None]
-    rows = [row(k, labels=[None, None], credit=c, metadata={"columns": [0, 1]}) for k, c in enumerate(credits)]
-    rows += [{**row(9), **NO_SCORE}]
-    saved = report(5, rule="win_rate", score=0.5, ci95=[0.2, 0.8], extra={"a": "new", "b": "old <b>"})
-    page = checked(write_run(tmp_path, rows, saved, manifest={"columns": {"answers": ["new", "old <b>"]}}))["html"]
-    assert "new wins 50.0 % of the rows against old &lt;b&gt;" in page and "guessing" not in page
-    assert "The interval includes 50 %, so this run does not settle which of the two is better." in page
-    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert [found["outcome"] for found in data] == ["wins", "tie", "loses", "scored", "unscored"]
-    assert data[0]["names"] == ["new", "old <b>"]
-
-
 @pytest.mark.parametrize(
     ("bounds", "says"),
     [([0.6, 0.8], "new is better than old"), ([0.1, 0.4], "old is better than new"), ([0.5, 0.7], "does not settle")],
@@ -243,24 +217,6 @@ def test_junit_has_a_failure_for_every_gate_that_is_missed(
     gate: Gate, saved: dict[str, Any], failures: dict[str, str], tmp_path: Path
 ) -> None:
     assert junit(write_run(tmp_path, [row(1)], saved), gate) == failures
-
-
-def test_process_rewards_and_unlabelled_samples_end_to_end(tmp_path: Path) -> None:
-    class Steps(BaseStepWiseReward):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=1.0)])
-
-    from rm_gallery.gallery.benchmarks.judgements import judged
-    from rm_gallery.report.opened import SampleFile, sample_record
-
-    steps = [Step(role="assistant", content=f"step {k}") for k in range(3)]
-    sample = DataSample(unique_id="s", output=[DataOutput(answer=Step(role="assistant", content="x"), steps=steps)])
-    rule = RewardRegistry.create("length_baseline")
-    with SampleFile(tmp_path) as file:
-        for reward, scored in ((Steps(), sample), (rule, make_sample("a", "bb", unique_id="t"))):
-            file.add(sample_record(reward, judged(reward, reward.evaluate(scored)), None))
-    found = checked(open_run(tmp_path))
-    assert 'id="plot-steps"' in found["html"] and 'id="plot-scores"' in found["html"]
 
 
 @pytest.mark.parametrize("form", FORMATS)

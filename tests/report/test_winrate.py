@@ -328,11 +328,6 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: di
         assert str(scored) and json.dumps(scored.to_dict())
 
 
-def test_numbers_beyond_64_bits_in_other_columns_do_no_harm() -> None:
-    table = [{"q": f"question {k}", "x": "long", "y": "a", "account": 2**80 + k} for k in range(3)]
-    assert winrate(Length(), table, "q", ["x", "y"], progress=False).score == 1.0
-
-
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
     pair, n = (0, 1), 40
     compared: list[Compared | None] = [Compared(orders={pair: (1, 1) if k % 8 < 4 else (1, -1)}) for k in range(n)]

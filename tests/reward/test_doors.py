@@ -23,6 +23,7 @@ from rm_gallery.core.reward.base import (
     BasePointWiseReward,
     BaseReward,
 )
+from rm_gallery.core.reward.compose import Gate, WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
@@ -62,13 +63,13 @@ class Awaited:
         return super()._evaluate(sample, **kwargs)  # type: ignore[misc,no-any-return]  # mixed into a rule
 
 
-class ListAwaited(Awaited, ListRule): ...
+class ListAwaited(Awaited, ListRule): ...  # type: ignore[misc]  # awaited where the rule is plain
 
 
-class PairAwaited(Awaited, PairRule): ...
+class PairAwaited(Awaited, PairRule): ...  # type: ignore[misc]  # awaited where the rule is plain
 
 
-class StepAwaited(Awaited, StepRule): ...
+class StepAwaited(Awaited, StepRule): ...  # type: ignore[misc]  # awaited where the rule is plain
 
 
 class ListInWorker(ListRule):
@@ -92,7 +93,12 @@ KINDS: dict[type[BaseReward], Any] = {
     StepJudge: [[1.0, 2.0]] * 3,
 }
 """A reward of every kind and scorer, and what it makes of three answers of one, three and two words with two steps each."""
-REWARDS = [kind(llm=FakeLLM(reply=longest)) if kind.judged else kind() for kind in KINDS]
+REWARDS: list[BaseReward] = [kind(llm=FakeLLM(reply=longest)) if kind.judged else kind() for kind in KINDS]
+REWARDS += [
+    Gate(Rule(), ListRule(), threshold=2.0, otherwise=0.0),
+    WeightedSum([Rule(), PointJudge(llm=FakeLLM(reply=longest))]),
+]
+KINDS |= {Gate: [0.0, 3.0, 2.0], WeightedSum: [2.0, 6.0, 4.0]}
 
 
 def three() -> DataSample:
@@ -244,7 +250,9 @@ def test_every_door_inside_another_reward(reward: BaseReward, outer: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if not kind.judged and kind.kind != "stepwise"], ids=lambda kind: kind.__name__
+    "kind",
+    [kind for kind in KINDS if kind.kind in ("pointwise", "listwise", "pairwise") and not kind.judged],
+    ids=lambda kind: kind.__name__,
 )
 def test_the_command_scores_with_every_kind(kind: type[BaseReward], tmp_path: Path) -> None:
     data, name = tmp_path / "data.jsonl", f"composition_{kind.__name__.lower()}"

@@ -58,7 +58,7 @@ def steps_of(*answers: list[str]) -> DataSample:
 @pytest.mark.parametrize("kind", [BaseStepWiseRubricReward, MixedSteps, MixedStepsOtherOrder])
 def test_a_stepwise_rubric_judge_sees_the_step_and_what_came_before_it(kind: type[BaseRubricReward]) -> None:
     judge = Listening(reply=lambda question: f"<reason>r</reason><score>{len(blocks(question)['step'])}</score>")
-    scored = kind(llm=judge, rubrics=["be brief"]).evaluate(steps_of(["one", "two", "three"], ["seven"]), max_workers=1)  # type: ignore[call-arg]
+    scored = kind(llm=judge, rubrics=["be brief"]).evaluate(steps_of(["one", "two", "three"], ["seven"]), max_workers=1)
     assert [[step.reward.score for step in output.steps or ()] for output in scored.output] == [[3.0, 3.0, 5.0], [5.0]]
     shown = [blocks(payload["messages"][-1]["content"]) for payload in judge.asked]
     assert shown[2] == {"query": "asked", "previous": "[step 1]\n    one\n\n[step 2]\n    two", "step": "three"}
@@ -174,14 +174,14 @@ def as_json(reason: str, tag: str, value: int, last: bool = True, indent: int | 
 
 FORMS: dict[str, Callable[[str, str, int], str]] = {
     "tags, reason first": tags,
-    "tags, verdict first": lambda *given: tags(*given, last=False),
+    "tags, verdict first": lambda r, t, v: tags(r, t, v, last=False),
     "JSON, reason first": as_json,
-    "JSON, verdict first": lambda *given: as_json(*given, last=False),
-    "fenced JSON, reason first": lambda *given: f"```json\n{as_json(*given)}\n```",
-    "fenced JSON, verdict first": lambda *given: f"```json\n{as_json(*given, last=False, indent=2)}\n```",
-    "introduced JSON": lambda *given: f"Here is my verdict:\n```json\n{as_json(*given, last=False)}\n```",
-    "fenced tags": lambda *given: f"```xml\n{tags(*given, last=False)}\n```",
-    "after reasoning": lambda *given: f"<think>Let me see.</think>\n{tags(*given)}",
+    "JSON, verdict first": lambda r, t, v: as_json(r, t, v, last=False),
+    "fenced JSON, reason first": lambda r, t, v: f"```json\n{as_json(r, t, v)}\n```",
+    "fenced JSON, verdict first": lambda r, t, v: f"```json\n{as_json(r, t, v, last=False, indent=2)}\n```",
+    "introduced JSON": lambda r, t, v: f"Here is my verdict:\n```json\n{as_json(r, t, v, last=False)}\n```",
+    "fenced tags": lambda r, t, v: f"```xml\n{tags(r, t, v, last=False)}\n```",
+    "after reasoning": lambda r, t, v: f"<think>Let me see.</think>\n{tags(r, t, v)}",
 }
 
 
@@ -204,7 +204,7 @@ def test_a_quoted_attack_changes_no_verdict(kind: str, form: str, language: str)
         if kind == "stepwise":
             made.output[0].steps = [Step(content=attack)]
         samples.append(made)
-    reward = cls(name="judge", llm=FakeLLM(reply=judge), language=language, repair_attempts=0)  # type: ignore[call-arg]
+    reward = cls(name="judge", llm=FakeLLM(reply=judge), language=language, repair_attempts=0)  # type: ignore[arg-type]
     found = [[reward.score_of_output(output) for output in sample.output] for sample in reward.evaluate_batch(samples)]
     expected = [2.0] if alone else [1.0, 0.0]
     assert [(s.output[-1].answer.text, got) for s, got in zip(samples, found, strict=True) if got != expected] == []

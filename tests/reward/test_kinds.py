@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample, Reward, RewardDimensionWithRank, RewardDimensionWithScore, Step
+from rm_gallery.core.data.schema import DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
 from rm_gallery.core.reward.example import sample_of
@@ -367,12 +367,3 @@ def test_best_of_n_understands_steps(how: str, winner: str, score: float) -> Non
     assert (best.output[0].answer.text, reward.score_of_output(best.output[0])) == (winner, score)
     unjudged = reward.evaluate(with_steps([], ["4"]))
     assert [reward.score_of_output(output) for output in unjudged.output] == [None, 4.0]
-
-
-def test_what_another_said_of_an_answer_stays() -> None:
-    sample = make_sample("a b", "a")
-    sample.output[0].answer.reward = Reward(
-        score=1.0, details=[RewardDimensionWithScore(name="gold", score=1.0, source="gold")]
-    )
-    found = PairJudge(llm=FakeLLM(reply=longest)).evaluate(sample)
-    assert [detail.source for detail in found.output[0].answer.reward.details] == ["gold", "PairJudge"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import queue
-import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,10 +16,9 @@ import pytest
 from rm_gallery import DataSample, FakeLLM, OpenaiLLM
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.context import RunControl, current_run
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder.trace import read_trace
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.reward.base import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -390,19 +388,6 @@ def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
     assert seen == [str(k) for k in range(30)]
 
 
-def test_a_slow_source_is_scored_as_it_comes() -> None:
-    def slow() -> Iterator[DataSample]:
-        for sample in samples(40):
-            time.sleep(0.02)
-            yield sample
-
-    began = time.monotonic()
-    stream = PointJudge(llm=FakeLLM(reply=longest)).evaluate_stream(slow())
-    next(stream)
-    assert time.monotonic() - began < 0.6
-    assert len(list(stream)) == 39
-
-
 def test_one_result_pays_for_few_calls() -> None:
     control = RunControl()
     judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
@@ -572,20 +557,6 @@ def test_what_went_wrong_in_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch) 
     assert "something async blocks it" in line
 
 
-@pytest.mark.parametrize("width", [40, 60, 79, 120])
-def test_the_line_of_progress_fits_and_keeps_failures_cost_and_time_left(width: int) -> None:
-    control = RunControl(max_workers=256)
-    control.usage.cost, control.usage.input_tokens = 12.3456, 123_456_789
-    control.in_flight, control.cached, control.retries = 256, 12_345, 4_321
-    progress = Progress(control, 100_000, True, "a_reward_with_a_rather_long_name")
-    progress.done, progress.failed, progress.stopped, progress.unscored = 12_345, 123, 9, 456
-    line = progress.facts(width)
-    assert len(line) <= width
-    assert "12,345" in line
-    if width >= 79:
-        assert all(part in line for part in ("123 failed", "9 stopped", "cost 12.35", "left"))
-
-
 # -- minor points ---------------------------------------------------------------------------------------------------------
 
 
@@ -625,14 +596,6 @@ def test_a_plain_reward_that_calls_itself_finds_a_thread() -> None:
     for thread in with_threads:
         thread.join(LIMIT)
     assert [scores(sample) for sample in found] == [[10.0]] * 40
-
-
-def test_nested_runs_leave_nothing_of_themselves_behind() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    Nests(sub=PointJudge(llm=FAKE)).evaluate_batch(samples(3))
-    assert current_run.get() is None
-    now = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    assert now == before, "a library leaves signals alone"
 
 
 def test_an_async_stream_that_is_left_early_stops() -> None:

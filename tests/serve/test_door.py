@@ -132,7 +132,14 @@ def test_a_fault_is_told_to_the_log_without_secrets_and_to_nobody_else(logged: l
 def test_who_is_told_to_come_again_is_never_told_too_early(seconds: float | None, told: str | None) -> None:
     (reply,) = asked(fails(Refused(429, "busy", "Too many.", retry_after=seconds)), {"url": "/faulty", "json": 1})
     assert code_of(reply) == (429, "busy") and reply.headers.get("retry-after") == told
-    assert "connection" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("status", "closes"), [(400, False), (408, True), (413, True), (422, False), (429, False), (503, True)]
+)
+def test_who_may_still_send_or_had_better_ask_elsewhere_is_told_to_close(status: int, closes: bool) -> None:
+    (reply,) = asked(fails(Refused(status, "why", "Because.")), {"url": "/faulty", "json": 1})
+    assert code_of(reply) == (status, "why") and (reply.headers.get("connection") == "close") is closes
 
 
 def test_metrics_count_statuses_outcomes_and_what_waits() -> None:

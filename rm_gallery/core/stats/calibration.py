@@ -153,7 +153,7 @@ def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[NDArray[np.fl
         if not np.isfinite(values).all():
             raise ConfigError(f"{what} have to be finite; leave out what has none")
         if what != "scores" and len(values) and not (values.min() >= 0.0 and values.max() <= 1.0):
-            raise ConfigError(f"{what} have to be within 0..1, got {values.min():g} to {values.max():g}")
+            raise ConfigError(f"{what} have to be within 0..1, got {values.min():.15g} to {values.max():.15g}")
     return a, b
 
 

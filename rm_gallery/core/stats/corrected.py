@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.prediction_powered import Part, count, n_eff, part_of
 from rm_gallery.core.stats.score_interval import Piece, ScoreTest
+from rm_gallery.core.stats.selection import labels_follow_verdicts, mended, verdict_numbers
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,14 +34,13 @@ if TYPE_CHECKING:
 
 # labels drawn with no more different probabilities than this are a stratified sample
 _MOST_PROBABILITIES = 4
-# verdicts of two orders with ties; a finer judge is not looked at verdict by verdict
-_MOST_VERDICTS = 5
-# fewer labels than this tell too little of a verdict, which is then joined with the next one
-_FEWEST_LABELS = 3
-# labels that follow verdicts more closely than chance does once in 300 samples did not fall by chance
-_BY_CHANCE = 0.003
 # squares of larger numbers overflow
 _LARGEST = 1e100
+_MENDED = "each verdict is corrected on its own, which mends that as far as chance decided within a verdict"
+_BIASED = (
+    "that biases the figure: say with which probability each row was chosen (probabilities), or name strata within which chance"
+    " decided"
+)
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,8 @@ def corrected_mean(
     )  # fmt: skip
     if m == 0:
         return found
-    cells, chosen, verdicts = _drawn(f, labelled, chosen, strata, shares)
-    if chosen is None and probabilities is None:
-        notes += _selected(f, labelled, groups, cells, verdicts)
+    cells, chosen, verdicts, said = _drawn(f, labelled, chosen, strata, shares, groups)
+    notes += said
     drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
     parts = [
         part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high), verdicts)
@@ -190,7 +189,7 @@ def corrected_mean(
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
         notes.append(
-            f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little"
+            f"{m} label{'s leave' if m > 1 else ' leaves'} {test.df:.1f} degrees of freedom: the interval rests on very little"
         )
     interval, effective = test.interval(confidence), m * alone / variance if variance > 0.0 else float(m)
     if count(groups[labelled]) == 1 < m:
@@ -309,98 +308,25 @@ def _drawn(
     chosen: Floats | None,
     strata: Sequence[Hashable] | str | None,
     shares: Mapping[Any, float] | None,
-) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None]:
-    """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts."""
+    groups: NDArray[Any],
+) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None, list[str]]:
+    """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts; and what to say."""
     cells = None if isinstance(strata, str) else strata
     if chosen is not None:
         _check_probabilities(chosen, labelled)
         chosen = _by_verdict(chosen, f)
         if cells is not None or not _is_stratified(chosen, labelled):
-            return cells, chosen, None
+            return cells, chosen, None, []
         if len(set(chosen)) > 1:
-            return list(chosen), None, None
-    return cells, None, _verdicts(f, labelled) if isinstance(strata, str) and shares is None else None
-
-
-def _verdicts(f: Floats, labelled: NDArray[np.bool_]) -> NDArray[Any] | None:
-    """A number per row for its verdict, neighbours put together until each has labels enough; None where that tells nothing.
-
-    Rows without a verdict have a number of their own if enough of them are labelled, else -1.
-    """
-    import numpy as np
-
-    judged = ~np.isnan(f)
-    kinds, places = np.unique(f[judged], return_inverse=True)
-    if labelled.all() or not 1 < len(kinds) <= _MOST_VERDICTS:
-        return None
-    counts = np.bincount(places, weights=labelled[judged])
-    joined, held = np.zeros(len(kinds), dtype=np.intp), 0.0
-    for place, labels in enumerate(counts):
-        if held >= _FEWEST_LABELS:
-            joined[place:] += 1
-            held = 0.0
-        held += labels
-    if held < _FEWEST_LABELS:  # the last one has a neighbour on one side only
-        joined[joined == joined[-1]] = max(0, joined[-1] - 1)
-    silent = int(labelled[~judged].sum()) >= _FEWEST_LABELS
-    if joined[-1] == 0 and not silent or counts.sum() < _FEWEST_LABELS:
-        return None
-    numbered = np.full(len(f), joined[-1] + 1 if silent else -1)
-    numbered[judged] = joined[places]
-    return numbered
-
-
-def _selected(
-    f: Floats,
-    labelled: NDArray[np.bool_],
-    groups: NDArray[Any],
-    strata: Sequence[Hashable] | None,
-    verdicts: NDArray[Any] | None,
-) -> list[str]:
-    """What to say where labelled rows have other verdicts than the rest: chance did not choose them.
-
-    A test of "having a label does not go with the verdict" within strata, by dealing out the labels anew, or over clusters; of each verdict's rate where there
-    are few, of ranks where there are many.
-    """
-    import numpy as np
-    from scipy.special import stdtr
-    from scipy.stats import rankdata
-
-    judged = ~np.isnan(f)
-    x, has, own = f[judged], labelled[judged], groups[judged]
-    kinds = np.unique(x)
-    if len(kinds) < 2 or has.all() or not has.any():
-        return []
-    few = len(kinds) <= _MOST_VERDICTS
-    columns = [(x == kind) * 1.0 for kind in kinds] if few else [rankdata(x)]
-    within = np.zeros(len(x), dtype=np.intp) if strata is None else codes(strata, len(f))[judged]
-    rows = np.maximum(np.bincount(within), 1)
-    apart = has - (np.bincount(within, weights=has) / rows)[within]
-    clustered = count(own) < len(own)
-    df = min(count(own[has]), count(own[~has])) - 1 if clustered else 1e6
-    least = 1.0
-    for column in columns:
-        unlike = column - (np.bincount(within, weights=column) / rows)[within]
-        sums = np.bincount(own, weights=unlike * apart)
-        # as labels vary that are dealt out again among the rows of each stratum
-        square = np.bincount(within, weights=unlike**2) * np.bincount(within, weights=apart**2)
-        variance = float(np.sum(square / np.maximum(rows - 1, 1)))
-        if clustered:
-            variance = max(variance, float(sums @ sums))
-        if df > 0 and variance > 0.0:
-            least = min(least, 2.0 * float(stdtr(df, -abs(float(sums.sum())) / math.sqrt(variance))))
-    if least * max(1, len(columns) - 1) >= _BY_CHANCE:
-        return []
-    if not few:
-        said = f"rows with a label have a mean score of {x[has].mean():.4g}, the others of {x[~has].mean():.4g}"
-    else:
-        shares = [f"{100 * has[x == kind].mean():.3g} % of the rows with verdict {kind:g}" for kind in kinds]
-        said = f"{', '.join(shares)} have one"
-    if strata is None and verdicts is not None and few and len(np.unique(verdicts[judged])) == len(kinds):
-        return [f"labels go with the judge's verdict ({said}); each verdict is corrected on its own, which mends that as far as"
-                " chance decided within a verdict"]  # fmt: skip
-    return [f"labels go with the judge's verdict ({said}), so the figure is biased; say with which probability each row was"
-            " chosen (probabilities), or name strata within which chance decided"]  # fmt: skip
+            return list(chosen), None, None, []
+    by_verdict = isinstance(strata, str) and shares is None
+    verdicts = verdict_numbers(f, labelled) if by_verdict else None
+    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else codes(cells, len(f)))
+    if follow is None:
+        return cells, None, verdicts, []
+    verdicts = verdict_numbers(f, labelled, fewest=1) if by_verdict else None
+    cure = _MENDED if mended(f, verdicts) else _BIASED
+    return cells, None, verdicts, [f"labels go with the judge's verdict ({follow}); {cure}"]
 
 
 def _strata(
@@ -461,7 +387,7 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
     if len(labels) and not (low <= labels.min() and labels.max() <= high):
         worst = labels.min() if labels.min() < low else labels.max()
         raise ConfigError(
-            f"a label is {worst:g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
+            f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
         )
 
 
@@ -475,7 +401,7 @@ def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
     known = chosen[~np.isnan(chosen)]
     if not ((known > 0.0) & (known <= 1.0)).all():
         raise ConfigError(
-            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:g}. Rows that could"
+            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )
 

@@ -280,7 +280,8 @@ def _zstandard() -> tuple[Callable[[bytes, int], bytes], type[Exception]]:
             module = import_module(name)
         except ImportError:
             continue
-        return lambda data, most: module.ZstdFile(io.BytesIO(data)).read(most), module.ZstdError
+        unpack, fault = module.ZstdFile, module.ZstdError
+        return lambda data, most, unpack=unpack: unpack(io.BytesIO(data)).read(most), fault
     try:
         other = import_module("zstandard")
     except ImportError as error:
