@@ -93,13 +93,6 @@ def in_unit(figure: Mapping[str, Any], value: Any) -> str:
     return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
 
 
-def apart(value: float, limit: float, digits: int = 1) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to see that they differ: 70.0 is not below 70.0, but 69.96 is below 70.00."""
-    while digits < 17 and value != limit and f"{value:.{digits}f}" == f"{limit:.{digits}f}":
-        digits += 1
-    return f"{value:.{digits}f}", f"{limit:.{digits}f}"
-
-
 def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
     """The interval of a figure for people, without a percent sign; empty where there is none."""
     bounds = figure.get("ci95")

@@ -19,8 +19,8 @@ from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.runner.aggregator import WeightedSumAggregator
-from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner
+from rm_gallery.core.runner.aggregator import CallableAggregator, MinAggregator, WeightedSumAggregator
+from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, rows_of
 from rm_gallery.core.utils.errors import Unscored
 
 ROWS = [{"query": f"q{n}", "response": "x" * n, "meta": {"gold": [f"g{n}"]}} for n in range(5)]
@@ -60,20 +60,18 @@ def as_parquet(folder: Path) -> Any:
     return str(folder / "rows.parquet")
 
 
-def as_frame(folder: Path) -> Any:
+def test_every_kind_of_data_set_gives_the_same_results_in_row_order(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
-    return pd.DataFrame(ROWS)
-
-
-DATASETS: list[Callable[[Path], Any]] = [lambda _: ROWS, lambda _: iter(ROWS), as_jsonl, as_parquet, as_frame]
-
-
-@pytest.mark.parametrize("make", DATASETS, ids=["list", "iterator", "jsonl", "parquet", "frame"])
-def test_every_kind_of_data_set_gives_the_same_results_in_row_order(
-    make: Callable[[Path], Any], tmp_path: Path
-) -> None:
-    found = runner(length).run(make(tmp_path))
-    assert scores(found) == [0.0, 0.1, 0.2, 0.3, 0.4]
+    for dataset in (ROWS, iter(ROWS), as_jsonl(tmp_path), as_parquet(tmp_path), pd.DataFrame(ROWS)):
+        assert scores(runner(length).run(dataset)) == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
+    gaps = pd.DataFrame(
+        {"text": ["a", None, float("nan")], "number": [1.5, float("nan"), 2.0], "list": [[1], {"k": [2]}, None]}
+    )
+    gaps["text"] = gaps["text"].astype(object)
+    (*rows,) = rows_of(gaps)
+    assert [row["text"] for row in rows] == ["a", None, None] and math.isnan(rows[1]["number"])
+    assert [row["list"] for row in rows] == [[1], {"k": [2]}, None]
 
 
 @pytest.mark.parametrize(
@@ -93,10 +91,6 @@ def test_a_patient_grader_is_not_cut_short_by_an_impatient_one() -> None:
     impatient, patient = (FunctionGrader(slow, name=name, deadline=limit) for name, limit in (("a", 0.2), ("b", 30.0)))
     found = GradingRunner({"a": impatient, "b": patient}, show_progress=False).run([{"response": "x"}])
     assert found["b"][0].ok, found["b"][0].reason
-
-
-def test_no_rows_give_empty_columns() -> None:
-    assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
 
 
 # -- doors ----------------------------------------------------------------------------------------------------------------
@@ -127,6 +121,61 @@ def test_several_data_sets_come_back_apart() -> None:
     assert (scores(first), scores(second), scores(third)) == ([0.0, 0.1], [], [0.2, 0.3, 0.4])
     again = asyncio.run(runner(length).arun_multiple_datasets([ROWS[:2], ROWS[2:]]))
     assert [scores(part) for part in again] == [[0.0, 0.1], [0.2, 0.3, 0.4]]
+
+
+@pytest.mark.parametrize("aggregators", [WeightedSumAggregator("r"), [WeightedSumAggregator("r")], lambda found: 0.5])
+def test_aggregators_are_one_several_or_a_function_and_never_hide_what_is_missing(aggregators: Any) -> None:
+    found = runner(length, aggregators=aggregators).run([{"response": "xxxxx"}, {}])
+    (column,) = [name for name in found if name != "g0"]
+    assert (column, getattr(found[column][0], "score", None)) == (
+        "aggregate" if callable(aggregators) and not isinstance(aggregators, WeightedSumAggregator) else "r",
+        0.5,
+    )
+    assert found[column][1].ok is (column == "aggregate")
+
+
+@pytest.mark.parametrize(("on_error", "expected"), [("skip", [0.5, 0.75]), (0.0, [0.5, 0.375])])
+def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(on_error: Any, expected: list[float]) -> None:
+    def short(response: str) -> float:
+        return 0.25 if len(response) < 5 else 1 / 0
+
+    stars = FunctionGrader(lambda response: 4, name="stars", score_range=(1, 5))
+    found = runner(stars, short, aggregators=WeightedSumAggregator("r", on_error=on_error)).run(
+        [{"response": "x"}, {"response": "long answer"}]
+    )
+    assert [getattr(result, "range", None) for result in found["r"]] == [(0.0, 1.0)] * 2
+    assert scores(found, "r") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda found: found["a"].score / 10, 0.5),
+        (lambda found: {"score": 2, "reason": "so"}, 2.0),
+        (lambda found: found["absent"], "KeyError: 'absent'"),
+        (lambda found: math.nan, "finite"),
+        (lambda found: GraderError(error="own", reason="own"), "own"),
+    ],
+)
+def test_a_function_as_an_aggregator_gives_a_number_or_its_rows_error(function: Any, expected: Any) -> None:
+    found = CallableAggregator(function, "mine")({"a": GraderScore(score=5)})
+    if isinstance(expected, str):
+        assert isinstance(found, GraderError) and expected in found.reason
+    else:
+        assert isinstance(found, GraderScore) and (found.score, found.name) == (expected, "mine")
+
+
+@pytest.mark.parametrize(("higher", "passed"), [(True, [False, True, True]), (False, [True, True, False])])
+def test_a_score_passes_in_its_own_direction(higher: bool, passed: list[bool]) -> None:
+    made = [GraderScore(name="g", score=s, range=(1, 5), threshold=3, higher_is_better=higher) for s in (2, 3, 4)]
+    assert [score.passed() for score in made] == passed and made[2].passed(4)
+    assert [score.normalized for score in made] == ([0.25, 0.5, 0.75] if higher else [0.75, 0.5, 0.25])
+    for broken in (GraderScore(score=1), GraderScore(score=1, range=(0, None)), GraderScore(score=1, range=(1, 1))):
+        with pytest.raises(ConfigError, match="no two bounds"):
+            broken.normalized  # noqa: B018
+        with pytest.raises(ConfigError, match="no threshold"):
+            broken.passed()
+    assert GraderRank(rank=[2, 1, 2]).order == [1, 0, 2]
 
 
 def test_a_stream_is_drawn_as_it_is_read() -> None:
@@ -213,11 +262,6 @@ def test_a_missing_field_names_itself_and_the_columns() -> None:
     )
 
 
-def test_a_misspelt_mapper_key_is_an_error_before_anything_is_paid() -> None:
-    with pytest.raises(ConfigError, match=r"no field of seen .respons.. Did you mean .*response"):
-        GraderConfig(FunctionGrader(seen), {"respons": "gold"})
-
-
 # -- what graders return, and what goes wrong ---------------------------------------------------------------------------------
 
 
@@ -267,10 +311,11 @@ def test_what_a_grader_returns_is_a_result_or_an_error_never_a_zero(value: Any, 
         assert found.name == "odd"
 
 
-def test_one_broken_row_costs_no_other() -> None:
+def test_configs_of_every_form_and_one_broken_row_that_costs_no_other() -> None:
+    found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(ROWS[:1])
+    assert (scores(found, "g0"), scores(found, "g1"), scores(found, "g2")) == ([0.2], [0.0], [0.0])
     rows = [{"value": 0.1}, {"value": ValueError("no")}, {}, {"value": 0.3}]
-    found = runner(Odd()).run(rows)["g0"]
-    assert [type(result).__name__ for result in found] == ["GraderScore", "GraderError", "GraderError", "GraderScore"]
+    assert [result.ok for result in runner(Odd()).run(rows)["g0"]] == [True, False, False, True]
 
 
 def test_an_error_may_raise_or_stand_for_a_number_that_says_so() -> None:
@@ -300,11 +345,17 @@ def test_a_grader_that_hangs_costs_its_deadline() -> None:
         (lambda: GradingRunner({}), "with one at least"),
         (lambda: GradingRunner({"a": RelevanceGrader}), "build it"),
         (lambda: GradingRunner({"a": 5}), "give a grader"),
+        (
+            lambda: GraderConfig(FunctionGrader(seen), {"respons": "gold"}),
+            r"no field of seen .respons.. Did you mean .*response",
+        ),
         (lambda: GraderConfig(FunctionGrader(length), repeat=0), "repeat is 0"),
         (lambda: GraderConfig(FunctionGrader(length), on_error="skip"), "on_error"),
         (lambda: GradingRunner({"a": {"grader": length, "maper": {}}}), "maper"),
         (lambda: GradingRunner({"a": length}, max_workerss=3), "max_workers"),
         (lambda: GradingRunner({"a": length}, aggregators=WeightedSumAggregator("a")), "'a' is taken"),
+        (lambda: runner(length, aggregators=[WeightedSumAggregator("r"), MinAggregator("r")]), "'r' is taken"),
+        (lambda: runner(length, aggregators=WeightedSumAggregator("r", {"g1": 1})), "Did you mean g0"),
         (lambda: runner(RelevanceGrader()).run(ROWS), "no judge"),
         (lambda: GraderRegistry.create("relevance", llm=FakeLLM(reply="x"), treshold=3), "threshold"),
         (lambda: RelevanceGrader(model=FakeLLM(reply="x"), threshold=9), "inside the score range"),
@@ -313,11 +364,6 @@ def test_a_grader_that_hangs_costs_its_deadline() -> None:
 def test_a_wrong_construction_names_the_field(make: Callable[[], Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()
-
-
-def test_pairs_dicts_and_functions_are_configs() -> None:
-    found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(ROWS[:1])
-    assert (scores(found, "g0"), scores(found, "g1"), scores(found, "g2")) == ([0.2], [0.0], [0.0])
 
 
 def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.reward.base import (
     BaseListWiseReward,
     BaseLLMReward,
@@ -139,3 +140,19 @@ def longest(question: str) -> str:
     """A judge that names the answer with the most words, and scores by them."""
     words = [value(line) for line in question.split("\n")[1:]]
     return f"<score>{words[-1]}</score><best>{words.index(max(words)) + 1}</best>"
+
+
+class Listening(FakeLLM):
+    """A scripted judge that notes every request."""
+
+    asked: list[dict[str, Any]] = Field(default_factory=list)
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Note the request, then answer as scripted."""
+        self.asked.append(payload)
+        return await super().attempt(payload, timeout)
+
+    @property
+    def prompts(self) -> list[str]:
+        """Of each request everything it says, in one text."""
+        return ["\n".join(str(message["content"]) for message in payload["messages"]) for payload in self.asked]

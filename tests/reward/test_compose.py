@@ -13,7 +13,6 @@ import pytest
 
 from rm_gallery import DataSample, FakeLLM
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.base import (
     BaseListWiseReward,
@@ -114,6 +113,18 @@ GATES: list[tuple[Callable[[], BaseReward], list[str], list[float | None], list[
     (lambda: Gate(Tagged(), Gate(Flaws(), Words(), threshold=2.0)), ["<a> x", "<a> x y", "x"], [2.0, 0.0, 0.0], []),
     (lambda: Gate("think_format", Words()), ["x"], [0.0], []),
     (lambda: Gate(Tagged(), Lengths()), ["<a> x", "far too long", "<a> x y"], [0.0, 0.0, 1.0], []),
+    (lambda: Gate(Words(), Words(), threshold=2.0 + 5e-10), ["x y"], [2.0], ["x y", "x y"]),  # but for rounding
+    (lambda: Gate(Words(), Words(), threshold=2.0 + 5e-9), ["x y"], [0.0], ["x y"]),
+    (lambda: Gate(Flaws(), Words(), threshold=2.0 - 5e-10), ["x y"], [2.0], ["x y", "x y"]),
+    # normalised where the ranges differ, the worst for what is stopped
+    (lambda: Cascade(Stage(Tagged(), stop_above=1.0), Words()), ["<a>", "x x x x x"], [1.0, 0.5], ["x x x x x"]),
+    (lambda: Cascade(Stage(Tagged(), stop_below=0.5, stop_above=2.0), Flaws()), ["x", "<a> y"], [0.0, 0.8], ["<a> y"]),
+    (
+        lambda: Cascade(Stage(Flaws(), stop_below=3.0, stop_above=1.0), Tagged()),
+        ["x", "x y", "x y z z"],
+        [0.9, 0.0, 0.0],
+        [],
+    ),
 ]
 
 
@@ -122,27 +133,14 @@ def test_a_gate_scores_as_what_it_guards_and_asks_no_more(
     make: Callable[[], BaseReward], answers: list[str], expected: list[float | None], reached: list[str]
 ) -> None:
     gate = make()
-    assert scores(gate.evaluate(make_sample(*answers))) == expected
+    assert scores(gate.evaluate(make_sample(*answers))) == [pytest.approx(score) for score in expected]
     if reached:
         assert asked() == sorted(reached)
-
-
-class Almost(BasePointWiseReward):
-    """1 - 0.9, which is a little less than 0.1."""
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return scored(self.name, 1 - 0.9)
 
 
 class Pairs(BasePairWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         return ranked(self.name, 1.0, 0.0)
-
-
-def test_a_limit_is_reached_but_for_rounding() -> None:
-    assert scores(Gate(Almost(), Words(), threshold=0.1).evaluate(make_sample("x y"))) == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -160,18 +158,10 @@ def test_range_and_direction_are_those_of_what_decides(made: Any, bounds: Any, b
     assert (made().score_range, made().higher_is_better) == (bounds, better)
 
 
-def test_what_is_stopped_has_the_worst_normalised_score_where_scores_are_normalised() -> None:
-    cascade = Cascade(Stage(Tagged(), stop_below=0.5, stop_above=2.0), Flaws())  # Tagged never decides for good
-    assert scores(cascade.evaluate(make_sample("x", "<a> y"))) == [0.0, pytest.approx(0.8)]
-
-
 def test_a_last_stage_without_a_score_leaves_none_whatever_it_says_of_the_next() -> None:
-    found = Cascade(Stage(Words(), stop_below=0.0), Stage(Words(name="last"), no_score="next")).evaluate(
-        make_sample("?")
-    )
-    assert scores(found) == [None] and issues(found)[0][0] == "unscored"
-    handed_on = Cascade(Stage(Tagged(), stop_below=0.0, no_score="next"), Stage(Words(), no_score="next"))
-    assert issues(handed_on.evaluate(make_sample("~ ?")))[0] == ("unscored", "no_reference")
+    last = Stage(Words(), no_score="next")
+    for first in (Stage(Words(name="first"), stop_below=0.0), Stage(Tagged(), stop_below=0.0, no_score="next")):
+        assert issues(Cascade(first, last).evaluate(make_sample("~ ?"))) == [("unscored", "no_reference")]
 
 
 def test_what_was_said_by_another_reward_before_is_not_what_the_part_says() -> None:
@@ -284,27 +274,17 @@ def test_a_small_judge_that_cannot_tell_hands_over_where_it_is_told_to(no_score:
     assert issues(found) == [("unscored", "no_reference")]
 
 
-def test_stages_of_different_ranges_are_normalised() -> None:
-    reward = Cascade(Stage(Tagged(), stop_above=1.0), Words())
-    found = reward.evaluate(make_sample("<a>", "x x x x x"))
-    assert (scores(found), reward.score_range) == ([1.0, 0.5], (0.0, 1.0))
-
-
-def test_what_is_saved_is_counted_in_the_results_and_in_the_run() -> None:
+def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(tmp_path: Path) -> None:
     reward, control = sure(), RunControl()
     samples = [make_sample("x", "<a> x y", unique_id=str(n)) for n in range(20)]
-    done = reward.evaluate_batch(samples, options=RunOptions(control=control, max_workers=4, progress=False))
+    done = reward.evaluate_batch(samples, control=control, max_workers=4)
     assert reward.savings(done) == {"Tagged": Savings(40, 0), "small": Savings(20, 20), "large": Savings(20, 20)}
-    assert reward.savings(done)["large"].share == 0.5
+    assert reward.savings(done)["large"].share == 0.5 and Savings(0, 0).share == 0.0
     assert control.spared == 40
-
-
-def test_the_judge_behind_a_gate_is_called_for_what_passes_alone(tmp_path: Path) -> None:
     gate, control = Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0), RunControl()
     samples = [make_sample(f"<a> {n}" if n % 4 == 0 else f"{n}", unique_id=str(n)) for n in range(40)]
-    options = RunOptions(control=control, max_workers=8, progress=False, run_dir=str(tmp_path / "run"))
-    done = gate.evaluate_batch(samples, options=options)
-    assert (control.calls, control.spared) == (10, 30)
+    done = gate.evaluate_batch(samples, control=control, run_dir=str(tmp_path / "run"))
+    assert (control.calls, control.spared) == (10, 30), "the judge behind a gate is asked about what passes alone"
     assert gate.savings(done)["PointJudge"] == Savings(10, 30)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
     assert (summary["spent"]["calls"], summary["spent"]["spared"]) == (10, 30)
@@ -332,6 +312,18 @@ def test_a_sum_by_weight(make: Callable[[], BaseReward], answer: str, expected: 
     assert reward.score_range == bounds
 
 
+def test_steps_count_as_the_one_score_of_their_output_and_hooks_reach_the_parts() -> None:
+    sample = make_sample("<a>")
+    sample.output[0].steps = [sample.output[0].answer.model_copy(), sample.output[0].answer.model_copy()]
+    assert scores(WeightedSum([Tagged(), Steps()]).evaluate(sample)) == [1.5]
+    assert scores(Gate(Tagged(), Words()).evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [3.0]
+    many = WeightedSum({"n": Words, "more": Words}, {"n": 1e308, "more": 1e308}).evaluate(make_sample("x y"))
+    assert (
+        issues(many) == [("failed", "invalid_score")]
+        and "no finite number" in many.output[0].answer.reward.issues[0].message
+    )
+
+
 def test_a_sum_without_one_of_its_parts_is_none() -> None:
     found = WeightedSum({"tags": Tagged(), "n": Words()}).evaluate(make_sample("<a>", "~ !", "~", "x ?"))
     assert scores(found) == [2.0, None, None, None]
@@ -339,48 +331,7 @@ def test_a_sum_without_one_of_its_parts_is_none() -> None:
     assert "tags: Not this one." in found.output[1].answer.reward.issues[0].message
 
 
-def test_steps_count_as_the_one_score_of_their_output() -> None:
-    sample = make_sample("<a>")
-    sample.output[0].steps = [sample.output[0].answer.model_copy(), sample.output[0].answer.model_copy()]
-    assert scores(WeightedSum([Tagged(), Steps()]).evaluate(sample)) == [1.5]
-
-
 # -- doors, identity, refusals ---------------------------------------------------------------------------------------------
-
-
-def test_every_door_gives_the_same() -> None:
-    reward = Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0)
-    samples = [make_sample("<a> x y", "x", unique_id=str(n)) for n in range(5)]
-    alone = [scores(reward.evaluate(sample)) for sample in samples]
-
-    async def awaited() -> list[list[float | None]]:
-        one = [scores(await reward.async_evaluate(sample)) for sample in samples]
-        many = [scores(sample) for sample in await reward.async_evaluate_batch(samples, max_workers=3)]
-        assert one == many
-        return one
-
-    copied = pickle.loads(pickle.dumps(reward))
-    assert alone == [[3.0, 0.0]] * 5
-    assert asyncio.run(awaited()) == alone == [scores(sample) for sample in copied.evaluate_batch(samples)]
-
-
-def test_a_thousand_at_once() -> None:
-    reward = WeightedSum([Gate(Tagged(), Words()), Words()])
-    found = reward.evaluate_batch([make_sample("<a> x", "x", unique_id=str(n)) for n in range(500)], max_workers=64)
-    assert all(scores(sample) == [4.0, 1.0] for sample in found)
-
-
-def test_hooks_reach_the_parts() -> None:
-    assert scores(Gate(Tagged(), Words()).evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [3.0]
-
-
-def test_a_run_folder_continues_with_what_it_has(tmp_path: Any) -> None:
-    reward = Gate(Tagged(), Words())
-    samples = [make_sample("<a> x", "x", unique_id=str(n)) for n in range(4)]
-    first = reward.evaluate_batch(samples, run_dir=tmp_path / "run")
-    Words.seen.clear()
-    assert [scores(s) for s in reward.evaluate_batch(samples, run_dir=tmp_path / "run")] == [scores(s) for s in first]
-    assert asked() == []
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 import linecache
 import math
+import pickle
 import re
 import shutil
 import sys
 import zlib
-from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
 from rm_gallery.core.utils.errors import ConfigError
-from tests.reward.rewards import PointJudge, Rule, scored
+from tests.reward.rewards import Rule, scored
 from tests.support.samples import make_sample
 
 CALLS: list[dict[str, Any]] = []
@@ -128,57 +129,55 @@ class Case:
         return [[output.answer.reward.score for output in sample.output] for sample in done]
 
 
-def _set(path: str, value: Any) -> Callable[[Case], None]:
-    """A change: `samples[0].metadata['level']` and the like becomes the value."""
-
-    def change(case: Case) -> None:
-        exec(f"case.{path} = value", {"case": case, "value": value})
-
-    return change
-
-
-SAMPLE = {
-    "input text": _set("samples[0].input[1].content", "2+3?"),
-    "role": _set("samples[0].input[0].role", MessageRole.DEVELOPER),
-    "answer text": _set("samples[0].output[0].answer.content", "5"),
-    "label": _set("samples[0].output[0].answer.label", {"reference": "5"}),
-    "label's type": _set("samples[0].output[0].answer.label", {"reference": 4}),
-    "metadata": _set("samples[0].metadata['level']", 4),
-    "metadata beside None": _set("samples[0].metadata['level']", float("nan")),
-    "step": _set("samples[0].output[0].steps[0].content", "eins"),
-    "step label": _set("samples[0].output[0].steps[1].label", {"source": "c"}),
-    "tool calls": _set("samples[0].output[0].answer.tool_calls", [{"id": "c", "function": {"name": "f"}}]),
-    "tool call id": _set("samples[0].output[0].answer.tool_call_id", "c"),
-    "reasoning": _set("samples[0].output[0].answer.reasoning_content", "hm"),
-    "context": _set("samples[0].input[1].additional_kwargs", {"context": "a table"}),
-    "name": _set("samples[0].input[1].name", "Eve"),
-    "task category": _set("samples[0].task_category", "code"),
-    "source": _set("samples[0].source", "other"),
+SAMPLE: dict[str, Any] = {
+    "input[1].content": "2+3?",
+    "input[0].role": MessageRole.DEVELOPER,
+    "output[0].answer.content": "5",
+    "output[0].answer.label": {"reference": 4},
+    "metadata['level']": float("nan"),
+    "output[0].steps[0].content": "eins",
+    "output[0].steps[1].label": {"source": "c"},
+    "output[0].answer.tool_calls": [{"id": "c", "function": {"name": "f"}}],
+    "output[0].answer.tool_call_id": "c",
+    "output[0].answer.reasoning_content": "hm",
+    "input[1].additional_kwargs": {"context": "a table"},
+    "input[1].name": "Eve",
+    "task_category": "code",
+    "source": "other",
 }
-SETTINGS = {
-    "hooks.threshold": _set("hooks['threshold']", 0),
-    "template": _set("reward['template']", AskAnother),
-    "rubrics": _set("reward['rubrics']", ("be kind",)),
-    "language": _set("reward['language']", "zh"),
-    "scale": _set("reward['scale']", 2.0),
-    "llm.model": _set("llm['model']", "other"),
-    "llm.temperature": _set("llm['temperature']", 0.5),
-    "llm.extra_body": _set("llm['extra_body']", {"top_k": 3}),
-    "llm.endpoint": _set("llm['base_url']", "http://two"),
-    "llm.headers.x-deployment": _set("llm['default_headers']", {"x-deployment": "b"}),
-    "llm.query": _set("llm['default_query']", {"api-version": "2"}),
-    "repeat": _set("options['repeat']", 1),
+"""What a reward may read of a sample, and another value of it."""
+SETTINGS: dict[str, tuple[str, Any]] = {
+    "hooks['threshold']": ("hooks.threshold", 0),
+    "reward['template']": ("template", AskAnother),
+    "reward['rubrics']": ("rubrics", ("be kind",)),
+    "reward['language']": ("language", "zh"),
+    "reward['scale']": ("scale", 2.0),
+    "llm['model']": ("llm.model", "other"),
+    "llm['temperature']": ("llm.temperature", 0.5),
+    "llm['extra_body']": ("llm.extra_body", {"top_k": 3}),
+    "llm['base_url']": ("llm.endpoint", "http://two"),
+    "llm['default_headers']": ("llm.headers.x-deployment", {"x-deployment": "b"}),
+    "llm['default_query']": ("llm.query", {"api-version": "2"}),
+    "options['repeat']": ("repeat", 1),
 }
-UNRELATED: dict[str, Callable[[Case], None]] = {
-    "nothing": lambda case: None,
-    "deadline": _set("options['deadline']", 99.0),
-    "max_workers": _set("options['max_workers']", 3),
-    "the reward's own max_workers and deadline": _set("reward", {"max_workers": 2, "deadline": 5.0}),
-    "a credential": _set("llm['default_headers']['Authorization']", "Bearer 87654321"),
-    "patience": _set("llm['timeout']", 7.0),
-    "order": lambda case: case.samples.reverse(),
-    "the order of keys": _set("samples[0].metadata", {"none": None, "level": 3}),
+"""What a reward is made of, how a refusal calls it, and another value."""
+UNRELATED: dict[str, Any] = {
+    "hooks": {"threshold": 1},
+    "options['deadline']": 99.0,
+    "options['max_workers']": 3,
+    "reward": {"max_workers": 2, "deadline": 5.0},
+    "llm['default_headers']['Authorization']": "Bearer 87654321",
+    "llm['timeout']": 7.0,
+    "samples": samples()[::-1],
+    "samples[0].metadata": {"none": None, "level": 3},
 }
+
+
+def changed(path: str, value: Any) -> Case:
+    """The case with one thing in it changed, such as `samples[0].metadata['level']`."""
+    case = Case()
+    exec(f"case.{path} = value", {"case": case, "value": value})
+    return case
 
 
 @pytest.fixture
@@ -188,11 +187,10 @@ def first(tmp_path: Path) -> tuple[Path, list[list[float | None]]]:
     return folder, Case().run(folder)
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_i1_another_sample_gets_another_score(first: tuple[Path, list[list[float | None]]], name: str) -> None:
+@pytest.mark.parametrize("path", SAMPLE)
+def test_another_sample_gets_another_score(first: tuple[Path, list[list[float | None]]], path: str) -> None:
     folder, before = first
-    case = Case()
-    SAMPLE[name](case)
+    case = changed(f"samples[0].{path}", SAMPLE[path])
     for scores in (case.run(folder), case.run(folder)):
         assert scores[0] != before[0]
         assert scores[1] == before[1]
@@ -200,44 +198,35 @@ def test_i1_another_sample_gets_another_score(first: tuple[Path, list[list[float
     assert Case().run(folder) == before and CALLS == []
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_i1_other_settings_are_refused_by_name(first: tuple[Path, list[list[float | None]]], name: str) -> None:
+@pytest.mark.parametrize("path", SETTINGS)
+def test_other_settings_are_refused_by_name(first: tuple[Path, list[list[float | None]]], path: str) -> None:
     folder, before = first
-    case = Case()
-    SETTINGS[name](case)
+    name, value = SETTINGS[path]
+    case = changed(path, value)
     with pytest.raises(ConfigError, match=rf"(?s){folder} holds a different run.*{name}[^\n]*→"):
         case.run(folder)
     assert CALLS == []
     elsewhere = case.run(folder.with_name("another"))
-    if name == "repeat":
-        assert len(CALLS) == 3
-    else:
-        assert elsewhere != before, "no cached reply answers another question"
+    assert len(CALLS) == 3 if name == "repeat" else elsewhere != before, "no cached reply answers another question"
 
 
-@pytest.mark.parametrize("name", UNRELATED)
-def test_i1_what_does_not_matter_calls_nothing(first: tuple[Path, list[list[float | None]]], name: str) -> None:
+@pytest.mark.parametrize("path", UNRELATED)
+def test_what_does_not_matter_calls_nothing(first: tuple[Path, list[list[float | None]]], path: str) -> None:
     folder, before = first
-    case = Case()
-    UNRELATED[name](case)
-    scores = case.run(folder)
+    scores = changed(path, UNRELATED[path]).run(folder)
     assert CALLS == []
     assert sorted(scores, key=len) == sorted(before, key=len)
 
 
-@pytest.mark.parametrize("how", ["moved", "copied"])
-def test_i1_a_folder_elsewhere_is_the_same_run(first: tuple[Path, list[list[float | None]]], how: str) -> None:
+def test_a_folder_elsewhere_is_the_same_run(first: tuple[Path, list[list[float | None]]]) -> None:
     folder, before = first
-    target = folder.with_name("elsewhere")
-    if how == "moved":
-        folder.rename(target)
-    else:
-        shutil.copytree(folder, target)
-    assert Case().run(target) == before
-    assert CALLS == []
+    shutil.copytree(folder, folder.with_name("copied"))
+    folder.rename(folder.with_name("moved"))
+    for name in ("copied", "moved"):
+        assert Case().run(folder.with_name(name)) == before and CALLS == []
 
 
-def test_i1_the_words_of_the_librarys_prompt_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_words_of_the_librarys_prompt_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def hashes() -> list[str]:
         prompts_hash.cache_clear()
         names = ("base_helpfulness_pointwise", "base_helpfulness_listwise")
@@ -264,13 +253,6 @@ def power(base: float, exponent: float = 2.0) -> float:
     return float(base**exponent)
 
 
-def to_the(exponent: float) -> Callable[[float], float]:
-    def raised(base: float) -> float:
-        return power(base, exponent)
-
-    return raised
-
-
 class Lens:
     """Told apart by its strength."""
 
@@ -289,13 +271,13 @@ VALUES: list[Any] = [
     None, math.nan, math.inf, -math.inf, 0, 1, 1.5, True, False, "1", "None", 2**70, 2**71, "\ud800", "ud800",
     b"ab", b"cd", [b"ab"], {"a": 1}, {"a": 2}, {1: 1}, {"1": 1}, {1, 2}, {1, 3}, [1, 2], [2, 1],
     Decimal("1"), Fraction(1), Path("1"), date(2026, 1, 1), date(2026, 1, 2), MessageRole.USER, MessageRole.SYSTEM,
-    re.compile("a"), re.compile("a", re.IGNORECASE), re.compile("b"), power, to_the(2), to_the(3),
+    re.compile("a"), re.compile("a", re.IGNORECASE), re.compile("b"), power,
     partial(power, 1), partial(power, 2), partial(power, exponent=1), partial(power, exponent=2), Lens, Lens(1), Lens(2),
     Lens(1).see, Lens(2).see, np.array([1, 2], "int8"), np.array([1, 2], "int64"), np.array([1, 3], "int64"),
 ]  # fmt: skip
 
 
-def test_i1_settings_of_any_kind_are_told_apart() -> None:
+def test_settings_of_any_kind_are_told_apart() -> None:
     hashes = [Holds(held=value).settings_hash for value in VALUES]
     same = [VALUES[k] for k, found in enumerate(hashes) if hashes.count(found) > 1]
     assert same == []
@@ -304,16 +286,7 @@ def test_i1_settings_of_any_kind_are_told_apart() -> None:
     assert len({Holds(held=held).settings_hash for held in ({0, 8}, {8, 0})}) == 1
 
 
-def test_i1_a_decorator_of_a_class_is_part_of_the_run() -> None:
-    def decorated(by: str) -> str:
-        cell = f"from dataclasses import dataclass\nfrom typing import final\n{by}{MINE.format(uses=1).lstrip()}"
-        return in_cells(cell)["Mine"]().settings_hash  # type: ignore[no-any-return]
-
-    assert decorated("") == decorated("")
-    assert len({decorated("@final\n"), decorated("@(lambda cls: cls)\n"), decorated("")}) == 3
-
-
-def test_i1_what_holds_itself_is_refused() -> None:
+def test_what_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     with pytest.raises(ConfigError, match="holds itself"):
@@ -334,7 +307,7 @@ class Opaque:
         ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
     ],
 )
-def test_i1_what_cannot_be_told_apart_is_refused(
+def test_what_cannot_be_told_apart_is_refused(
     tmp_path: Path, settings: dict[str, Any], hooks: dict[str, Any], metadata: dict[str, Any], message: str
 ) -> None:
     reward, sample = Holds(**settings), make_sample("a b", metadata=metadata)
@@ -343,33 +316,23 @@ def test_i1_what_cannot_be_told_apart_is_refused(
         reward.evaluate_batch([sample], run_dir=str(tmp_path / "run"), hooks=hooks)
 
 
-def test_i1_equal_samples_without_ids_are_all_scored_and_all_restored(tmp_path: Path) -> None:
-    """Three equal samples, and one that differs in its reference only."""
+def test_equal_samples_and_ids_used_twice_are_all_scored_and_all_restored(tmp_path: Path) -> None:
+    """Three equal samples without an id, one that differs in its reference only, and an id with two contents."""
     rows = [make_sample("4", unique_id="", reference=r) for r in ("4", "4", "5", "4")]
-    reward, folder = RewardRegistry.create("accuracy"), str(tmp_path / "run")
+    rows += [make_sample("4", unique_id="x", reference="4"), make_sample("5", unique_id="x", reference="4")]
     for _ in range(3):
-        done = reward.evaluate_batch(rows, run_dir=folder)
-        assert [sample.output[0].answer.reward.score for sample in done] == [1.0, 1.0, 0.0, 1.0]
+        done = RewardRegistry.create("accuracy").evaluate_batch(rows, run_dir=str(tmp_path / "run"))
+        assert [sample.output[0].answer.reward.score for sample in done] == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
     lines = [orjson.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()]
-    assert len(lines) == 4
-    assert len({(line["key"], line.get("n", 0)) for line in lines}) == 4
+    assert len(lines) == len({(line["key"], line.get("n", 0)) for line in lines}) == 6
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
-    assert (counts["reused"], counts["duplicates"], counts["id_collisions"]) == (4, 2, 1)
-
-
-def test_i1_one_id_with_two_contents_converges(tmp_path: Path) -> None:
-    rows = [make_sample("4", unique_id="x", reference="4"), make_sample("5", unique_id="x", reference="4")]
-    reward, folder = RewardRegistry.create("accuracy"), tmp_path / "run"
-    for _ in range(3):
-        done = reward.evaluate_batch(rows, run_dir=str(folder))
-        assert [sample.output[0].answer.reward.score for sample in done] == [1.0, 0.0]
-    assert len((folder / "results.jsonl").read_bytes().splitlines()) == 2
+    assert (counts["reused"], counts["duplicates"], counts["id_collisions"]) == (6, 2, 2)
 
 
 # -- rewards ----------------------------------------------------------------------------------------------------------------
 
 
-def test_i3_two_rewards_of_one_name_stand_beside_each_other() -> None:
+def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
     strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
     sample = make_sample("Yes", reference="yes")
     for order in ((strict, loose), (loose, strict)):
@@ -385,7 +348,7 @@ def test_i3_two_rewards_of_one_name_stand_beside_each_other() -> None:
         }
 
 
-def test_i3_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:
+def test_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:
     strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
     unscored = loose.evaluate(strict.evaluate(make_sample("Yes")))
     names = [issue.name for issue in unscored.output[0].answer.reward.issues]
@@ -396,7 +359,7 @@ def test_i3_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> 
         assert (strict.score_of(found), loose.score_of(found)) == (0.0, 1.0)
 
 
-def test_i3_speed_is_no_setting_and_a_changed_setting_is() -> None:
+def test_speed_is_no_setting_and_a_changed_setting_is() -> None:
     one = Rule(name="r")
     assert one.settings_hash == Rule(name="r", max_workers=3, deadline=1.0).settings_hash
     before = one.settings_hash
@@ -441,7 +404,7 @@ def made(kept: bool = True, before: str = "", named: bool = True, **changes: Any
 @pytest.mark.parametrize(
     ("kept", "named"), [(True, True), (False, True), (False, False)], ids=["a notebook cell", "no source", "no module"]
 )
-def test_i1_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool, named: bool) -> None:
+def test_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool, named: bool) -> None:
     folder, sample = str(tmp_path / "run"), make_sample("abc")
     made(kept, named=named).evaluate_batch([sample], run_dir=folder)
     made(kept, "# a comment more\n\n", named).evaluate_batch([sample], run_dir=folder)
@@ -459,24 +422,13 @@ class Mine(BasePointWiseReward):
         number = {uses}
         return scored(self.name, float(number))
 """
-# what the reward uses, and how it is written elsewhere before and after
-ELSEWHERE = {
-    "a function": ("helper()", "def helper(): return 1", "def helper(): return 2"),
-    "a function of a function": ("helper()", "def helper(): return more()\ndef more(): return 1", "def more(): return 2"),
-    "functions that call each other": ("odd(1)", "def odd(n): return n and even(n - 1)\ndef even(n): return 1 - odd(n) if n else 1",
-                                       "def even(n): return 2"),
-    "a class": ("Helper.number", "class Helper:\n    number = 1", "class Helper:\n    number = 2"),
-    "a list": ("LIMITS[0]", "LIMITS = [1]", "LIMITS = [2]"),
-    "a dict": ("LIMITS['a']", "LIMITS = {'a': 1}", "LIMITS = {'a': 2}"),
-    "an attribute of the class": ("self.limit", "limit = None\n", "Mine.limit = 2"),
-    "a reward": ("inner.held", "inner = Holds(held=1)", "inner = Holds(held=2)"),
-}  # fmt: skip
 
 
 def in_cells(*cells: str) -> dict[str, Any]:
     """The names after these cells of a notebook ran."""
     scope: dict[str, Any] = {
         "BasePointWiseReward": BasePointWiseReward, "scored": scored, "Holds": Holds, "__name__": "__main__",
+        "reward_function": reward_function,
     }  # fmt: skip
     for cell in cells:
         name = f"<cell {zlib.crc32(cell.encode())}>"
@@ -485,19 +437,30 @@ def in_cells(*cells: str) -> dict[str, Any]:
     return scope
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_f1_code_of_other_cells_is_part_of_the_run(name: str) -> None:
-    uses, before, after = ELSEWHERE[name]
-    mine = MINE.format(uses=uses)
-    first = in_cells(before, mine)["Mine"]()
-    assert in_cells(before, mine, "number = 5\nother = [1]")["Mine"]().settings_hash == first.settings_hash
-    assert in_cells(before, mine, after)["Mine"]().settings_hash != first.settings_hash
-    if before.startswith("def"):  # once more in a later cell
-        together = before + mine
-        assert in_cells(together)["Mine"]().settings_hash != in_cells(together, after)["Mine"]().settings_hash
+CODE = json.loads((Path(__file__).parent / "code.json").read_text(encoding="utf-8"))
+"""Cells of a notebook in which `Mine` makes a reward, other cells, and whether both make the same reward."""
 
 
-def test_f1_code_of_other_files_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", CODE, ids=lambda case: case["name"])
+def test_what_code_says_and_uses_is_part_of_the_run_and_what_it_changes_itself_is_not(case: dict[str, Any]) -> None:
+    reward = in_cells(*case["cells"])["Mine"]()
+    hashed = reward.settings_hash
+    assert in_cells(*case["cells"])["Mine"]().settings_hash == hashed, "the same cells again"
+    assert (in_cells(*case["other"])["Mine"]().settings_hash == hashed) is case["same"]
+    reward.evaluate(make_sample("abc"))
+    assert (
+        type(reward)(**({"function": reward.function} if "function" in type(reward).model_fields else {})).settings_hash
+        == hashed
+    )
+
+
+def test_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Holds().settings_hash
+    monkeypatch.setattr(Holds, "_evaluate", lambda self, sample, **kwargs: scored(self.name, 1.0))
+    assert Holds().settings_hash != before
+
+
+def test_code_of_other_files_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     hashes = []
     for number in (1, 1, 2):
@@ -511,104 +474,10 @@ def test_f1_code_of_other_files_is_part_of_the_run(tmp_path: Path, monkeypatch: 
     assert not set(hashes[:2]) & set(hashes[4:])
 
 
-def test_f1_what_code_changes_itself_is_no_part_of_it() -> None:
-    mine = MINE.format(uses="memo.setdefault(sample.unique_id, 1)")
-    scope = in_cells("memo = {}", mine)
-    before = scope["Mine"]()
-    hashed = before.settings_hash
-    before.evaluate(make_sample("abc"))
-    assert scope["memo"]
-    assert scope["Mine"]().settings_hash == hashed
-
-
-def test_i1_classes_of_one_name_in_one_place_are_told_apart() -> None:
-    def build(share: float) -> BaseReward:
-        class Local(BasePointWiseReward):
-            def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-                return scored(self.name, share)
-
-        return Local()
-
-    def build_other() -> BaseReward:
-        class Local(BasePointWiseReward):
-            def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-                return scored(self.name, 2.0)
-
-        return Local()
-
-    hashes = [build(0.5).settings_hash, build(0.5).settings_hash, build(0.7).settings_hash, build_other().settings_hash]
-    assert hashes[0] == hashes[1]
-    assert len(set(hashes)) == 3
-
-
-def times(factor: float) -> Callable[[Any], Any]:
-    calls, seen = 0, dict[int, int]()
-
-    def decorate(function: Any) -> Any:
-        @wraps(function)
-        def inner(messages: Any, **kwargs: Any) -> float:
-            nonlocal calls
-            calls += 1
-            seen[calls] = calls
-            return float(function(messages, **kwargs)) * factor
-
-        return inner
-
-    return decorate
-
-
-def of_default(share: float) -> BaseReward:
-    @reward_function
-    def local(messages: Any, weight: float = share, **kwargs: Any) -> float:
-        return weight
-
-    return local.reward()
-
-
-def of_decorator(share: float) -> BaseReward:
-    @reward_function
-    @times(share)
-    def local(messages: Any, **kwargs: Any) -> float:
-        return 1.0
-
-    return local.reward()
-
-
-def of_method(share: float) -> BaseReward:
-    class Local(BasePointWiseReward):
-        def _evaluate(self, sample: DataSample, weight: float = share, **kwargs: Any) -> RewardResult:
-            return scored(self.name, weight)
-
-    return Local()
-
-
-@pytest.mark.parametrize("build", [of_default, of_decorator, of_method])
-def test_i1_functions_of_one_factory_are_told_apart_by_what_they_were_given(
-    build: Callable[[float], BaseReward],
-) -> None:
-    reward = build(0.5)
-    before = reward.settings_hash
-    reward.evaluate(make_sample())
-    assert reward.settings_hash == before == build(0.5).settings_hash  # a counter is no part of it
-    assert build(0.7).settings_hash != before
-
-
-def test_i1_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Holds().settings_hash
-    monkeypatch.setattr(Holds, "_evaluate", lambda self, sample, **kwargs: scored(self.name, 1.0))
-    assert Holds().settings_hash != before
-
-
-def test_every_registered_reward_can_be_described() -> None:
+def test_every_registered_reward_can_be_described_and_a_copy_in_a_pickle_is_the_same() -> None:
     for name in RewardRegistry.list():
         if not name.startswith("bradley_terry"):  # reads a trained model
             fields = RewardRegistry.get(name).model_fields
             built = RewardRegistry.create(name, **({"llm": Echo()} if "llm" in fields else {}))
             assert built.describe()["name"] == built.name
-
-
-def test_a_judge_in_another_process_has_the_same_hash() -> None:
-    import pickle
-
-    reward = PointJudge(llm=Echo(model="m"), name="j")
-    assert pickle.loads(pickle.dumps(reward)).settings_hash == reward.settings_hash
+            assert pickle.loads(pickle.dumps(built)).settings_hash == built.settings_hash

@@ -1,17 +1,23 @@
-"""Rewards by name: registered in two ways, found in other packages, never silently replaced."""
+"""Rewards by name: registered in two ways, found in other packages, never silently replaced; and classes as people write them."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from typing import Any, ClassVar
 
 import pytest
 
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward import registry
+from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseReward
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
-from tests.reward.rewards import AsyncRule, Rule
+from tests.reward.rewards import AsyncRule, NumberTemplate, PointJudge, Rule, scored
+from tests.support.samples import make_sample, scores
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +78,7 @@ def test_a_name_is_a_text(name: object) -> None:
 
 
 @pytest.mark.parametrize("reward", [5, "module:Class", print, dict, Rule()])
-def test_u_minor_what_is_no_reward_class_is_not_registered(reward: object) -> None:
+def test_what_is_no_reward_class_is_not_registered(reward: object) -> None:
     with pytest.raises(ConfigError, match="'odd' is .*; what is registered is a class derived from a kind"):
         RewardRegistry.register("odd", reward)  # type: ignore[call-overload]
     assert "odd" not in RewardRegistry.list()
@@ -99,16 +105,75 @@ def test_another_packages_rewards_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         RewardRegistry.get("gone")
 
 
-def test_every_gallery_name_leads_to_a_class_of_one_of_the_kinds() -> None:
-    for name in RewardRegistry.list():
-        found = RewardRegistry.get(name)
-        assert found.kind in ("pointwise", "listwise", "pairwise", "stepwise"), name
-        assert found.__doc__ or not found.__module__.startswith("rm_gallery"), name
-
-
-def test_u4_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
+def test_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
     found = RewardRegistry.get("bt:some/folder")
     assert issubclass(found, RewardRegistry.get("bt:"))
     reward = found(max_workers=3)
     assert (reward.name, reward.max_workers, type(reward)) == ("bt:some/folder", 3, RewardRegistry.get("bt:"))
     assert pickle.loads(pickle.dumps(reward)) == reward
+
+
+# -- class bodies -------------------------------------------------------------------------------------------------------------
+
+
+class Plain(BasePointWiseReward):
+    name = "plain"
+    FACTS = {"a": 1.0}
+    max_workers = 3
+
+    def helper(self, key: str) -> float:
+        return float(self.FACTS.get(key, 0.0))
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, self.helper(sample.output[0].answer.text))
+
+
+def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
+    class More(Plain):
+        FACTS = {"b": 2.0}
+
+    class Unnamed(Plain):
+        name = ""
+
+    class OwnRubrics(BasePointWiseRubricReward):
+        rubrics = ["mine"]
+
+    class OwnTemplate(PointJudge):
+        class Asked(NumberTemplate):
+            pass
+
+        template = Asked
+
+    assert (Plain().name, Plain().max_workers, Plain.FACTS, "FACTS" in Plain.model_fields) == (
+        "plain",
+        3,
+        {"a": 1.0},
+        False,
+    )
+    assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [[1.0, 0.0], [0.0, 2.0]]
+    assert (Unnamed().name, pickle.loads(pickle.dumps(Plain(name="other"))).name) == ("Unnamed", "other")
+    other = OwnRubrics.model_validate({"principles": "other"})
+    assert (OwnRubrics().principles, other.rubrics) == (["mine"], ["other"]), "under either name"
+    assert scores(OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))) == [3.0]
+
+
+def test_a_class_that_cannot_be_a_reward_says_why() -> None:
+    class Kindless(BaseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any: ...
+
+    class Empty(BasePointWiseReward): ...
+
+    class InWorker(PointJudge):
+        cpu_bound: ClassVar[bool] = True
+
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (Kindless, {}, "has no kind: derive it from BasePointWiseReward"),
+        (Empty, {}, "has no _evaluate"),
+        (InWorker, {"llm": FakeLLM()}, "cpu_bound and its _evaluate is async"),
+        (Plain, {"nmae": "x"}, "'nmae'. Did you mean name"),
+        (Plain, {"max_workers": 0}, "max_workers"),
+        (Plain, {"deadline": 0}, "deadline"),
+    ]
+    for kind, settings, said in wrong:
+        with pytest.raises(ConfigError, match=said):
+            kind(**settings)

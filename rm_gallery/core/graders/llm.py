@@ -101,6 +101,8 @@ class LLMGrader(BaseGrader):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
+    unheard: ClassVar[frozenset[str]] = frozenset()
+    """Settings that have no effect here, since the grader asks in a way of its own; one that is given is refused."""
 
     if TYPE_CHECKING:
         model: _Judge = _Judge()
@@ -134,6 +136,11 @@ class LLMGrader(BaseGrader):
     def _bounded(self) -> LLMGrader:
         if None in self.score_range:
             raise ValueError(f"score_range is {self.score_range}; a judge needs a lowest and a highest score")
+        for name in sorted(self.unheard):
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(
+                    f"'{name}' has no effect on {type(self).__name__}, which asks in its own way; leave it out"
+                )
         return self
 
     @property
@@ -294,6 +301,7 @@ def _told() -> dict[str, dict[str, str]]:
 class RubricGrader(LLMGrader):
     """A model grades by the rubrics of a file: one question, a scale with a sentence per level, in English and Chinese."""
 
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt"})
     rubric: ClassVar[str] = ""
     """Name of the file in `folder`, without its ending: the grader's own name."""
     folder: ClassVar[Path] = RUBRICS

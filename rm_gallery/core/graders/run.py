@@ -294,8 +294,8 @@ def _job(name: str, plan: Plan, row: Row) -> Job:
         return Job(name, plan, error, row)
 
 
-def _one(_: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> GraderResult:
-    return _found(jobs[0], outcomes[0])
+def _one(row: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> GraderResult:
+    return _settled(jobs[0].plan, _found(jobs[0], outcomes[0]), row)
 
 
 def grade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:

@@ -200,7 +200,26 @@ class VotingGrader(_Wrapper):
         return max(1, (left + second - first) // 2 + 1) if left else 0
 
 
-class BothOrdersGrader(_Wrapper):
+class _Comparing(_Wrapper):
+    """A strategy over comparisons."""
+
+    mode: GraderMode = GraderMode.LISTWISE
+
+    def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
+        """Give ranks, whatever mode the inner grader has: a function that compares need not say that it does."""
+        super().__init__(grader, **{"mode": GraderMode.LISTWISE, **settings})
+
+    def check(self) -> None:
+        """Raise ConfigError when the inner grader compares nothing."""
+        super().check()
+        if not {"responses", "*"} & self.grader.inputs.keys():
+            raise ConfigError(
+                f"{self.name}: {self.grader.name} takes {', '.join(self.grader.inputs)}; {type(self).__name__} is put around a "
+                "grader that takes 'responses', a list, and orders them."
+            )
+
+
+class BothOrdersGrader(_Comparing):
     """A comparison of two responses shown in both orders; verdicts that contradict each other are a tie, marked `flipped`.
 
     The inner grader takes `responses`, a list, and gives a GraderRank.
@@ -210,7 +229,6 @@ class BothOrdersGrader(_Wrapper):
 
         def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
 
-    mode: GraderMode = GraderMode.LISTWISE
     pair: ClassVar[int] = 2
 
     async def _grade(self, **fields: Any) -> GraderRank:
@@ -227,7 +245,7 @@ class BothOrdersGrader(_Wrapper):
         return GraderRank(name=self.name, rank=rank, reason=results[0].reason, metadata=metadata, usage=_usage(results))
 
 
-class TournamentGrader(_Wrapper):
+class TournamentGrader(_Comparing):
     """Every pair of the responses is compared, by default in both orders; places by points won, equal points share a place.
 
     The inner grader takes `responses` and gives a GraderRank. Metadata: `points` per response, 0 to 1 (a tie counts half),
@@ -239,7 +257,6 @@ class TournamentGrader(_Wrapper):
         def __init__(self, grader: BaseGrader, **settings: Any) -> None: ...
 
     both_orders: bool = True
-    mode: GraderMode = GraderMode.LISTWISE
 
     async def _grade(self, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])

@@ -30,7 +30,7 @@ from rm_gallery.core.reward.function_reward import (
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.core.utils.identity import function_code, given_to, is_users, plain_form
+from rm_gallery.core.utils.identity import closure_of, function_code, given_to, is_users, plain_form
 from rm_gallery.core.utils.models import unknown_name
 
 __all__ = [
@@ -212,7 +212,7 @@ class RewardFunction(Generic[R]):
         said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode}
         if not inspect.isfunction(function) or not is_users(function.__module__):
             return {**said, "(of)": plain_form(function, self.name)}
-        closure = inspect.getclosurevars(function).nonlocals
+        closure = closure_of(function)
         said |= {"range": list(self.score_range)} if self.score_range != (None, None) else {}
         said |= {"code": function_code(function), "requirements": self.requirements}
         given = given_to(self.function)

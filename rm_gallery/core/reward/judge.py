@@ -179,7 +179,8 @@ async def ask(
     """
     messages, repeat = list(prompt), _repeat()
     if repeat and llm.seed is not None:
-        overrides.setdefault("seed", (llm.seed + repeat + (repeat >> 32)) % 2**31)
+        # a vote is a long way from the next, so that no vote of one repeat has the seed of another vote in the next
+        overrides.setdefault("seed", (llm.seed + repeat + (repeat >> 32) * 7919) % 2**31)
     for attempt in range(repair_attempts + 1):
         begun = time.monotonic()
         reply: ChatResponse | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -41,7 +42,7 @@ class RewardMeta(ModelMetaclass):
         class_variables: set[str] = set()
         for base in bases:
             for name, info in getattr(base, "model_fields", {}).items():
-                inherited.setdefault(name, info.annotation)
+                inherited.setdefault(name, _declared(info))
             class_variables |= set(getattr(base, "__class_vars__", ()))
         annotations = _annotations(namespace)
         for name, value in list(namespace.items()):
@@ -55,6 +56,12 @@ class RewardMeta(ModelMetaclass):
                 annotations[name] = ClassVar[Any]
         namespace["__annotations__"] = annotations
         return super().__new__(mcs, cls_name, bases, namespace, **kwargs)
+
+
+def _declared(info: FieldInfo) -> Any:
+    """A field's annotation with its bounds and its other name, which a new default leaves as they are."""
+    notes = [*info.metadata, *([Field(validation_alias=info.validation_alias)] if info.validation_alias else [])]
+    return Annotated[(info.annotation, *notes)] if notes else info.annotation
 
 
 def _is_behaviour(value: Any) -> bool:

@@ -355,9 +355,11 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
     total = math.fsum(weight for _, weight in parts)
     shares = [weight / total for _, weight in parts]
     found = [part for part, _ in parts]
+    variance = math.fsum(share**2 * part.variance for share, part in zip(shares, found, strict=True))
+    shift = math.fsum(share * (part.shift or 0.0) for share, part in zip(shares, found, strict=True))
     return ClusteredMean(
         math.fsum(share * part.estimate for share, part in zip(shares, found, strict=True)),
-        math.fsum(share**2 * part.variance for share, part in zip(shares, found, strict=True)),
+        variance,
         sum(part.n for part in found),
         sum(part.n_clusters for part in found),
         1.0 / math.fsum(share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)),
@@ -365,5 +367,5 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
             math.fsum(share * part.bounds[0] for share, part in zip(shares, found, strict=True)),
             math.fsum(share * part.bounds[1] for share, part in zip(shares, found, strict=True)),
         ),
-        math.fsum(share * (part.shift or 0.0) for share, part in zip(shares, found, strict=True)),
+        shift if variance > 0.0 else None,  # figures that all lie at an end are not known exactly: Wilson's interval
     )

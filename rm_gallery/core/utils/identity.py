@@ -168,7 +168,7 @@ def _function(function: Any, what: str) -> dict[str, Any]:
         )
     if not isinstance(function, types.FunctionType) or not is_users(function.__module__):
         return {"(function)": name}
-    bound = inspect.getclosurevars(function).nonlocals
+    bound = closure_of(function)
     told = {"(function)": name, "code": function_code(function), **_kept("closure", _plain(bound, what))}
     return {**told, **_kept("given", given_to(function))}
 
@@ -251,6 +251,11 @@ def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
         if parameter.default is not parameter.empty:
             yield name, parameter.default
+
+
+def closure_of(function: types.FunctionType) -> dict[str, Any]:
+    """What a function remembers of the functions around it, but for what it sets itself, such as a counter."""
+    return dict(_remembered(function))
 
 
 def _remembered(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

@@ -64,6 +64,7 @@ class ChecklistGrader(LLMGrader):
     2505.08775), section on scoring.
     """
 
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "rubrics", "whole"})
     score_range: Bounds = (0.0, 1.0)
     criteria: list[Criterion] = Field(default_factory=list)
 
@@ -169,6 +170,7 @@ class GEvalGrader(LLMGrader):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"llm", "logprobs"})
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt"})
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
     """The question."""
@@ -288,6 +290,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
     leaves the trajectory without a score.
     """
 
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole"})
     rubric: ClassVar[str] = "trajectory_step"
     folder: ClassVar[Path] = PARTS_FOLDER
     name: str = "trajectory_comprehensive"

@@ -166,7 +166,8 @@ class TextToImageGrader(_ImageGrader):
             else response
         )
         followed = await self._one({"query": query, "image": image})
-        quality = ImageQualityGrader(model=self.model, language=self.language, repair_attempts=self.repair_attempts)
+        asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "structured")}
+        quality = ImageQualityGrader(**asked)
         made: GraderResult = await agraded(quality, {"image": image})
         assert isinstance(made, GraderScore)
         parts = {"prompt_following": followed.score, "quality": made.score}

@@ -1,89 +1,80 @@
-"""Samples with a known best answer, a judge for them, and what its scores say."""
+"""Every judged reward, samples that fit it, and what its judge reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step, preference_of
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.judge import BaseLLMReward
+from rm_gallery.core.reward.base import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.rm import judged_name, scenario_keys
-from tests.support.judge_server import JudgeServer, make_query_oracle
+from tests.reward.rewards import Listening
+from tests.support.judge_server_prompts import fenced_blocks
 
-LISTWISE, POINTWISE, PAIRWISE = (
-    sorted(judged_name(key, kind) for key in scenario_keys()) for kind in ("listwise", "pointwise", "pairwise")
-)
-NAMES = [*LISTWISE, *POINTWISE, *PAIRWISE]
-ONE_OF_EACH = [LISTWISE[0], POINTWISE[0], PAIRWISE[0]]
-"""Enough for what all share: rewards of a kind differ in their texts alone."""
+JUDGED = [name for name in RewardRegistry.list() if RewardRegistry.get(name).judged]
+BY_KIND = {
+    kind: [n for n in JUDGED if RewardRegistry.get(n).kind == kind] for kind in ("listwise", "pairwise", "pointwise")
+}
+ONE_OF_EACH = [
+    "base_helpfulness_listwise",
+    "math_pairwise_reward",
+    "safety_pointwise_reward",
+    "ruler",
+    "group_elo",
+    "steps",
+]
+"""Enough for what all of a family share: those rewards differ in their texts alone. `steps` judges steps by rubrics."""
 LANGUAGES = ("en", "zh")
+VERDICTS = '<best>1</best><score>5</score><scores>{"1": 1, "2": 0.5, "3": 0}</scores>'
 
 
-@dataclass(frozen=True)
-class Judge:
-    """A judge server and a model that asks it."""
-
-    server: JudgeServer
-    llm: OpenaiLLM
-
-    def behave(self, behaviour: str, always: int | None = None) -> None:
-        """Judge like this from now on, or answer every request with an HTTP status."""
-        self.server.set(behaviour=behaviour, faults={"always": always})
-
-    def reward(self, name: str, **settings: Any) -> BaseReward:
-        """A judged reward that asks this judge."""
-        return RewardRegistry.create(name, llm=self.llm, **settings)
+def create(name: str, llm: Any, **settings: Any) -> BaseReward:
+    """A judged reward by its name, or the judge of steps."""
+    if name == "steps":
+        return BaseStepWiseRubricReward(name=name, llm=llm, **settings)
+    return RewardRegistry.create(name, llm=llm, **settings)
 
 
-def judged(name: str, **settings: Any) -> BaseLLMReward:
-    """A judged reward for looking at its prompts; its model is never asked."""
-    reward = RewardRegistry.create(name, llm="fake:not asked", **settings)
-    assert isinstance(reward, BaseLLMReward)
-    return reward
+def sample_of(query: str, answers: Sequence[str], unique_id: str = "s-1", **fields: Any) -> DataSample:
+    """A sample with one user turn and these answers, which are the only step of each, too."""
+    outputs = [DataOutput(answer=Step(content=text)) for text in answers]
+    given = {"unique_id": unique_id, "input": [ChatMessage(content=query)], "output": outputs, **fields}
+    return DataSample.model_validate(given)
 
 
-def task(number: int) -> DataSample:
-    """An addition with one right and three wrong answers; the right one always stands first."""
-    right = 7 * number + 5
-    texts = [f"{7 * number} plus 5 is {value}." for value in (right, right + 1, right - 2, right + 10)]
-    outputs = [
-        DataOutput(answer=Step(content=text, label={"preference": "rejected" if i else "chosen"}))
-        for i, text in enumerate(texts)
-    ]
-    question = ChatMessage(content=f"What is {7 * number} plus 5?")
-    return DataSample(unique_id=f"sum-{number}", input=[question], output=outputs)
+class Shown(NamedTuple):
+    """One prompt: the system message, and the fenced blocks of the user message in order."""
+
+    system: str
+    user: str
+    blocks: list[tuple[str, str]]
 
 
-def tasks(count: int) -> list[DataSample]:
-    """So many samples; the same number always gives the same ones."""
-    return [task(number) for number in range(count)]
+def shown(request: dict[str, Any]) -> Shown:
+    """A request taken apart; it has to be one system and one user message, and blocks and nothing else in the latter."""
+    messages = request["messages"]
+    assert [message["role"] for message in messages] == ["system", "user"]
+    system, user = (message["content"] for message in messages)
+    blocks = fenced_blocks(user)
+    assert "\n\n".join(user[block.start : block.end] for block in blocks) == user
+    assert all(block.text.startswith("\n") and block.text.endswith("\n") for block in blocks)
+    return Shown(system, user, [(block.name, block.text[1:-1]) for block in blocks])
 
 
-def oracle_for(samples: Iterable[DataSample]) -> dict[str, dict[str, Any]]:
-    """What a judge server has to know to judge these samples perfectly."""
-    return make_query_oracle(
-        (s.input[0].text, [o.answer.text for o in s.output], [preference_of(o) == "chosen" for o in s.output])
-        for s in samples
-    )
+def prompts_of(name: str, sample: DataSample, **settings: Any) -> list[Shown]:
+    """Everything the judge of this reward is asked about the sample."""
+    judge = Listening(reply=VERDICTS)
+    if name == "steps" and not any(output.steps for output in sample.output):
+        sample = sample.model_copy(deep=True)
+        for output in sample.output:
+            output.steps = [output.answer.model_copy()]
+    create(name, judge, **{"repair_attempts": 0, **settings}).evaluate(sample, max_workers=1)
+    return [shown(request) for request in judge.asked]
 
 
-def scores(reward: BaseReward, sample: DataSample) -> list[float | None]:
-    """The reward's score of each output, None where it gave none."""
-    return [reward.score_of(output.answer.reward) for output in sample.output]
-
-
-def reasons(samples: Iterable[DataSample]) -> set[tuple[str, str]]:
-    """Status and reason of every issue."""
-    return {(i.status, i.reason) for s in samples for o in s.output for i in o.answer.reward.issues}
-
-
-def accuracy(reward: BaseReward, samples: Iterable[DataSample]) -> tuple[int, float | None]:
-    """Number of samples scored whole, and the share of them whose right answer alone has the highest score."""
-    whole = [[s for s in found if s is not None] for sample in samples if None not in (found := scores(reward, sample))]
-    won = [found[0] > max(found[1:]) for found in whole]
-    return len(whole), sum(won) / len(won) if won else None
+def candidates(prompts: Iterable[Shown]) -> list[str]:
+    """What was shown to be judged, in the order shown."""
+    return [text for prompt in prompts for tag, text in prompt.blocks if re.fullmatch(r"answer(_\d+)?|step", tag)]

@@ -71,7 +71,10 @@ class BaseAggregator:
             metadata["components"][name] = {"score": found.score, "value": values[name], "reason": found.reason}
         if missing and isinstance(self.on_error, (int, float)):
             values |= dict.fromkeys(missing, float(self.on_error))
-        value = self.combine(values)
+        try:
+            value = self.combine(values)
+        except OverflowError:
+            value = math.inf  # costs this row its score, not the run
         if not math.isfinite(value):
             return self._error(f"the combined score is {value}", missing, metadata)
         return GraderScore(

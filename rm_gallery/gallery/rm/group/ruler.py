@@ -235,5 +235,6 @@ def turn_text(step: Step) -> str:
 
 
 def _content(step: Step) -> str:
-    calls = [json.dumps(call.model_dump(exclude_none=True), ensure_ascii=False) for call in step.tool_calls or ()]
+    # without their ids, which differ from attempt to attempt and would let nothing be shared or equal
+    calls = [json.dumps(call.function.model_dump(), ensure_ascii=False) for call in step.tool_calls or ()]
     return "\n".join([*([step.text] if step.text or not calls else []), *calls])

@@ -1,0 +1,170 @@
+"""Perfect, worst, biased, garbage and failing judges get what they deserve, the same through every door, under every judged name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.model.openai_llm import OpenaiLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.chance import chance_interval
+from tests.gallery.judged.material import BY_KIND, JUDGED, LANGUAGES, create
+from tests.support.judge_server import JudgeServer, make_query_oracle
+from tests.support.samples import issues, make_sample, scores
+
+NAMES = [name for name in JUDGED if name != "ruler"]  # whose judge says a number for each answer
+ONE_OF_EACH = [names[0] for names in BY_KIND.values()]
+
+
+def task(number: int) -> DataSample:
+    """An addition with one right and three wrong answers; the right one always stands first."""
+    right = 7 * number + 5
+    texts = [f"{7 * number} plus 5 is {value}." for value in (right, right + 1, right - 2, right + 10)]
+    return make_sample(*texts, query=f"What is {7 * number} plus 5?", unique_id=f"sum-{number}", chosen=0)
+
+
+def tasks(count: int) -> list[DataSample]:
+    return [task(number) for number in range(count)]
+
+
+class Judge(NamedTuple):
+    """A judge server and a model that asks it."""
+
+    server: JudgeServer
+    llm: OpenaiLLM
+
+    def behaving(self, name: str, behaviour: str, always: int | None = None) -> BaseReward:
+        """A judged reward whose judge behaves like this, or answers every request with an HTTP status."""
+        self.server.set(behaviour=behaviour, faults={"always": always})
+        return create(name, self.llm)
+
+
+def running() -> Iterator[Judge]:
+    """A judge that knows the right answers; what it does with that is its behaviour."""
+    oracle = make_query_oracle(
+        (s.input[0].text, [o.answer.text for o in s.output], [preference_of(o) == "chosen" for o in s.output])
+        for s in tasks(40)
+    )
+    with JudgeServer("perfect", oracle=oracle) as server:
+        yield Judge(server, OpenaiLLM("judge-1", base_url=server.base_url, api_key="none", cache=False, max_attempts=1))
+
+
+judge = pytest.fixture(scope="module")(running)
+failing = pytest.fixture(scope="module")(running)  # what is learnt about its endpoint must not reach the other one
+
+
+def accuracy(found: list[DataSample]) -> tuple[int, float]:
+    """Number of samples scored whole, and the share of them whose right answer alone has the highest score."""
+    whole = [row for row in map(scores, found) if None not in row]
+    return len(whole), sum(row[0] > max(row[1:]) for row in whole) / max(1, len(whole))  # type: ignore[operator,type-var]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_perfect_judge_is_always_right(judge: Judge, name: str) -> None:
+    reward = judge.behaving(name, "perfect").model_copy(update={"language": LANGUAGES[NAMES.index(name) % 2]})
+    count = 2 if reward.kind == "pairwise" else 4
+    assert accuracy(reward.evaluate_batch(tasks(count), max_workers=32)) == (count, 1.0)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_the_worst_judge_is_always_wrong(judge: Judge, name: str) -> None:
+    reward = judge.behaving(name, "worst")
+    found = reward.evaluate_batch(tasks(4), max_workers=32)
+    assert accuracy(found) == (4, 0.0)
+    assert [scores(sample)[0] for sample in found] == [reward.score_range[0]] * 4
+
+
+@pytest.mark.parametrize("behaviour", ["first", "last"])
+def test_a_liking_for_a_place_is_worth_what_guessing_is(judge: Judge, behaviour: str) -> None:
+    listwise, pairwise, pointwise = (BY_KIND[kind][0] for kind in ("listwise", "pairwise", "pointwise"))
+    count, share = accuracy(judge.behaving(listwise, behaviour).evaluate_batch(tasks(40), max_workers=32))
+    low, high = chance_interval([1 / 4] * 40)
+    assert count == 40 and low <= share <= high < 0.5
+    for sample in judge.behaving(pairwise, behaviour).evaluate_batch(tasks(2), max_workers=32):
+        assert scores(sample) == [0.5] * 4
+        assert {output.answer.reward.extra_data[pairwise]["flip_rate"] for output in sample.output} == {1.0}
+    alone = judge.behaving(pointwise, behaviour).evaluate_batch(tasks(2), max_workers=32)
+    assert [len(set(scores(sample))) for sample in alone] == [1, 1], "a judge who likes everything prefers nothing"
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize(("behaviour", "status"), [("garbage", None), ("perfect", 500), ("perfect", 401)])
+def test_no_verdict_is_no_score(failing: Judge, name: str, behaviour: str, status: int | None) -> None:
+    found = failing.behaving(name, behaviour, status).evaluate_batch(tasks(12), max_workers=32)
+    assert [sample.unique_id for sample in found] == [sample.unique_id for sample in tasks(12)]
+    assert [scores(sample) for sample in found] == [[None] * 4] * 12
+    said = {issue for sample in found for issue in issues(sample)}
+    unreadable = {("unscored", "parse"), ("unscored", "empty")}
+    # after twenty calls that fail the run stops, and the rest is not asked for
+    possible = {500: {("failed", "transient")}, 401: {("failed", "fatal")}, None: unreadable}[status]
+    assert said & possible and said <= possible | ({("failed", "stopped")} if status else set())
+    assert all(
+        issue.message and issue.name == name for s in found for o in s.output for issue in o.answer.reward.issues
+    )
+
+
+Door = Callable[[BaseReward, list[DataSample]], list[DataSample]]
+
+
+def awaited(reward: BaseReward, samples: list[DataSample]) -> list[DataSample]:
+    async def all_at_once() -> list[DataSample]:
+        return list(await asyncio.gather(*(reward.async_evaluate(sample) for sample in samples)))
+
+    return asyncio.run(all_at_once())
+
+
+def in_threads(reward: BaseReward, samples: list[DataSample]) -> list[DataSample]:
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(reward.evaluate, samples))
+
+
+def under_a_loop(reward: BaseReward, samples: list[DataSample]) -> list[DataSample]:
+    async def notebook() -> list[DataSample]:
+        return reward.evaluate_batch(samples)
+
+    return asyncio.run(notebook())
+
+
+DOORS: dict[str, Door] = {
+    "evaluate": lambda reward, samples: [reward.evaluate(sample) for sample in samples],
+    "evaluate_batch": lambda reward, samples: reward.evaluate_batch(samples, max_workers=16),
+    "async_evaluate": awaited,
+    "async_evaluate_batch": lambda reward, samples: asyncio.run(reward.async_evaluate_batch(samples)),
+    "evaluate_stream": lambda reward, samples: list(reward.evaluate_stream(iter(samples), max_workers=16)),
+    "threads": in_threads,
+    "a running loop": under_a_loop,
+    "a grader of the reward": lambda reward, samples: as_reward(as_grader(reward)).evaluate_batch(samples),
+}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status"), [("perfect", None), ("last", None), ("garbage", None), ("first", 500)]
+)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_every_judge_is_the_same_through_every_door(
+    failing: Judge, name: str, behaviour: str, status: int | None
+) -> None:
+    reward, samples = failing.behaving(name, behaviour, status), tasks(3)
+    through = {door: run(reward, samples) for door, run in DOORS.items()}
+    assert through == dict.fromkeys(DOORS, through["evaluate"])
+    assert samples == tasks(3), "the given samples stay as they are"
+    assert accuracy(through["evaluate"])[0] == (0 if behaviour == "garbage" or status else 3)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_text_that_no_request_can_carry_fails_its_sample_alone(judge: Judge, name: str) -> None:
+    lone, odd = task(1), task(2)
+    for output in (*lone.output, *odd.output):
+        output.answer.content = f"{output.answer.text} " + (
+            "\ud83d" if output in lone.output else "\x00\u200b\ufeff\r\n😀"
+        )
+    good, bad, strange = judge.behaving(name, "first").evaluate_batch([task(0), lone, odd], max_workers=16)
+    assert scores(bad) == [None] * 4 and set(issues(bad)) == {("failed", "invalid_request")}
+    assert all("surrogate" in issue.message.lower() for output in bad.output for issue in output.answer.reward.issues)
+    assert None not in scores(good) + scores(strange)

@@ -1,0 +1,408 @@
+"""A grader is a reward wherever a reward's name is taken and a reward a grader, inside one another too: one score, budget, identity."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rm_gallery import Budget, ConfigError, DataSample, RewardRegistry, Step
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, RewardGrader, as_grader, as_reward, sample_of
+from rm_gallery.core.graders.common import RelevanceGrader
+from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderScore
+from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
+from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseStepWiseReward
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.runner.aggregator import WeightedSumAggregator
+from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.report.audit.run import prepare
+from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.task import judge_of
+from tests.reward.rewards import Listening, ranked, scored
+from tests.support.command import command
+from tests.support.judge_server import JudgeServer
+from tests.support.samples import issues, make_sample, scores
+
+
+def verdict(prompt: str) -> str:
+    return f"<reason>so</reason><score>{5 if 'good' in prompt else 1}</score>"
+
+
+JUDGE = FakeLLM(reply=verdict)
+
+# -- a grader as a reward -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
+    for reward in (RewardRegistry.create("grader:relevance", llm=JUDGE), as_reward("relevance", llm=JUDGE)):
+        found = reward.evaluate(make_sample("good", "bad"))
+        assert isinstance(reward, GraderReward) and (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
+        assert scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
+        assert reward.normalized(4.0) == 0.75
+        assert pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
+    settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
+    made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
+    assert (made.max_workers, made.deadline, made.name, made.grader.threshold) == (3, 5.0, "mine", 2.0)
+
+
+def raising(error: Exception) -> Callable[..., float]:
+    def give(response: str) -> float:
+        raise error
+
+    return give
+
+
+@pytest.mark.parametrize(
+    ("grader", "issue"),
+    [
+        (RelevanceGrader(model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
+        (FunctionGrader(lambda response: 5.0), ("failed", "invalid_result")),
+        (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
+        (FunctionGrader(raising(Unscored("no", reason="empty"))), ("unscored", "empty")),
+        (FunctionGrader(raising(OSError("no"))), ("failed", "error")),
+        (FunctionGrader(lambda absent: 1.0), ("failed", "missing_field")),
+    ],
+)
+def test_what_a_grader_could_not_grade_keeps_its_reason_as_a_reward(grader: BaseGrader, issue: tuple[str, str]) -> None:
+    assert issues(as_reward(grader).evaluate(make_sample("a"))) == [issue]
+
+
+def fields(**given: Any) -> dict[str, Any]:
+    return {"score": 1.0, "given": given}
+
+
+def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
+    sample = make_sample(
+        "a", query="q", reference="r", metadata={"extra": 7, "history": ["own"], "query": "no", "response": "no"}
+    )
+    sample.input[0].additional_kwargs["context"] = "c"
+    step = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    sample.output[0].answer = Step.model_validate({**step, "label": {"reference": "r"}})
+    names = "query instruction response responses context reference_response tool_calls extra history absent".split()
+
+    class Seen(FunctionGrader):
+        @property
+        def inputs(self) -> dict[str, bool]:
+            return dict.fromkeys(names, False)
+
+    found = (
+        as_reward(Seen(func=fields, name="fields"))
+        .evaluate(sample)
+        .output[0]
+        .answer.reward.extra_data["fields"]["given"]
+    )
+    assert found.pop("tool_calls")[0]["function"]["name"] == "f"
+    given = {
+        "query": "q",
+        "instruction": "q",
+        "response": "",
+        "responses": [""],
+        "context": "c",
+        "reference_response": "r",
+    }
+    assert found == {**given, "extra": 7, "history": ["own"]}
+
+
+def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
+    for name in GraderRegistry.list():
+        kind, reward = GraderRegistry.get(name), RewardRegistry.get(f"grader:{name}")
+        if issubclass(kind, RewardGrader):
+            assert reward is RewardRegistry.get(name) if kind.kind is None else issubclass(reward, kind.kind), name
+            continue
+        said = kind.declared()
+        assert reward.kind == ("listwise" if said["mode"] is GraderMode.LISTWISE else "pointwise"), name
+        assert (reward.needs, reward.judged, reward.higher_is_better) == (
+            kind.needs,
+            kind.judged,
+            said["higher_is_better"],
+        ), name
+        assert reward.kind == "listwise" or reward.score_range == said["score_range"], name
+    with pytest.raises(ConfigError, match="no grader 'relevence'. Did you mean .*relevance"):
+        RewardRegistry.get("grader:relevence")
+
+
+class LongestFirst(FunctionGrader):
+    """The longer, the better."""
+
+    mode: GraderMode = GraderMode.LISTWISE
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(longest, **settings)
+
+
+def longest(responses: list[str]) -> dict[str, Any]:
+    return {"rank": [1 + sum(len(other) > len(own) for other in responses) for own in responses]}
+
+
+def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(monkeypatch: pytest.MonkeyPatch) -> None:
+    GraderRegistry.list()
+    monkeypatch.setitem(GraderRegistry._classes, "longest_first", LongestFirst)
+    reward = RewardRegistry.create("grader:longest_first")
+    assert isinstance(reward, GraderListReward) and RewardRegistry.get("grader:longest_first").kind == "listwise"
+    assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
+    pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
+    cases: list[tuple[str, dict[str, Any]]] = [("grader:relevance", {"llm": JUDGE}), ("grader:longest_first", {})]
+    for name, given in cases:
+        report = evaluate(name, pairs, **given)
+        assert (report.n, report.n_scored, report.score) == (4, 4, 1.0)
+    with pytest.raises(ConfigError, match="orders several responses; as_reward"):
+        GraderReward(LongestFirst()).check()
+    with pytest.raises(ConfigError, match="grader:relevance is judged by a model and none is named"):
+        evaluate("grader:relevance", pairs)
+    with pytest.raises(ConfigError, match="grader:json_validator calls no model"):
+        evaluate("grader:json_validator", pairs, llm="some")
+
+
+class Places(BaseGrader):
+    """A judge of several that names the first, whatever it is; notes what it was shown."""
+
+    mode: GraderMode = GraderMode.LISTWISE
+    judged: ClassVar[bool] = True
+    shown: ClassVar[list[str]] = []
+
+    def _grade(self, responses: list[str]) -> dict[str, Any]:
+        Places.shown.append("".join(responses))
+        return {"rank": [1, *[2] * (len(responses) - 1)]}
+
+
+def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> None:
+    for seed in range(6):
+        for unique_id in ("s", "t", "s"):
+            found = as_reward(Places(), seed=seed).evaluate(make_sample(*"abcd", unique_id=unique_id))
+            assert scores(found)["abcd".index(Places.shown[-1][0])] == 1.0 and scores(found).count(1.0) == 1
+    assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
+
+
+# -- a reward as a grader --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "expected"),
+    [
+        ("math_verify_reward", {"response": "It is 42.", "reference_response": "42"}, 1.0),
+        ("math_verify_reward", {"response": "It is 41.", "reference_response": "42"}, 0.0),
+        ("math_verify_reward", {"response": "It is 42."}, None),
+        ("accuracy", {"response": "no", "query": "q"}, None),
+    ],
+)
+def test_a_reward_is_a_grader_with_the_same_score(name: str, row: dict[str, Any], expected: float | None) -> None:
+    reward = RewardRegistry.create(name)
+    found = as_grader(reward).evaluate(row)
+    assert (
+        (found.score if isinstance(found, GraderScore) else None)
+        == scores(reward.evaluate(sample_of(row)))[0]
+        == expected
+    )
+    assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).evaluate(row).name == reward.name
+    kind = FunctionGrader(longest)
+    assert as_grader(as_reward(kind)) is kind
+
+
+class Shortest(BaseListWiseReward):
+    """Characters, and fewer are better."""
+
+    name: str = "shortest"
+    higher_is_better = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, *(float(len(output.answer.text)) for output in sample.output))
+
+
+class Steps(BaseStepWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, float((sample.output[0].steps or [])[-1].text))
+
+
+def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_output() -> None:
+    found = as_grader(Shortest()).evaluate(responses=["bb", "a", "cccc", "bb"])
+    assert isinstance(found, GraderRank) and (found.rank, found.metadata["scores"]) == (
+        [2, 1, 4, 2],
+        [2.0, 1.0, 4.0, 2.0],
+    )
+    steps = as_grader(Steps()).evaluate(response="x", steps=["1", 2])
+    assert isinstance(steps, GraderScore) and steps.score == 1.5
+    none = as_grader(Steps()).evaluate(response="x")
+    assert isinstance(none, GraderError) and (none.status, none.error_type) == ("unscored", "no_steps")
+
+
+class Label(BasePointWiseReward):
+    seen: ClassVar[list[DataSample]] = []
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        Label.seen.append(sample)
+        return scored(self.name, 1.0)
+
+
+def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_none_of_it() -> None:
+    row: dict[str, Any] = {
+        "id": 7,
+        "query": "q",
+        "response": "r",
+        "context": "c",
+        "reference_response": "column",
+        "metadata": {"m": 1},
+    }
+    given: list[dict[str, Any]] = [
+        row | {"tests": ["t"], "pattern": None, "label": {"own": 1}},
+        row | {"label": {"reference": "label"}, "messages": [{"role": "user", "content": "m"}], "steps": []},
+        {"response": 5, "query": None, "reference_response": None, "context": ""},
+    ]
+    for each in given:
+        as_grader(Label()).evaluate(each)
+    first, second, third = Label.seen
+    assert (first.output[0].answer.label, first.unique_id, first.metadata) == (
+        {"tests": ["t"], "own": 1, "reference": "column"},
+        "7",
+        {"m": 1},
+    )
+    assert (first.input[0].text, first.input[0].additional_kwargs) == ("q", {"context": "c"})
+    assert (second.reference(), second.input[0].text, second.output[0].steps) == ("label", "m", None)
+    assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == ("", "5", None)
+    judge = Listening(reply="<score>3</score>")
+    grader = as_grader("base_helpfulness_pointwise", llm=judge)
+    assert (
+        "*" not in grader.inputs
+        and grader.evaluate(response="r", secret="QSECRETQ").ok
+        and "QSECRETQ" not in judge.prompts[0]
+    )
+
+
+# -- inside one another -----------------------------------------------------------------------------------------------------------------
+
+ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": f"a{n}"} for n in range(4)]
+
+
+class PlainReward(BasePointWiseReward):
+    """Asks a grader from plain code."""
+
+    grader: Any = None
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        return scored(
+            self.name, self.grader.evaluate(query=sample.query_text(), response=sample.output[0].answer.text).score
+        )
+
+
+class AsyncReward(PlainReward):
+    """Asks a grader from async code."""
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        found = await self.grader.aevaluate(query=sample.query_text(), response=sample.output[0].answer.text)
+        return scored(self.name, found.score)
+
+
+class PlainGrader(BaseGrader):
+    """Asks a grader from plain code."""
+
+    inner: Any = None
+    score_range: tuple[float | None, float | None] = (1.0, 5.0)
+
+    def _grade(self, query: str, response: str) -> Any:
+        return self.inner.evaluate(query=query, response=response)
+
+
+class AsyncGrader(PlainGrader):
+    """Asks a grader from async code."""
+
+    async def _grade(self, query: str, response: str) -> Any:
+        return await self.inner.aevaluate(query=query, response=response)
+
+
+WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
+    "grader": lambda g: g,
+    "in a plain reward": lambda g: as_grader(PlainReward(grader=g)),
+    "in an async reward": lambda g: as_grader(AsyncReward(grader=g)),
+    "in a plain grader": lambda g: PlainGrader(inner=g),
+    "in an async grader": lambda g: AsyncGrader(inner=g),
+    "in a strategy": lambda g: VotingGrader(as_grader(AsyncReward(grader=g)), n=2),
+    "three deep": lambda g: PlainGrader(inner=AsyncGrader(inner=as_grader(PlainReward(grader=g)))),
+}
+
+
+def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseGrader:
+    judge = OpenaiLLM("judge", base_url=url, max_attempts=1, max_outage=1.0)
+    return WRAPPED[kind](RelevanceGrader(model=judge, structured=False, repair_attempts=0, **settings))
+
+
+async def inside(runner: GradingRunner, **options: Any) -> Any:
+    return runner.run(ROWS, **options)
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: str) -> None:
+    votes = 2 if "strategy" in kind else 1
+    with JudgeServer("fixed:<reason>so</reason><score>4</score>", in_process=True) as server:
+        graders = {"one": wrapped(kind, server.base_url), "plain": lambda response: 1.0}
+        runner = GradingRunner(
+            graders, WeightedSumAggregator("all", weights={"one": 1.0}), show_progress=False, cache=False
+        )
+        for door in (
+            runner.run,
+            lambda rows, **o: asyncio.run(runner.arun(rows, **o)),
+            lambda rows, **o: asyncio.run(inside(runner, **o)),
+        ):
+            control = RunControl()
+            found = door(ROWS, control=control)
+            assert [getattr(r, "score", None) for r in found["one"]] == [4.0] * 4, found["one"]
+            assert all(isinstance(r, GraderScore) for r in found["all"])
+            assert control.calls == 4 * votes, "one run counts what is asked inside"
+        held = runner.run(ROWS, budget=Budget(max_calls=2 * votes), max_workers=1)
+        assert server.stats()["requests"] == (3 * 4 + 2) * votes
+        assert sum(isinstance(r, GraderScore) for r in held["one"]) == 2, held["one"]
+        server.set(faults={"unavailable": 1.0})
+        lost = runner.run(ROWS, deadline=20)
+    assert all(isinstance(r, GraderError) for r in (*lost["one"], *lost["all"]))
+
+
+def test_identity_tells_what_is_inside_apart() -> None:
+    hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(set(hashes.values())) == len(
+        WRAPPED
+    )
+    assert not set(hashes.values()) & {wrapped(kind, language="zh").settings_hash for kind in WRAPPED}
+
+
+def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
+    relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
+    for grader in (relevant, AverageGrader(relevant), AverageGrader(as_grader(as_reward(relevant)))):
+        reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
+        assert judge_of(reward) == ("fake", "fake:fake")
+        assert prepare(reward, limit=1).cost().calls > 0
+    assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
+    assert prepare("length_baseline", limit=1).cost().calls == 0
+
+
+# -- names ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_graders_are_listed_and_shown(tmp_path: Path) -> None:
+    listed = {
+        entry["name"].removeprefix("grader:"): entry for entry in json.loads(command("list", "--graders", "--json").out)
+    }
+    assert set(listed) - {"longest_first"} == set(GraderRegistry.list()) - set(RewardRegistry.list()) - {
+        "longest_first"
+    }
+    relevance = listed["relevance"]
+    assert (relevance["task"], relevance["score_range"], relevance["needs"]) == ("graders/common", [1.0, 5.0], ["llm"])
+    assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2 and "agent (" in command("list").out
+    for name, parts in {
+        "relevance": ["fields: query, response, context (may be absent)", "range: [1, 5]", "language = 'en'"],
+        "grader:similarity": ["task: graders/text", "fields: response, reference_response", "cost: free"],
+        "accuracy": ["AccuracyReward"],
+    }.items():
+        done = command("show", name)
+        assert (done.code, done.err) == (0, "") and all(part in done.out for part in parts), done.out
+    prompt = command("show", "relevance", "--prompt", "--param", "language=zh")
+    assert prompt.code == 0 and "{query}" in prompt.out and "评" in prompt.out
+    assert command("show", "similarity", "--prompt").code == 2

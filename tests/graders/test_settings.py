@@ -1,0 +1,196 @@
+"""Every setting of a grader or a judged reward is heard, or refused, and tells one from another: found by the registries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.bridge import RewardGrader, as_reward
+from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.reward.example import PhraseJudge
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import UNRELATED, BaseReward
+from rm_gallery.core.utils.errors import ConfigError
+from tests.golden import golden
+from tests.graders.material import SPECIAL, fields_for, low_high, make
+from tests.reward.rewards import BestTemplate, Listening, NumberTemplate
+from tests.support.samples import make_sample
+
+KINDS = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
+GRADERS = {name: kind for name, kind in KINDS.items() if not issubclass(kind, RewardGrader)}
+"""Rules among the rewards are graders with the reward's settings, which are the reward's to try."""
+REWARDS = {name: RewardRegistry.get(name) for name in RewardRegistry.list() if RewardRegistry.get(name).judged}
+DOCUMENTATION = {"description"}
+
+
+def other_search(text: str) -> list[str]:
+    return ["nothing of use"]
+
+
+VALUES: dict[str, list[Any]] = {
+    "name": ["another"],
+    "score_range": [(0.5, 5.5)],
+    "threshold": [0.75, 3.5],
+    "mode": ["listwise"],
+    "max_workers": [3],
+    "deadline": [99.0],
+    "description": ["Another one."],
+    "model": [FakeLLM(reply="<score>3</score><best>2</best>", model="another")],
+    "llm": [FakeLLM(reply="<score>3</score><best>2</best>", model="another")],
+    "prompt": ["Another prompt about {response}."],
+    "rubrics": [["Another rubric."]],
+    "examples": [["An example."]],
+    "desc": ["Another question."],
+    "scenario": ["Another scenario."],
+    "repair_attempts": [3],
+    "max_context_size": [3],
+    "top_logprobs": [5],
+    "fields": [{"query": True, "response": True, "history": False}],
+    "criteria": [["Another criterion."]],
+    "search": [other_search],
+    "similarity_threshold": [0.25, 0.9],
+    "information_gain_threshold": [0.0, 0.9],
+    "redundancy_threshold": [0.5, 1.0],
+    "algorithm": ["prefix_match", "f1_score", "contains_any", "regex_match"],
+    "n": [1, 3],
+    "pattern": ["a"],
+    "substrings": [["a"]],
+    "template": [BestTemplate, NumberTemplate],
+    "seed": [1, 2, 3],
+    "prior": [7.0],
+}
+"""Values other than the default, for fields whose annotation does not name them all."""
+BESIDE: dict[str, list[dict[str, Any]]] = {
+    "prior": [{"aggregation": "bradley_terry"}],
+    "seed": [{}, {"both_orders": False}],
+    "n": [{"algorithm": "rouge_ngram"}],
+    "method": [{"algorithm": "fuzzy_match"}],
+    "stem": [{"algorithm": "rouge1"}],
+    "bidirectional": [{"algorithm": "substring_match"}],
+}
+"""Settings under which a field counts."""
+
+
+def others(name: str, field: str, info: Any) -> list[Any]:
+    """Values of a field that are not its default."""
+    if info.annotation is bool or info.annotation == bool | None:
+        return [value for value in (True, False) if value is not info.default]
+    if get_origin(info.annotation) is Literal:
+        return [value for value in get_args(info.annotation) if value != info.default]
+    assert field in VALUES, f"{name}: say in VALUES what other values '{field}' may have"
+    return VALUES[field]
+
+
+def heard(outcomes: Iterator[tuple[str, str]]) -> bool:
+    return any(one != other for one, other in outcomes)
+
+
+def outcome_of_grader(name: str, row: dict[str, Any] | None, settings: dict[str, Any]) -> str:
+    """All that comes of a grader: requests and result, or why it is refused."""
+    judge = Listening(reply="no verdict", seed=1)
+    try:
+        built = make(name, settings.pop("model", judge), **settings) if GRADERS[name].judged else _rule(name, settings)
+        if GRADERS[name].judged and row is None:
+            judge.reply = low_high(name, built)[1] if name != "g_eval" else "<score>4</score>"
+        found = built.evaluate(fields_for(built) if row is None else row, options=None)
+        kind = as_reward(built).kind
+    except (ConfigError, ValueError) as error:
+        return f"refused: {error}"
+    return json.dumps([found.model_dump(exclude={"usage"}), built.about(), kind, judge.asked], default=str)
+
+
+def _rule(name: str, settings: dict[str, Any]) -> BaseGrader:
+    return GraderRegistry.create(name, **settings)
+
+
+def rows_of(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The golden lines of a rule: settings and rows on which its settings can be heard."""
+    lines = [line for path in golden.HERE.glob("graders/*.jsonl") for _, line in golden.lines(path)]
+    return [(line.get("params", {}), line["fields"]) for line in lines if line["grader"] == name]
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_every_setting_of_a_grader_is_heard_or_refused_and_counts(name: str) -> None:
+    judged = GRADERS[name].judged
+    garbage: list[tuple[dict[str, Any], Any]] = [({}, None), ({}, _garbage_row(name))] if judged else rows_of(name)
+    for field, info in GRADERS[name].model_fields.items():
+        values = others(name, field, info)
+        given = [
+            {**SPECIAL.get(name, {}), **beside, field: value} for value in values for beside in BESIDE.get(field, [{}])
+        ]
+        if field not in (*DOCUMENTATION, *UNRELATED):
+            assert heard(
+                (outcome_of_grader(name, row, {**params}), outcome_of_grader(name, row, {**params, **changed}))
+                for changed in given
+                for params, row in garbage
+            ), f"{name}: '{field}' makes no difference; use it, or refuse it (`unheard`)"
+        _assert_counts(name, field, [_hash(name, {}), *(_hash(name, {field: value}) for value in values)])
+
+
+def _garbage_row(name: str) -> dict[str, Any]:
+    return fields_for(make(name, Listening()))
+
+
+def _hash(name: str, settings: dict[str, Any]) -> str | None:
+    try:
+        if name in GRADERS and not GRADERS[name].judged:
+            return _rule(name, {**settings}).settings_hash
+        if name in GRADERS:
+            return make(name, settings.pop("model", FakeLLM(reply="x")), **settings).settings_hash
+        return RewardRegistry.create(name, **{"llm": FakeLLM(reply="x"), **settings}).settings_hash
+    except (ConfigError, ValueError):
+        return None
+
+
+def _assert_counts(name: str, field: str, hashes: list[str | None]) -> None:
+    """The default and every other value that is accepted are different things, but for how fast they are."""
+    found = [each for each in hashes if each is not None]
+    same = field in UNRELATED
+    assert len(set(found)) == (1 if same else len(found)), (
+        f"{name}: '{field}' is {'' if same else 'not '}part of its identity"
+    )
+
+
+def outcome_of_reward(name: str, settings: dict[str, Any]) -> str:
+    """All that comes of a judged reward: requests and scores of two samples, with and without steps, or why it is refused."""
+    judge = Listening(reply=PhraseJudge(("two", "one")))
+    sample = make_sample("one", "two", reference="three")
+    try:
+        reward: BaseReward = RewardRegistry.create(name, **{"llm": judge, **settings})
+        first = reward.evaluate(sample, max_workers=1)
+        judge.reply = "no verdict"
+        second = reward.evaluate(sample, max_workers=1)
+    except (ConfigError, ValueError) as error:
+        return f"refused: {error}"
+    outputs = [output.answer.reward.model_dump() for each in (first, second) for output in each.output]
+    return json.dumps([{**said, "sources": list(said["sources"])} for said in outputs] + [judge.asked], default=str)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_setting_of_a_judged_reward_is_heard_or_refused_and_counts(name: str) -> None:
+    for field, info in REWARDS[name].model_fields.items():
+        values = others(name, field, info)
+        if field not in UNRELATED:
+            assert heard(
+                (outcome_of_reward(name, beside), outcome_of_reward(name, {**beside, field: value}))
+                for beside in BESIDE.get(field, [{}])
+                for value in values
+            ), f"{name}: '{field}' makes no difference"
+        _assert_counts(name, field, [_hash(name, {}), *(_hash(name, {field: value}) for value in values)])
+
+
+def test_what_is_heard_only_in_another_way_of_asking_is_refused() -> None:
+    for name, field in (
+        ("relevance", "prompt"),
+        ("checklist", "rubrics"),
+        ("g_eval", "prompt"),
+        ("trajectory_comprehensive", "whole"),
+    ):
+        value = False if field == "whole" else VALUES[field][0]
+        with pytest.raises(ConfigError, match=f"'{field}' has no effect on .*Grader"):
+            make(name, FakeLLM(reply="x"), **{field: value})

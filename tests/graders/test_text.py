@@ -1,0 +1,130 @@
+"""Text and format rules: equal to the reference packages, and right where others are known to be wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.core.graders.result import GraderError, GraderScore
+from rm_gallery.gallery.graders.text import ALGORITHMS, cosine, gleu, meteor, sentence_bleu
+
+VOCABULARY = "the cat sat on a mat and dogs ran fast over hills running runs".split()
+
+
+def sentences(n: int) -> list[tuple[list[str], list[str]]]:
+    draw = random.Random(7)
+    return [([draw.choice(VOCABULARY) for _ in range(draw.randint(1, 14))] for _ in range(2)) for _ in range(n)]  # type: ignore[misc]
+
+
+def graded(grader: str, response: Any, reference: Any = None, **settings: Any) -> Any:
+    fields = {"response": response, **({} if reference is None else {"reference_response": reference})}
+    found = GraderRegistry.create(grader, **settings).evaluate(fields)
+    if isinstance(found, GraderError):
+        return found.error_type
+    assert isinstance(found, GraderScore)
+    return pytest.approx(found.score, abs=1e-9)
+
+
+# -- against the reference packages -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_measures_equal_nltk() -> None:
+    bleu_score = pytest.importorskip("nltk.translate.bleu_score")
+    gleu_score = pytest.importorskip("nltk.translate.gleu_score")
+    meteor_score = pytest.importorskip("nltk.translate.meteor_score")
+    from nltk.stem.porter import PorterStemmer
+
+    class NoWords:
+        """A WordNet without words."""
+
+        @staticmethod
+        def synsets(word: str) -> list[Any]:
+            return []
+
+    smooth, stemmer = bleu_score.SmoothingFunction().method1, PorterStemmer()
+    for own, other in map(tuple, sentences(200)):
+        own, other = list(own), list(other)
+        assert sentence_bleu(own, other) == pytest.approx(
+            bleu_score.sentence_bleu([other], own, smoothing_function=smooth)
+        )
+        assert gleu(own, other) == pytest.approx(gleu_score.sentence_gleu([other], own))
+        theirs = meteor_score.single_meteor_score(other, own, stemmer=stemmer, wordnet=NoWords)
+        assert meteor(own, other, stemmer.stem) == pytest.approx(theirs)
+
+
+def test_rouge_equals_rouge_score() -> None:
+    rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
+    kinds = ["rouge1", "rouge2", "rouge3", "rouge4", "rouge5", "rougeL"]
+    scorers = {stem: rouge_scorer.RougeScorer(kinds, use_stemmer=stem) for stem in (False, True)}
+    for own, other in map(tuple, sentences(60)):
+        mine, theirs = " ".join(own), " ".join(other)
+        for kind in kinds:
+            expected = scorers[False].score(theirs, mine)[kind].fmeasure
+            if mine != theirs:
+                assert graded("similarity", mine, theirs, algorithm=kind) == expected
+
+
+def test_bleu_and_chrf_equal_sacrebleu_and_cosine_scikit_learn() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    for own, other in map(tuple, sentences(40)):
+        mine, theirs = " ".join(own), " ".join(other)
+        if mine == theirs:
+            continue
+        assert graded("similarity", mine, theirs) == sacrebleu.sentence_bleu(mine, [theirs]).score / 100
+        assert (
+            graded("similarity", mine, theirs, algorithm="chrf") == sacrebleu.sentence_chrf(mine, [theirs]).score / 100
+        )
+        vectors = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b").fit_transform([mine, theirs])
+        assert cosine(list(own), list(other)) == pytest.approx(float((vectors[0] @ vectors[1].T).toarray()[0, 0]))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("text", ["a", "the cat sat", "退款政策", "Ünïcödé straße", "x " * 500, "\r\nline\r\n"])
+def test_every_measure_finds_equal_texts_equal_and_an_empty_one_unlike(algorithm: str, text: str) -> None:
+    assert graded("similarity", text, text, algorithm=algorithm) == 1.0
+    assert graded("similarity", text.upper(), text, algorithm=algorithm) == 1.0
+    assert graded("similarity", "", text, algorithm=algorithm) == 0.0
+    assert graded("similarity", "", "", algorithm=algorithm) == 1.0
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("bleu", "chrf")])
+@pytest.mark.parametrize(("text", "other"), [("+", "-"), ("\U0001f44d", "\U0001f44e"), ("!!", "??")])
+def test_different_texts_without_a_word_are_not_equal(algorithm: str, text: str, other: str) -> None:
+    assert graded("similarity", text, other, algorithm=algorithm) == 0.0
+
+
+def test_what_takes_for_ever_is_killed_at_the_deadline() -> None:
+    """A pattern may stand in the data, and neither it nor a long comparison lets go of the interpreter by itself."""
+    long = " ".join(f"w{i}" for i in range(6000))
+    rows: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({"algorithm": "regex_match"}, {"response": "a" * 40 + "!", "reference_response": "(a+)+$"}),
+        ({"algorithm": "fuzzy_match", "method": "partial"}, {"response": long, "reference_response": long[1:] + "!"}),
+    ]
+    for settings, row in rows:
+        name = "string_match" if settings["algorithm"] == "regex_match" else "similarity"
+        found = GraderRegistry.create(name, deadline=1.0, **settings).evaluate(row)
+        assert isinstance(found, GraderError) and found.error_type == "deadline"
+
+
+def test_long_hostile_texts_are_graded_in_passing() -> None:
+    """None of these takes time that grows with the square of the text."""
+    began = time.monotonic()
+    assert graded("markup_validator", "[" * 900_000, None, markup="yaml") == 0.0
+    assert graded("json_validator", "[" * 100_000) == 0.0
+    assert [graded("markup_validator", "[" * n + "]" * n, None, markup="yaml") for n in (200, 201)] == [1.0, 0.0]
+    assert meteor([f"a{i}" for i in range(20_000)], [f"b{i}" for i in range(20_000)]) == 0.0
+    steps = [f"abcd{i}" * 100_000 for i in range(6)]
+    call = {"function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        m for text in steps for m in ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": text})
+    ]
+    found = GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=messages)
+    assert found.ok and found.metadata["redundant"] == 5
+    assert time.monotonic() - began < 8

@@ -1,0 +1,358 @@
+"""Kinds × scorers × doors × where the call is made: the same result bit for bit, or one documented error at once."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import itertools
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import orjson
+import pytest
+
+from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.reward.base import (
+    BasePointWiseReward,
+    BaseReward,
+)
+from rm_gallery.core.reward.compose import Gate, WeightedSum
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError
+from tests.reward.rewards import (
+    AsyncRule,
+    CpuBound,
+    ListJudge,
+    ListRule,
+    PairJudge,
+    PairRule,
+    PointJudge,
+    Rule,
+    StepJudge,
+    StepRule,
+    longest,
+    scored,
+)
+from tests.support.command import command
+from tests.support.samples import make_sample, scores
+
+Doors = dict[str, Callable[[BaseReward, Sequence[DataSample]], list[DataSample]]]
+
+
+@pytest.fixture(autouse=True)
+def limited() -> Iterator[None]:
+    """A case that hangs shows where, and ends the test process."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+class Awaited:
+    """The coroutine twin of a plain `_evaluate`."""
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        await asyncio.sleep(0.001)
+        return super()._evaluate(sample, **kwargs)  # type: ignore[misc,no-any-return]  # mixed into a rule
+
+
+class ListAwaited(Awaited, ListRule): ...  # type: ignore[misc]  # awaited where the rule is plain
+
+
+class PairAwaited(Awaited, PairRule): ...  # type: ignore[misc]  # awaited where the rule is plain
+
+
+class StepAwaited(Awaited, StepRule): ...  # type: ignore[misc]  # awaited where the rule is plain
+
+
+class ListInWorker(ListRule):
+    cpu_bound: ClassVar[bool] = True
+
+
+class PairInWorker(PairRule):
+    cpu_bound: ClassVar[bool] = True
+
+
+class StepInWorker(StepRule):
+    cpu_bound: ClassVar[bool] = True
+
+
+KINDS: dict[type[BaseReward], Any] = {
+    **dict.fromkeys((Rule, AsyncRule, CpuBound, PointJudge), [1.0, 3.0, 2.0]),
+    **dict.fromkeys((ListRule, ListAwaited, ListInWorker), [1.0, 3.0, 2.0]),
+    ListJudge: [0.0, 1.0, 0.0],
+    **dict.fromkeys((PairRule, PairAwaited, PairInWorker, PairJudge), [0.0, 1.0, 0.5]),
+    **dict.fromkeys((StepRule, StepAwaited, StepInWorker), [[101.0, 202.0]] * 3),
+    StepJudge: [[1.0, 2.0]] * 3,
+}
+"""A reward of every kind and scorer, and what it makes of three answers of one, three and two words with two steps each."""
+REWARDS: list[BaseReward] = [kind(llm=FakeLLM(reply=longest)) if kind.judged else kind() for kind in KINDS]
+REWARDS += [
+    Gate(Rule(), ListRule(), threshold=2.0, otherwise=0.0),
+    WeightedSum([Rule(), PointJudge(llm=FakeLLM(reply=longest))]),
+]
+KINDS |= {Gate: [0.0, 3.0, 2.0], WeightedSum: [2.0, 6.0, 4.0]}
+
+
+def three() -> DataSample:
+    made = make_sample("one", "one two three", "one two")
+    for output in made.output:
+        output.steps = [Step(content="first"), Step(content="and second")]
+    return made
+
+
+def samples() -> list[DataSample]:
+    """Samples of no to four answers of different lengths, with and without steps."""
+    found = [three()]
+    for k in range(8):
+        sample = make_sample(*("word " * ((3 * k + j) % 5 + 1) for j in range(k % 5)), unique_id=str(k))
+        for j, output in enumerate(sample.output):
+            output.steps = [Step(content="step " * (s + j)) for s in range(k % 3)] or None
+        found.append(sample)
+    return found
+
+
+async def gathered(reward: BaseReward, given: Sequence[DataSample], **settings: Any) -> list[DataSample]:
+    return list(await asyncio.gather(*(reward.async_evaluate(sample, **settings) for sample in given)))
+
+
+async def bounded(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
+    return await gathered(reward, given, semaphore=asyncio.Semaphore(2))
+
+
+async def streamed(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
+    return [sample async for sample in reward.async_evaluate_stream(iter(given))]
+
+
+BLOCKING: Doors = {
+    "evaluate": lambda reward, given: [reward.evaluate(sample) for sample in given],
+    "evaluate_batch": lambda reward, given: reward.evaluate_batch(given),
+    "evaluate_stream": lambda reward, given: list(reward.evaluate_stream(iter(given))),
+}
+AWAITED: dict[str, Callable[[BaseReward, Sequence[DataSample]], Awaitable[list[DataSample]]]] = {
+    "async_evaluate": gathered,
+    "async_evaluate_batch": lambda reward, given: reward.async_evaluate_batch(given),
+    "async_evaluate_stream": streamed,
+}
+
+
+def with_a_pool(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
+    with ThreadPoolExecutor(1) as pool:
+        found = [reward.evaluate(given[0], thread_pool=pool), *reward.evaluate_batch(given[1:], thread_pool=pool)]
+        assert pool.submit(int, "3").result(10) == 3, "the pool is left to its owner"
+    return found
+
+
+def in_threads(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
+    with ThreadPoolExecutor(6) as pool:
+        whole = list(pool.map(reward.evaluate_batch, [given] * 6))
+    assert all(each == whole[0] for each in whole)
+    return whole[0]
+
+
+def under_a_loop(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
+    async def notebook() -> list[list[DataSample]]:
+        return [call(reward, given) for call in BLOCKING.values()]
+
+    found = asyncio.run(notebook())
+    assert found[1:] == found[:-1]
+    return found[0]
+
+
+DOORS: Doors = {
+    **BLOCKING,
+    **{name: lambda reward, given, call=call: asyncio.run(_of(call(reward, given))) for name, call in AWAITED.items()},  # type: ignore[misc]
+    "a second loop": lambda reward, given: asyncio.run(gathered(reward, given)),
+    "a semaphore": lambda reward, given: asyncio.run(bounded(reward, given)),
+    "dicts": lambda reward, given: reward.evaluate_batch([sample.model_dump() for sample in given]),
+    "one worker": lambda reward, given: reward.evaluate_batch(given, max_workers=1),
+    "many workers": lambda reward, given: reward.evaluate_batch(given, max_workers=64),
+    "an iterator": lambda reward, given: reward.evaluate_batch(iter(given)),
+    "a pool as an argument": with_a_pool,
+    "threads": in_threads,
+    "a running loop": under_a_loop,
+}
+
+
+async def _of(found: Awaitable[list[DataSample]]) -> list[DataSample]:
+    return await found
+
+
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.name)
+def test_every_door_gives_the_same_and_leaves_what_it_is_given(reward: BaseReward) -> None:
+    given = samples()
+    expected = [sample.model_dump() for sample in DOORS["evaluate"](reward, given)]
+    for name, door in DOORS.items():
+        assert [sample.model_dump() for sample in door(reward, given)] == expected, name
+    assert given == samples()
+    found = reward.evaluate(three())
+    steps = [[step.reward.score for step in output.steps or ()] for output in found.output]
+    assert (steps if reward.kind == "stepwise" else scores(found)) == KINDS[type(reward)]
+
+
+# -- inside another reward --------------------------------------------------------------------------------------------------------
+
+
+class InsidePlain(BasePointWiseReward):
+    """Calls another reward from where this one runs, and keeps what it found."""
+
+    call: Any = None
+    found: Any = None
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        self.found.append(self.call())
+        return scored(self.name, 1.0)
+
+
+class InsideAsync(InsidePlain):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        done = self.call()
+        self.found.append(await done if hasattr(done, "__await__") else done)
+        return scored(self.name, 1.0)
+
+
+class InsideHook(PointJudge):
+    call: Any = None
+    found: Any = None
+
+    async def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
+        done = self.call()
+        self.found.append(await done if hasattr(done, "__await__") else done)
+        return {"answers": ["x"]}
+
+
+@pytest.mark.parametrize("outer", [InsidePlain, InsideAsync, InsideHook])
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.name)
+def test_every_door_inside_another_reward(reward: BaseReward, outer: Any) -> None:
+    expected, given, model = [reward.evaluate(three())], [three()], FakeLLM(reply=longest)
+    for door, call in BLOCKING.items():
+        found: list[list[DataSample]] = []
+        around = outer(call=partial(call, reward, given), found=found, **({"llm": model} if outer.judged else {}))
+        if outer is InsidePlain:
+            around.evaluate(make_sample("x"))
+            assert found == [expected], door
+        else:
+            with pytest.raises(ConfigError, match=f"await async_{door}"):
+                around.evaluate_batch([make_sample("x")])
+    for door, awaited in AWAITED.items() if outer is not InsidePlain else ():
+        found = []
+        outer(call=partial(awaited, reward, given), found=found, **({"llm": model} if outer.judged else {})).evaluate(
+            make_sample("x")
+        )
+        assert found == [expected], door
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in KINDS if kind.kind in ("pointwise", "listwise", "pairwise") and not kind.judged],
+    ids=lambda kind: kind.__name__,
+)
+def test_the_command_scores_with_every_kind(kind: type[BaseReward], tmp_path: Path) -> None:
+    data, name = tmp_path / "data.jsonl", f"composition_{kind.__name__.lower()}"
+    rows = [{"prompt": f"q{k}", "chosen": ["one two three"], "rejected": ["one", "one two"]} for k in range(3)]
+    data.write_bytes(b"\n".join(orjson.dumps({"id": str(k), "subset": "s", **row}) for k, row in enumerate(rows)))
+    RewardRegistry.register(name, kind)
+    done = command("eval", name, str(data), "--json")
+    assert done.code == 0, done.err
+    report = orjson.loads(done.out)
+    assert (report["n"], report["n_scored"], report["score"]) == (3, 3, 1.0)
+
+
+def test_hooks_get_the_callers_keywords_through_every_door() -> None:
+    for reward in (Rule(), AsyncRule(), CpuBound()):
+        sample, given = make_sample("two words"), {"bonus": 10}
+        found = [reward.evaluate(sample, hooks=given), *reward.evaluate_stream([sample], hooks=given)]
+        found += [
+            asyncio.run(reward.async_evaluate(sample, hooks=given)),
+            *reward.evaluate_batch([sample], hooks=given),
+        ]
+        assert [scores(each) for each in found] == [[12.0]] * 4
+
+
+# -- order, laziness, threads -------------------------------------------------------------------------------------------------------
+
+
+def pause(sample: DataSample) -> float:
+    return random.Random(sample.unique_id).random() / 200
+
+
+class Uneven(Rule):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        time.sleep(pause(sample))
+        return scored(self.name, float(sample.unique_id))
+
+
+class UnevenAsync(AsyncRule):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        await asyncio.sleep(pause(sample))
+        return scored(self.name, float(sample.unique_id))
+
+
+@pytest.mark.parametrize("reward", [Uneven(), UnevenAsync()], ids=lambda reward: reward.name)
+def test_results_stand_where_their_samples_stood(reward: BaseReward) -> None:
+    given = [make_sample("a", unique_id=str(k)) for k in range(200)]
+    for door in (reward.evaluate_batch, reward.evaluate_stream):
+        assert [scores(sample) for sample in door(given, max_workers=16)] == [[float(k)] for k in range(200)]
+
+
+@pytest.mark.parametrize("reward", [Rule(), AsyncRule()], ids=lambda reward: reward.name)
+def test_an_endless_stream_is_read_no_further_than_needed(reward: BaseReward) -> None:
+    read = 0
+
+    def endless() -> Iterator[DataSample]:
+        nonlocal read
+        for read in itertools.count(1):
+            yield make_sample("a b", unique_id=str(read))
+
+    stream: Any = reward.evaluate_stream(endless(), max_workers=4)
+    assert [scores(next(stream)) for _ in range(50)] == [[2.0]] * 50
+    stream.close()
+    seen = read
+    assert seen < 10_000
+    time.sleep(0.05)
+    assert read == seen, "a closed stream reads nothing more"
+    assert reward.evaluate_batch([]) == reward.evaluate_batch(iter(())) == list(reward.evaluate_stream([])) == []
+
+
+def test_an_awaited_reward_does_not_block_its_loop() -> None:
+    """While a plain function waits in its thread, the caller's loop goes on and lets it finish."""
+    released = threading.Event()
+
+    class Waiting(Rule):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return scored(self.name, float(released.wait(20)))
+
+    async def main() -> list[float | None]:
+        task = asyncio.create_task(Waiting().async_evaluate(make_sample("x")))
+        await asyncio.sleep(0.02)
+        released.set()
+        return scores(await task)
+
+    assert asyncio.run(main()) == [1.0]
+
+
+class Dear(Rule):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        time.sleep(0.03)
+        return scored(self.name, 1.0)
+
+
+def test_a_cheap_reward_after_dear_ones_finds_a_thread_at_once() -> None:
+    sample, slowest = make_sample("x"), 0.0
+    for _ in range(20):
+        Rule().evaluate(sample)  # now its cost is known
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            assert all(scores(each) == [1.0] for each in pool.map(Dear().evaluate, [sample] * 16))
+            for _ in range(10):
+                began = time.perf_counter()
+                assert scores(Rule().evaluate(sample)) == [1.0]
+                slowest = max(slowest, time.perf_counter() - began)
+    assert slowest < 1.0

@@ -1,0 +1,308 @@
+"""What a judge sees is the kind's business, what it quotes is no verdict, and what is kept of a judgement the run's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.base import (
+    BaseListWiseRubricReward,
+    BasePairWiseRubricReward,
+    BasePointWiseRubricReward,
+    BaseRubricReward,
+    BaseStepWiseReward,
+    BaseStepWiseRubricReward,
+)
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.template import (
+    BasePromptTemplate,
+    ComparativeTemplate,
+    RubricListWiseTemplate,
+    RubricPairWiseTemplate,
+    RubricPointWiseTemplate,
+)
+from rm_gallery.core.utils.errors import ConfigError, ParseError
+from tests.reward.rewards import Listening, PointJudge, ranked
+from tests.support.command import command
+from tests.support.judge_server_prompts import fenced_blocks
+from tests.support.samples import issues, make_sample
+
+TEXTS = json.loads((Path(__file__).parent / "attacks.json").read_text(encoding="utf-8"))
+"""`attacks`: texts that try to pass for the verdict 77 in the tag `qtag`; `sloppy`: replies around a reason {r} and a verdict {v};
+`quoted`: ways to quote."""
+
+
+class MixedSteps(BaseRubricReward, BaseStepWiseReward): ...
+
+
+class MixedStepsOtherOrder(BaseStepWiseReward, BaseRubricReward): ...
+
+
+def blocks(question: str) -> dict[str, str]:
+    return {block.name: block.text[1:-1] for block in fenced_blocks(question)}
+
+
+def steps_of(*answers: list[str]) -> DataSample:
+    made = [DataOutput(answer=Step(content="final"), steps=[Step(content=text) for text in texts]) for texts in answers]
+    return DataSample(unique_id="s", input=[ChatMessage(content="asked")], output=made)
+
+
+@pytest.mark.parametrize("kind", [BaseStepWiseRubricReward, MixedSteps, MixedStepsOtherOrder])
+def test_a_stepwise_rubric_judge_sees_the_step_and_what_came_before_it(kind: type[BaseRubricReward]) -> None:
+    judge = Listening(reply=lambda question: f"<reason>r</reason><score>{len(blocks(question)['step'])}</score>")
+    scored = kind(llm=judge, rubrics=["be brief"]).evaluate(steps_of(["one", "two", "three"], ["seven"]), max_workers=1)
+    assert [[step.reward.score for step in output.steps or ()] for output in scored.output] == [[3.0, 3.0, 5.0], [5.0]]
+    shown = [blocks(payload["messages"][-1]["content"]) for payload in judge.asked]
+    assert shown[2] == {"query": "asked", "previous": "[step 1]\n    one\n\n[step 2]\n    two", "step": "three"}
+    assert shown[3] == {"query": "asked", "step": "seven"}
+
+
+CALL: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"q": "雨"}'}}
+PICTURE = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "x"}}]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "query", "answer"),
+    [
+        ("q", {"content": None, "tool_calls": [CALL]}, "q", json.dumps([CALL["function"]], ensure_ascii=False)),
+        ("q", {"content": "I look.", "function_call": {"name": "f"}}, "q", 'I look.\n{"name": "f"}'),
+        ([{"role": "user", "content": PICTURE}], {"content": "a cat"}, "What is this?\n[image_url]", "a cat"),
+        ("q", {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]}, "q", "What is this?"),
+        ("q", {"content": "a", "reasoning_content": "hidden"}, "q", "a"),
+    ],
+)
+def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
+    prompt: Any, completion: Any, query: str, answer: str
+) -> None:
+    reward = BasePointWiseRubricReward(name="s", llm=FakeLLM())
+    asked = reward.format(sample_of_completion(prompt, {"role": "assistant", **completion}))
+    assert blocks(asked[1]["content"]) == {"query": query, "answer": answer}
+
+
+class Ranks(BaseListWiseRubricReward):
+    template: Any = ComparativeTemplate
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        return {"question": "asked", "responses": [output.answer.text for output in sample.output]}
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        ranks = {r["response_index"]: 1.0 / r["rank"] for r in response.rankings}
+        return ranked("r", *(ranks.get(i, 0.0) for i in range(1, len(sample.output) + 1)))
+
+
+def ranking(*places: Any, first: int = 1) -> str:
+    return json.dumps([{"response_index": i, "rank": place} for i, place in enumerate(places, first)])
+
+
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        (ranking(3, 2, 1), ""),
+        (ranking(1, 1, "2"), ""),
+        (ranking(2, 1), "ranks 2 of 3 responses"),
+        (ranking(1, 2, 3, 4), "ranks 4 of 3 responses"),
+        (ranking(1, 2, 3, first=2), r"each response is ranked exactly once; found responses \[2, 3, 4\]"),
+        (ranking(0, 1, 2), "ranks run from 1 to 3"),
+        (ranking(1, 2, 4), "ranks run from 1 to 3"),
+        ("[]", "ranks run from 1 to 0"),
+        ('[{"response_index": 1}]', "rankings"),
+    ],
+)
+def test_a_ranking_names_each_response_once(told: str, problem: str) -> None:
+    reward = Ranks(name="r", llm=FakeLLM(reply=f"<rankings>{told}</rankings>"), repair_attempts=0)
+    found = reward.evaluate(make_sample("a", "b", "c"))
+    assert set(issues(found)) == ({("unscored", "parse")} if problem else set())
+    if problem:
+        with pytest.raises(ParseError, match=problem):
+            ComparativeTemplate.parse(f"<rankings>{told}</rankings>").check_choices(3)
+
+
+def test_a_judge_without_a_model_or_a_prompt_says_what_to_pass() -> None:
+    class Bare(PointJudge):
+        template: Any = None
+
+    for reward, said in (
+        (PointJudge(), "has no judge: pass llm="),
+        (Bare(llm=FakeLLM()), "has no prompt: pass template="),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            reward.evaluate(make_sample("a"))
+    with pytest.raises(ConfigError, match="has no prompt"):
+        Bare().format(make_sample("a"))
+    named = BasePointWiseRubricReward(name="p", llm="fake:x")
+    assert isinstance(named.llm, FakeLLM) and named.model_dump(mode="json")["template"].endswith(
+        "template.RubricPointWiseTemplate"
+    )
+
+
+# -- quoted texts ----------------------------------------------------------------------------------------------------------------
+
+GOOD = "The right answer, said plainly."
+INTRODUCED = {"en": "The answer reads: {}", "zh": "回答的内容是：{}"}
+KINDS: dict[str, tuple[type[BaseRubricReward], str]] = {
+    "pointwise": (BasePointWiseRubricReward, "score"),
+    "stepwise": (BaseStepWiseRubricReward, "score"),
+    "listwise": (BaseListWiseRubricReward, "best"),
+    "pairwise": (BasePairWiseRubricReward, "best"),
+}
+
+
+def attacks(tag: str, value: int) -> list[str]:
+    """Texts that try to pass for a verdict `value`."""
+    return [
+        text.replace("qtag", tag).replace("QTAG", tag.upper()).replace("77", str(value)) for text in TEXTS["attacks"]
+    ]
+
+
+def tags(reason: str, tag: str, value: int, last: bool = True) -> str:
+    parts = [f"<reason>{reason}</reason>", f"<{tag}>{value}</{tag}>"]
+    return "\n".join(parts if last else parts[::-1])
+
+
+def as_json(reason: str, tag: str, value: int, last: bool = True, indent: int | None = None) -> str:
+    members: list[tuple[str, Any]] = [("reason", reason), (tag, value)]
+    return json.dumps(dict(members if last else members[::-1]), ensure_ascii=False, indent=indent)
+
+
+FORMS: dict[str, Callable[[str, str, int], str]] = {
+    "tags, reason first": tags,
+    "tags, verdict first": lambda r, t, v: tags(r, t, v, last=False),
+    "JSON, reason first": as_json,
+    "JSON, verdict first": lambda r, t, v: as_json(r, t, v, last=False),
+    "fenced JSON, reason first": lambda r, t, v: f"```json\n{as_json(r, t, v)}\n```",
+    "fenced JSON, verdict first": lambda r, t, v: f"```json\n{as_json(r, t, v, last=False, indent=2)}\n```",
+    "introduced JSON": lambda r, t, v: f"Here is my verdict:\n```json\n{as_json(r, t, v, last=False)}\n```",
+    "fenced tags": lambda r, t, v: f"```xml\n{tags(r, t, v, last=False)}\n```",
+    "after reasoning": lambda r, t, v: f"<think>Let me see.</think>\n{tags(r, t, v)}",
+}
+
+
+@pytest.mark.parametrize("language", INTRODUCED)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_quoted_attack_changes_no_verdict(kind: str, form: str, language: str) -> None:
+    """A judge that is always right (2 for an attack, 9 for a good answer, the good one of several) and quotes the attack."""
+    cls, tag = KINDS[kind]
+
+    def judge(question: str) -> str:
+        candidates = [text for name, text in blocks(question).items() if name == "step" or name.startswith("answer")]
+        reason = INTRODUCED[language].format(next((text for text in candidates if text != GOOD), GOOD))
+        verdict = candidates.index(GOOD) + 1 if tag == "best" else 9 if candidates == [GOOD] else 2
+        return FORMS[form](reason, tag, verdict)
+
+    samples, alone = [], kind in ("pointwise", "stepwise")
+    for number, attack in enumerate(attacks(tag, 10) if tag == "score" else attacks(tag, 1) + attacks(tag, 2)):
+        made = make_sample(*([attack] if alone else [GOOD, attack]), unique_id=f"{kind}-{number}", query="asked")
+        if kind == "stepwise":
+            made.output[0].steps = [Step(content=attack)]
+        samples.append(made)
+    reward = cls(name="judge", llm=FakeLLM(reply=judge), language=language, repair_attempts=0)  # type: ignore[arg-type]
+    found = [[reward.score_of_output(output) for output in sample.output] for sample in reward.evaluate_batch(samples)]
+    expected = [2.0] if alone else [1.0, 0.0]
+    assert [(s.output[-1].answer.text, got) for s, got in zip(samples, found, strict=True) if got != expected] == []
+
+
+def reading(template: type[BasePromptTemplate], tag: str, reply: str) -> int | None:
+    try:
+        value: int = getattr(template.parse(reply), tag)
+    except ParseError:
+        return None
+    return value
+
+
+@pytest.mark.parametrize("sloppy", TEXTS["sloppy"])
+def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
+    """Where a judge quotes without any order the verdict may be lost; it is never the quoted one."""
+    misread, read, count = [], 0, 0
+    for template, tag, value, other in (
+        (RubricPointWiseTemplate, "score", 2, 10),
+        (RubricListWiseTemplate, "best", 3, 1),
+        (RubricPairWiseTemplate, "best", 1, 2),
+    ):
+        for attack in attacks(tag, other):
+            for quoted in (
+                form.format(way.format(attack)) for form in INTRODUCED.values() for way in TEXTS["quoted"].values()
+            ):
+                reply = TEXTS["sloppy"][sloppy].format(r=quoted, v=f"<{tag}>{value}</{tag}>", t=tag, n=value)
+                found = reading(template, tag, reply)
+                count += 1
+                read += found == value
+                misread += [(reply, found)] if found not in (value, None) else []
+    assert misread == []
+    assert read > (0.5 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------------------
+
+
+def traced(folder: Path, reward: BaseRubricReward, sample: DataSample) -> list[dict[str, Any]]:
+    reward.evaluate_batch([sample], run_dir=str(folder / "run"), trace=True)
+    return [json.loads(line) for line in (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def pointwise(reply: Any) -> BasePointWiseRubricReward:
+    return BasePointWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
+
+
+def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
+    sample, reply = make_sample("a", "b", unique_id="s-1"), "<reason>good</reason><best>1</best>"
+    entries = traced(tmp_path, BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply)), sample)
+    assert {tuple(entry["place"]) for entry in entries} == {(0, 1), (1, 0)}
+    for entry in entries:
+        known = {"id": "s-1", "sample_key": sample.sample_key, "reward": "judge", "attempt": 1, "status": "scored"}
+        known |= {"reply": reply, "problem": "", "cached": False, "finish_reason": "stop"}
+        assert {key: entry[key] for key in known} == known
+        assert [message["role"] for message in entry["prompt"]] == ["system", "user"]
+        assert entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9} and entry["tokens"]["input"] > 5
+        assert 0 <= entry["seconds"] < 10
+    listwise = BaseListWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
+    assert sorted(traced(tmp_path / "list", listwise, sample)[0]["place"]) == [0, 1]
+
+
+def test_an_unreadable_reply_is_kept_with_every_attempt_and_found_by_the_command(tmp_path: Path) -> None:
+    entries = traced(tmp_path, pointwise("no idea 你"), make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1"))
+    assert [(entry["attempt"], entry["status"]) for entry in entries] == [(1, "unscored"), (2, "unscored")]
+    assert all(entry["reply"] == "no idea 你" and entry["problem"] for entry in entries)
+    assert "abcdefghijklmnop" not in json.dumps(entries)
+    shown = command("trace", str(tmp_path / "run"), "s-1")
+    assert (shown.code, shown.out.count("no idea")) == (0, 3), "twice as a reply, once in the question for another one"
+    assert command("trace", str(tmp_path / "run")).out.split() == ["s-1"]
+    for run, sample, says in (("run", "s-2", "s-1"), ("elsewhere", "s-1", "--trace")):
+        missing = command("trace", str(tmp_path / run), sample)
+        assert missing.code != 0 and says in missing.err
+
+
+def test_a_trace_torn_by_a_kill_goes_on_and_without_trace_nothing_is_kept(tmp_path: Path) -> None:
+    assert len(traced(tmp_path, pointwise("<score>3</score>"), make_sample("a", unique_id="s-1"))) == 1
+    path = tmp_path / "run" / "trace.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"id": "s-')
+    again = traced(tmp_path, pointwise("<score>3</score>"), make_sample("b", unique_id="s-2"))
+    assert [entry["id"] for entry in again] == ["s-1", "s-2"]
+    pointwise("<score>3</score>").evaluate_batch([make_sample("a")], run_dir=str(tmp_path / "other"))
+    assert not (tmp_path / "other" / "trace.jsonl").exists()
+
+
+def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept(tmp_path: Path) -> None:
+    (issue,) = (
+        pointwise("I rather like it.\x1b[2J key sk-abcdefghijklmnop " + "x" * 5000)
+        .evaluate(make_sample("a"))
+        .output[0]
+        .answer.reward.issues
+    )
+    assert "I rather like it." in issue.message and len(issue.message) < 400
+    assert "abcdefghijklmnop" not in issue.message and "\x1b" not in issue.message
+
+    def broken(question: str) -> str:
+        raise RuntimeError("refused with key sk-abcdefghijklmnop1234")
+
+    (scored,) = pointwise(broken).evaluate_batch([make_sample("a")], run_dir=tmp_path, trace=True)
+    assert "sk-***" in scored.output[0].answer.reward.issues[0].message
+    assert not [f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")]

@@ -1,0 +1,369 @@
+"""How a sample becomes jobs and their results its scores: by kind, checked, written beside what others said, and never a made-up score."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
+from rm_gallery.core.reward.example import sample_of
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
+from rm_gallery.core.utils.models import build
+from tests.reward.rewards import (
+    Listening,
+    ListJudge,
+    ListRule,
+    PairJudge,
+    PairRule,
+    Rule,
+    StepJudge,
+    StepRule,
+    longest,
+    ranked,
+    scored,
+)
+from tests.support.samples import issues, make_sample, scores
+
+# -- what a result may be -----------------------------------------------------------------------------------------------------------
+
+
+def _score(value: float, **more: Any) -> RewardDimensionWithScore:
+    return build(RewardDimensionWithScore, {"name": "d", "reason": None, "source": None, "score": value, **more})
+
+
+def _result(*details: Any, **extra: Any) -> RewardResult:
+    return build(RewardResult, {"name": "plain", "details": list(details), "extra_data": extra})
+
+
+async def _later() -> RewardResult:
+    return _result(_score(0.5))
+
+
+SHARED = _result(_score(0.25))
+GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] = {
+    "one score": (lambda: _result(_score(1.0)), 1.0),
+    "with more": (lambda: _result(_score(0.5, reason="so"), found=3), 0.5),
+    "two dimensions": (lambda: _result(_score(0.5), _score(1.0)), 0.75),
+    "source of another": (lambda: _result(_score(0.5, source="other")), 0.5),
+    "the same object": (lambda: SHARED, 0.25),
+    "awaitable": (_later, 0.5),
+    "on the bound": (lambda: _result(_score(1.0 + 1e-10)), 1.0 + 1e-10),
+    "below": (lambda: _result(_score(-1e-8)), ("failed", "invalid_result")),
+    "above": (lambda: _result(_score(1.0 + 1e-8)), ("failed", "invalid_result")),
+    "nan": (lambda: _result(_score(math.nan)), ("failed", "invalid_result")),
+    "infinite": (lambda: _result(_score(math.inf)), ("failed", "invalid_result")),
+    "one of two above": (lambda: _result(_score(0.5), _score(2.0)), ("failed", "invalid_result")),
+    "no details": (lambda: _result(), ("unscored", "no_details")),
+    "a rank": (lambda: _result(RewardDimensionWithRank(name="d", rank=[1.0])), ("failed", "invalid_result")),
+    "a number": (lambda: 1.0, ("failed", "invalid_result")),
+    "nothing": (lambda: None, ("failed", "invalid_result")),
+    "unscored": (Unscored("no", reason="no_reference"), ("unscored", "no_reference")),
+    "unreadable": (ParseError("no verdict"), ("unscored", "parse")),
+    "too many": (ProviderError("too many", kind="rate_limit"), ("failed", "rate_limit")),
+    "no key": (ProviderError("no key", kind="fatal"), ("failed", "fatal")),
+    "broken": (KeyError("missing"), ("failed", "error")),
+    "late": (TimeoutError("late"), ("failed", "error")),
+}
+
+
+class Plain(BasePointWiseReward):
+    """Gives what the table says for the answer's text."""
+
+    score_range = (0.0, 1.0)
+    name: str = "plain"
+
+    def _evaluate(self, sample: DataSample, **_: Any) -> Any:
+        given = GIVES[sample.output[0].answer.text][0]
+        if isinstance(given, Exception):
+            raise given
+        return given()
+
+
+@pytest.mark.parametrize("what", GIVES)
+def test_what_a_reward_returns_is_a_score_or_a_reason_alone_and_beside_others(what: str) -> None:
+    expected, reward = GIVES[what][1], Plain()
+    alone = sample_of("q", what)
+    for found in (
+        reward.evaluate(alone),
+        *reward.evaluate_batch([alone, alone]),
+        reward.evaluate(sample_of("q", what, "one score")),
+    ):
+        said = found.output[0].answer.reward
+        assert said.score == (expected if isinstance(expected, float) else None) and bool(said) is isinstance(
+            expected, float
+        )
+        assert [(issue.status, issue.reason) for issue in said.issues] == (
+            [] if isinstance(expected, float) else [expected]
+        )
+        assert all(issue.name == "plain" and issue.message for issue in said.issues)
+        assert scores(found)[1:] in ([], [1.0]), "the neighbour is scored"
+    assert alone == sample_of("q", what).model_copy(update={"created_at": alone.created_at})
+
+
+def test_a_rule_on_one_answer_is_written_in_one_go_as_step_by_step() -> None:
+    fresh = [sample_of("q", text) for text in GIVES]
+    earlier, twice = Plain(name="earlier").evaluate(fresh[0]), Plain().evaluate(fresh[0])
+    given = [*fresh, *fresh, earlier, twice, sample_of("q")]
+    batch = Plain().evaluate_batch(given)
+    assert [sample.model_dump() for sample in batch] == [Plain().evaluate(sample).model_dump() for sample in given]
+    same = list(GIVES).index("the same object")
+    assert batch[same].output[0].answer.reward.details is not batch[same + len(GIVES)].output[0].answer.reward.details
+
+
+def test_a_mistake_of_the_caller_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GIVES, "one score", (ConfigError("mend this"), 0.0))
+    for _ in range(30):  # whether the error or the last result is told first
+        with pytest.raises(ConfigError, match="mend this"):
+            Plain().evaluate_batch([sample_of("q", "one score")] * 3)
+    with pytest.raises(ConfigError, match="mend this"):
+        Plain().evaluate(sample_of("q", "one score"))
+
+
+class Cycle(Plain):
+    """Leaves cycles behind."""
+
+    def _evaluate(self, sample: DataSample, **_: Any) -> Any:
+        for _i in range(4):
+            cycle: list[Any] = []
+            cycle.append(cycle)
+        return _result(_score(1.0))
+
+
+@pytest.mark.parametrize("kind", [Plain, Cycle])
+def test_results_are_spared_the_search_for_cycles_and_cycles_are_not(kind: type[Plain]) -> None:
+    searched: list[int] = []
+    samples = [sample_of("q", "one score") for _ in range(3000)]
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(lambda phase, info: searched.append(info["collected"]) if phase == "stop" else None)
+    try:
+        found = kind().evaluate_batch(samples)
+        [[] for _ in range(2000)]
+    finally:
+        gc.callbacks.pop()
+    assert len(found) == 3000 and gc.get_threshold() == before
+    assert max(searched, default=0) >= 3000 if kind is Cycle else sum(searched) < 1000
+
+
+# -- beside what was said before ------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_evaluation_replaces_the_first_whatever_came_of_either() -> None:
+    reward, sample = RewardRegistry.create("accuracy"), make_sample("42", "43", reference="42")
+    once = reward.evaluate(sample)
+    assert reward.evaluate(once) == once and scores(once) == [1.0, 0.0]
+    lost = once.model_copy(deep=True)
+    lost.output[0].answer.label = {}
+    again = reward.evaluate(lost)
+    assert (scores(again), issues(again)) == ([None, 0.0], [("unscored", "no_reference")])
+    assert reward.evaluate(again.model_copy(update={"output": once.output})) == once, "and the issue is taken back"
+
+
+def test_two_rewards_stand_side_by_side_and_each_reads_its_own() -> None:
+    both = RewardRegistry.create("length_baseline").evaluate(
+        RewardRegistry.create("accuracy").evaluate(make_sample("42", reference="42"))
+    )
+    said = both.output[0].answer.reward
+    assert {d.source: d.score for d in said.details} == {"accuracy": 1.0, "length_baseline": 2.0}
+    assert scores(both) == [1.5], "the mean of both"
+    assert [RewardRegistry.create(name).score_of(said) for name in ("accuracy", "length_baseline", "rouge")] == [
+        1.0,
+        2.0,
+        None,
+    ]
+
+
+class Costs(Rule):
+    """Fewer words are better."""
+
+    higher_is_better: ClassVar[bool] = False
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 4.0)
+
+
+class Share(Rule):
+    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "kept"),
+    [(Rule, 1, "c"), (Rule, 3, "cbd"), (Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")],
+)
+def test_best_of_n_keeps_the_best_first(kind: type[Rule], n: int, kept: str) -> None:
+    sample = make_sample("b b", "c c c", "a", "d d")
+    best = kind().best_of_n(sample, n=n)
+    assert "".join(output.answer.text[0] for output in best.output) == kept
+    assert len(sample.output) == 4 and len(kind().best_of_n(sample).output) == 1
+
+
+def test_best_of_n_never_chooses_what_has_no_score() -> None:
+    reward, sample = RewardRegistry.create("accuracy"), make_sample("41", "42", "42", reference="42")
+    sample.output[1].answer.label = {}
+    assert scores(reward.best_of_n(sample, n=3)) == [1.0, 0.0]
+    with pytest.raises(Unscored, match="accuracy gave none of the 2 outputs a score"):
+        reward.best_of_n(make_sample("41", "42"))
+
+
+def test_a_bounded_score_maps_to_a_share_and_one_without_bounds_does_not() -> None:
+    assert [Share().normalized(score) for score in (1.0, 2.0, 5.0)] == [0.0, 0.25, 1.0]
+    assert [Costs().normalized(score) for score in (0.0, 3.0)] == [1.0, 0.25]
+    with pytest.raises(ConfigError, match="no bounded score range"):
+        Rule().normalized(3.0)
+
+
+# -- comparisons ----------------------------------------------------------------------------------------------------------------------
+
+ANSWERS = ("alpha", "beta", "gamma", "delta")
+FIRST = FakeLLM(reply="<best>1</best>")
+
+
+def four(unique_id: str, chosen: int = 0, query: str = "q") -> DataSample:
+    return make_sample(*ANSWERS, unique_id=unique_id, chosen=chosen, reference="r", query=query)
+
+
+def shown_order(reward: ListJudge, sample: DataSample) -> tuple[int, ...]:
+    """Places of the candidates in the prompt, read from the prompt itself."""
+    return tuple(ANSWERS.index(line) for line in reward.format(sample).split("\n")[1:])
+
+
+def test_without_an_id_the_content_decides_the_order_but_no_label() -> None:
+    reward = ListJudge(llm=FIRST)
+    assert shown_order(reward, four("")) == shown_order(reward, four("", chosen=2))
+    assert len({shown_order(reward, four("", query=str(k))) for k in range(20)}) > 5
+    assert shown_order(reward, four("a")) == shown_order(
+        ListJudge(llm=FIRST, name="other", max_workers=3), four("a", chosen=3, query="x")
+    )
+    places = Counter(shown_order(reward, four(str(k))).index(0) for k in range(2000))
+    assert all(430 < places[place] < 570 for place in range(4)), places
+
+
+def test_a_verdict_reaches_the_answer_it_is_about() -> None:
+    reward = ListJudge(llm=FIRST)
+    for found in reward.evaluate_batch([four(str(k)) for k in range(40)]):
+        first = shown_order(reward, four(found.unique_id))[0]
+        assert scores(found) == [float(k == first) for k in range(4)]
+        assert found.output[0].answer.reward.extra_data["ListJudge"]["order"][0] == first
+        assert [output.answer.text for output in found.output] == list(ANSWERS), "the sample keeps its own order"
+
+
+class Watching(BaseListWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        labels = [(output.answer.label or {}).get("preference") for output in sample.output]
+        return ranked(self.name, *(float(label == "chosen") for label in labels))
+
+
+class Short(BaseListWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, 1.0)
+
+
+def test_rules_see_the_sample_as_it_is_and_say_one_number_for_each_answer() -> None:
+    assert scores(Watching().evaluate(four("a", chosen=2))) == [0.0, 0.0, 1.0, 0.0]
+    assert scores(ListRule().evaluate(make_sample("a b", "a", "a b c"))) == [2.0, 1.0, 3.0]
+    assert scores(ListRule().evaluate(make_sample("alone"))) == [1.0]
+    assert issues(Short().evaluate(make_sample("a", "b"))) == [("failed", "invalid_result")] * 2
+
+
+def extra(sample: DataSample, name: str) -> dict[str, Any]:
+    return sample.output[0].answer.reward.extra_data[name]
+
+
+def test_every_pair_is_asked_in_both_orders() -> None:
+    judge = Listening(reply=longest)
+    found = PairJudge(llm=judge).evaluate(make_sample("a", "a b", "a b c", "a b c d"))
+    assert scores(found) == [0.0, pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
+    shown = [tuple(prompt.split("\n")[1:]) for prompt in judge.prompts]
+    assert len(set(shown)) == len(shown) == 12 and {pair[::-1] for pair in shown} == set(shown)
+    assert (extra(found, "PairJudge")["flip_rate"], len(extra(found, "PairJudge")["pairs"])) == (0.0, 6)
+
+
+def test_one_order_asks_half_as_often_and_in_seeded_places() -> None:
+    judge = Listening(reply="<best>1</best>")
+    reward = PairJudge(llm=judge, both_orders=False)
+    won = Counter(scores(reward.evaluate(make_sample("a", "b", unique_id=str(k))))[0] for k in range(60))
+    assert len(judge.asked) == 60 and set(won) == {0.0, 1.0} and min(won.values()) > 15
+    rule = PairRule().evaluate(make_sample("a b", "a", "a b"))
+    assert scores(rule) == [0.75, 0.0, 0.75] and "flip_rate" not in extra(rule, "PairRule")
+
+
+class Margins(BasePairWiseReward):
+    """Judged in both orders; the first shown wins by 9, or loses by 1."""
+
+    name = "margins"
+    judged = True
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked("m", *([9.0, 0.0] if sample.output[0].answer.text == "a" else [1.0, 0.0]))
+
+
+def test_orders_that_disagree_are_a_draw_whatever_their_margins() -> None:
+    found = Margins().evaluate(make_sample("a", "b"))
+    said = extra(found, "margins")
+    assert (scores(found), said["flip_rate"]) == ([0.5, 0.5], 1.0)
+    # each margin beside the order it was seen in
+    assert dict(zip(map(tuple, said["orders"]["0,1"]), said["pairs"]["0,1"], strict=True)) == {
+        (0, 1): 9.0,
+        (1, 0): -1.0,
+    }
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------------------------
+
+
+def with_steps(*per_output: list[str] | None) -> DataSample:
+    sample = make_sample(*(f"final {number}" for number, _ in enumerate(per_output, 1)))
+    for output, texts in zip(sample.output, per_output, strict=True):
+        output.steps = None if texts is None else [Step(content=text) for text in texts]
+    return sample
+
+
+def step_scores(sample: DataSample) -> list[list[float | None]]:
+    return [[step.reward.score for step in output.steps or ()] for output in sample.output]
+
+
+def test_each_step_sees_the_steps_up_to_itself_and_an_answer_without_steps_says_so() -> None:
+    once = StepRule().evaluate(with_steps(["a", "a b", "a b c"], None, ["a b"], []))
+    assert step_scores(once) == [[101.0, 202.0, 303.0], [], [102.0], []]
+    assert scores(once) == [None] * 4 and issues(once) == [("unscored", "no_steps")] * 2
+    assert StepRule().evaluate(once) == once
+
+
+def test_an_unreadable_step_leaves_its_neighbours_scored() -> None:
+    judge = StepJudge(
+        llm=FakeLLM(reply=lambda question: "?" if question.endswith("bad") else longest(question)), repair_attempts=0
+    )
+    found = judge.evaluate(with_steps(["a", "bad", "a b"]))
+    assert step_scores(found) == [[1.0, None, 2.0]]
+    assert judge.score_of_output(found.output[0]) is None, "the answer is not ranked by some of its steps"
+    assert [[i.reason for i in step.reward.issues] for step in found.output[0].steps or []] == [[], ["parse"], []]
+
+
+class Said(BaseStepWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, float((sample.output[0].steps or [])[-1].text))
+
+
+@pytest.mark.parametrize(
+    ("how", "winner", "score"),
+    [
+        ("mean", "final 1", 6.0),
+        ("min", "final 2", 5.0),
+        ("last", "final 3", 8.0),
+        ("product", "final 4", 168.0),
+        ("", "final 1", 6.0),
+    ],
+)
+def test_best_of_n_understands_steps(how: str, winner: str, score: float) -> None:
+    reward = Said.model_validate({"step_score": how} if how else {})
+    best = reward.best_of_n(with_steps(["4", "10", "4"], ["5", "5", "5"], ["1", "1", "8"], ["6", "7", "4"]))
+    assert (best.output[0].answer.text, reward.score_of_output(best.output[0])) == (winner, score)
+    unjudged = reward.evaluate(with_steps([], ["4"]))
+    assert [reward.score_of_output(output) for output in unjudged.output] == [None, 4.0]

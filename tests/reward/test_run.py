@@ -1,0 +1,635 @@
+"""One run under every door: no way to hang, no option swallowed, nested runs are children, streams stream."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rm_gallery import DataSample, FakeLLM, OpenaiLLM
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.folder.trace import read_trace
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.reward.base import BasePairWiseReward
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError
+from tests.reward.rewards import AsyncRule, Listening, NumberTemplate, PointJudge, Rule, longest, ranked, scored, value
+from tests.support.samples import issues, make_sample, scores
+
+SAMPLE = make_sample("one", "one two")
+LIMIT = 10.0
+
+
+@pytest.fixture(autouse=True)
+def limited() -> Iterator[None]:
+    """What hangs fails: the stacks of all threads are shown and the test process ends."""
+    import faulthandler
+
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+def samples(n: int) -> list[DataSample]:
+    return [make_sample("a b", unique_id=str(k)) for k in range(n)]
+
+
+BLOCKING: dict[str, Callable[[Rule], Any]] = {
+    "evaluate_stream": lambda reward: reward.evaluate_stream([SAMPLE]),
+    "best_of_n": lambda reward: reward.best_of_n(SAMPLE),
+    "chat": lambda reward: FakeLLM(reply="x").chat("hello"),
+}
+
+
+class Blocks(AsyncRule):
+    door: Any = None
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        self.door(Rule())
+        return scored(self.name, 1.0)
+
+
+class AwaitsInHook(PointJudge):
+    async def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
+        done = await Rule().async_evaluate(sample)
+        return {"answers": [str(scores(done)[0]), "one two three"]}
+
+    async def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
+        done = await Rule().async_evaluate(sample)
+        return scored(self.name, response.score + (scores(done)[0] or 0.0))
+
+
+@pytest.mark.parametrize("name", BLOCKING)
+def test_a_door_that_would_block_the_loop_raises_and_names_its_twin(name: str) -> None:
+    twin = {"best_of_n": "async_evaluate", "chat": "achat"}.get(name, f"async_{name}")
+    with pytest.raises(ConfigError, match=f"await {twin}"):
+        Blocks(door=BLOCKING[name]).evaluate(SAMPLE)
+    with pytest.raises(ConfigError, match=f"await {twin}"):
+        Blocks(door=BLOCKING[name]).evaluate_batch([SAMPLE])
+    assert scores(AsyncRule().evaluate(SAMPLE)) == [1.0, 2.0], "the loop goes on"
+
+
+def test_hooks_of_a_judge_may_be_async() -> None:
+    assert scores(AwaitsInHook(llm=FakeLLM(reply=longest)).evaluate(SAMPLE)) == [4.0, 5.0]
+
+
+class Unruly(AsyncRule):
+    """What the third sample does is done on the library's own loop."""
+
+    does: Any = None
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if sample.unique_id == "3":
+            await self.does()
+        await asyncio.sleep(0.01)
+        return scored(self.name, 1.0)
+
+
+async def stops_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+async def exits(kind: type[BaseException]) -> None:
+    async def leave() -> None:
+        raise kind
+
+    await asyncio.create_task(leave())
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, None])
+def test_a_task_that_exits_costs_its_own_sample_and_a_stop_of_the_loop_nothing(
+    kind: type[BaseException] | None,
+) -> None:
+    does = stops_the_loop if kind is None else functools.partial(exits, kind)
+    found = Unruly(does=does).evaluate_batch(samples(9), max_workers=3)
+    assert [scores(sample)[0] for sample in found] == [None if k == 3 and kind else 1.0 for k in range(9)]
+    assert issues(found[3]) == ([("failed", "error")] if kind else [])
+
+
+class Stubborn(AsyncRule):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        end = time.monotonic() + 20
+        while sample.unique_id == "1" and time.monotonic() < end:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                pass
+        return scored(self.name, 1.0)
+
+
+def test_what_will_not_be_cancelled_is_given_up() -> None:
+    began = time.monotonic()
+    found = Stubborn().evaluate_batch(samples(6), max_workers=1, deadline=0.3)  # its only worker is left behind
+    assert time.monotonic() - began < LIMIT
+    assert [scores(sample)[0] for sample in found] == [1.0, None, 1.0, 1.0, 1.0, 1.0]
+    assert issues(found[1]) == [("failed", "deadline")]
+    assert issues(Stubborn(deadline=0.3).evaluate(samples(2)[1])) == [("failed", "deadline")]
+    library_loop.shutdown()  # what is left of it must not go on under other tests
+
+
+def test_a_worker_that_finishes_while_units_are_fed() -> None:
+    """Windows of one fed again and again: each worker ends just when the next unit comes."""
+
+    class Instant(AsyncRule):
+        async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return scored(self.name, 1.0)
+
+    for _ in range(20):
+        assert len(list(Instant().evaluate_stream(iter(samples(50)), max_workers=1))) == 50
+
+
+DOORS: dict[str, Callable[..., list[DataSample]]] = {
+    "evaluate": lambda reward, **keywords: [reward.evaluate(SAMPLE, **keywords)],
+    "async_evaluate": lambda reward, **keywords: [asyncio.run(reward.async_evaluate(SAMPLE, **keywords))],
+    "evaluate_batch": lambda reward, **keywords: reward.evaluate_batch([SAMPLE], **keywords),
+    "evaluate_stream": lambda reward, **keywords: list(reward.evaluate_stream([SAMPLE], **keywords)),
+    "async_evaluate_batch": lambda reward, **keywords: asyncio.run(reward.async_evaluate_batch([SAMPLE], **keywords)),
+}
+
+
+class Named(Rule):
+    def _evaluate(self, sample: DataSample, threshold: float = 0.0, **kwargs: Any) -> RewardResult:
+        return scored(self.name, threshold + kwargs.get("bonus", 0.0))
+
+
+WRONG: dict[str, tuple[list[Any], str]] = {
+    "max_workers": ([2.5, -1, "8", True, False, float("nan")], "max_workers is .*positive whole number"),
+    "deadline": ([0, -1, float("nan"), float("inf"), "3"], "deadline is"),
+    "cache": (["off"], "cache is 'off'; it is True or False"),
+    "progress": (["no"], "progress is 'no'"),
+    "budget": ([3], "budget is 3; it is a Budget"),
+    "repeat": (["a", -1], "repeat is .*whole number"),
+    "max_worker": ([99], "'max_worker'. Did you mean max_workers"),
+    "treshold": ([99], "'treshold'. Did you mean threshold"),
+}
+
+
+@pytest.mark.parametrize("option", WRONG)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_value_that_an_option_does_not_take_is_refused(door: str, option: str) -> None:
+    values, message = WRONG[option]
+    for wrong in values:
+        for reward in (Named(), AsyncNamed()):
+            with pytest.raises(ConfigError, match=message):
+                DOORS[door](reward, **{option: wrong})
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, "2", True])
+def test_a_number_of_outputs_that_is_none_is_refused_before_anything_is_judged(n: Any) -> None:
+    judge = Listening(reply=longest)
+    with pytest.raises(ConfigError, match="best_of_n keeps a whole number of outputs"):
+        PointJudge(llm=judge).best_of_n(SAMPLE, n=n)
+    with pytest.raises(ConfigError, match="best_of_n keeps a whole number of outputs"):
+        asyncio.run(PointJudge(llm=judge).async_best_of_n(SAMPLE, n=n))
+    assert judge.asked == []
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
+    call = DOORS[door]
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, latency=0.001))
+    call(judge, options=RunOptions(repeat=1), control=control, run_dir=tmp_path / "run", cache=False)
+    assert control.calls == 2
+    assert (tmp_path / "run" / "results.jsonl").exists()
+    assert {i[1] for i in issues(call(judge, budget=Budget(max_calls=1), cache=False)[0])} == {"budget"}
+    slow = PointJudge(llm=FakeLLM(reply=longest, latency=5.0, cache=False))
+    assert issues(call(slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
+
+
+@pytest.mark.parametrize("reward", [Rule(), PointJudge(llm=FakeLLM(reply=longest))], ids=["threads", "loop"])
+def test_what_is_handed_on_is_in_the_run_folder(reward: BaseReward, tmp_path: Path) -> None:
+    handed = reward.evaluate_stream(samples(40), max_workers=2, run_dir=str(tmp_path / "run"))
+    for number, _ in enumerate(handed, 1):
+        assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) >= number
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_keyword_is_an_option_a_hooks_parameter_or_an_error(door: str) -> None:
+    call = DOORS[door]
+    assert scores(call(Named(), threshold=2.0)[0]) == [2.0, 2.0]
+    assert scores(call(Named(), threshold=2.0, hooks={"bonus": 1.0})[0]) == [3.0, 3.0]
+
+
+class AsyncNamed(Named):
+    async def _evaluate(self, sample: DataSample, threshold: float = 0.0, **kwargs: Any) -> RewardResult:  # type: ignore[override]
+        return super()._evaluate(sample, threshold, **kwargs)
+
+
+class Nests(Rule):
+    """A plain function that asks a judge, sample by sample or in a batch."""
+
+    sub: Any = None
+    batch: bool = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        done = self.sub.evaluate_batch([sample])[0] if self.batch else self.sub.evaluate(sample)
+        found = scores(done)[0]
+        return scored(self.name, -1.0 if found is None else found)
+
+
+class NestsAwaited(Nests):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:  # type: ignore[override]
+        sub = self.sub
+        done = (await sub.async_evaluate_batch([sample]))[0] if self.batch else await sub.async_evaluate(sample)
+        found = scores(done)[0]
+        return scored(self.name, -1.0 if found is None else found)
+
+
+NESTED = pytest.mark.parametrize(("outer", "batch"), [(o, b) for o in (Nests, NestsAwaited) for b in (False, True)])
+
+
+@NESTED
+def test_a_nested_run_is_a_child_of_the_run_around_it(outer: type[Nests], batch: bool, tmp_path: Path) -> None:
+    reward = outer(sub=PointJudge(llm=FakeLLM(reply=longest, cache=True)), batch=batch)
+    first, again, uncached, repeated, spent = (RunControl() for _ in range(5))
+    given = [make_sample(f"{outer.__name__} {batch}", unique_id="n")]
+    reward.evaluate_batch(given, control=first)
+    reward.evaluate_batch(given, control=again)
+    reward.evaluate_batch(given, control=uncached, cache=False, run_dir=str(tmp_path / "run"), trace=True)
+    reward.evaluate_batch(given, control=repeated, repeat=7)
+    assert [c.calls for c in (first, again, uncached, repeated)] == [1, 0, 1, 1]
+    assert again.cached == 1
+    assert [(entry["id"], entry["reward"]) for entry in read_trace(tmp_path / "run")] == [("n", "PointJudge")]
+    reward.evaluate_batch(samples(6), control=spent, cache=False, budget=Budget(max_calls=3), max_workers=1)
+    assert spent.calls == 3
+
+
+@NESTED
+def test_a_nested_judge_that_is_refused_stops_the_run_around_it(outer: type[Nests], batch: bool) -> None:
+    """Each nested run makes one call: only together do they show that the key is refused."""
+
+    def refuse(_: str) -> str:
+        raise ProviderError("no such key", kind="fatal", status=401)
+
+    control = RunControl()
+    reward = outer(sub=PointJudge(llm=FakeLLM(reply=refuse)), batch=batch)
+    reward.evaluate_batch(samples(60), control=control, max_workers=1)
+    assert control.stopped is not None and "no such key" in control.stopped
+    assert control.calls == 20
+
+
+class Patient(FakeLLM):
+    """Takes half a minute, and says when it was cut off."""
+
+    cut: Any = None
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            self.cut.set()
+            raise
+        return await super().attempt(payload, timeout)
+
+
+@NESTED
+def test_the_deadline_of_a_sample_ends_what_is_asked_for_it(outer: type[Nests], batch: bool) -> None:
+    cut = threading.Event()
+    reward = outer(sub=PointJudge(llm=Patient(cut=cut)), batch=batch)
+    reward.evaluate_batch([make_sample("a", unique_id="n")], deadline=0.2)
+    assert cut.wait(LIMIT), "the call goes on for nobody"
+
+
+class Many(Rule):
+    """Counts how many of ten samples a nested batch gets to."""
+
+    sub: Any = None
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        done = self.sub.evaluate_batch([make_sample("a", unique_id=str(k)) for k in range(10)], max_workers=1)
+        return scored(self.name, float(sum(one == [1.0] for one in map(scores, done))))
+
+
+def test_a_nested_run_begins_nothing_more_once_the_run_around_it_stopped() -> None:
+    control = RunControl()
+
+    def stop(question: str) -> str:
+        control.stop("enough")
+        return longest(question)
+
+    done = Many(sub=PointJudge(llm=FakeLLM(reply=stop))).evaluate_batch([make_sample("x")], control=control)
+    assert scores(done[0]) == [1.0]
+
+
+def test_a_budget_inside_is_no_way_around_the_one_outside() -> None:
+    class Generous(Nests):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            return scored(self.name, scores(self.sub.evaluate(sample, budget=inner))[0] or 0.0)
+
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    many = [make_sample(str(k), unique_id=str(k)) for k in range(12)]
+    for inside, outside in ((100, 3), (3, 100)):
+        inner, outer, control = Budget(max_calls=inside), Budget(max_calls=outside), RunControl()
+        Generous(sub=judge).evaluate_batch(many, budget=outer, control=control, max_workers=2)
+        assert (inner.spent.calls, outer.spent.calls, control.calls) == (3, 3, 3)
+
+
+def test_a_run_control_that_is_used_again_starts_fresh() -> None:
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    judge.evaluate_batch([SAMPLE], control=control)
+    control.stop("enough", halt=True)
+    assert scores(judge.evaluate_batch([SAMPLE], control=control)[0]) == [1.0, 2.0]
+    assert (control.calls, control.stopped) == (2, None)
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Decorated(AsyncRule):
+    @traced
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        await asyncio.sleep(0.001)
+        return scored(self.name, value(sample.output[0].answer.text))
+
+
+class Holds(Rule):
+    function: Any = None
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        return self.function(sample)
+
+
+async def by_words(sample: DataSample) -> RewardResult:
+    await asyncio.sleep(0.001)
+    return scored("words", value(sample.output[0].answer.text))
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("reward", [Decorated(), Holds(function=by_words)], ids=["decorated", "in a field"])
+def test_whatever_is_awaitable_is_awaited(reward: BaseReward, door: str) -> None:
+    assert scores(DOORS[door](reward)[0]) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("reward", [Rule(), AsyncRule()], ids=["plain", "async"])
+def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
+    waiting: queue.Queue[DataSample | None] = queue.Queue()
+    waiting.put(make_sample("a", unique_id="0"))
+    seen = []
+    for sample in reward.evaluate_stream(iter(waiting.get, None)):
+        seen.append(sample.unique_id)
+        waiting.put(make_sample("a", unique_id=str(len(seen))) if len(seen) < 30 else None)
+    assert seen == [str(k) for k in range(30)]
+
+
+def test_one_result_pays_for_few_calls() -> None:
+    control = RunControl()
+    judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+    stream = judge.evaluate_stream(iter(samples(2000)), max_workers=8, control=control)
+    next(stream)
+    time.sleep(0.2)
+    assert control.calls <= 4 * 8 + 1
+    stream.close()  # type: ignore[attr-defined]  # the iterator is a generator
+
+
+@pytest.mark.parametrize("door", ["evaluate_batch", "evaluate_stream", "async_evaluate_batch"])
+def test_a_source_that_raises_keeps_what_is_finished(door: str, tmp_path: Path) -> None:
+    def broken() -> Iterator[DataSample]:
+        yield from samples(150)
+        raise OSError("the disk is gone")
+
+    reward = PointJudge(llm=FakeLLM(reply=longest))
+    calls: dict[str, Callable[[], Any]] = {
+        "evaluate_batch": lambda: reward.evaluate_batch(broken(), run_dir=tmp_path / "run"),
+        "evaluate_stream": lambda: list(reward.evaluate_stream(broken(), run_dir=tmp_path / "run")),
+        "async_evaluate_batch": lambda: asyncio.run(reward.async_evaluate_batch(broken(), run_dir=tmp_path / "run")),
+    }
+    with pytest.raises(OSError, match="the disk is gone"):
+        calls[door]()
+    assert len((tmp_path / "run" / "results.jsonl").read_bytes().splitlines()) == 150
+
+
+class EmptyPrompt(NumberTemplate):
+    @classmethod
+    def format(cls, enable_thinking: bool = False, **kwargs: Any) -> str:
+        return "" if "bad" in kwargs["answers"] else "\n".join(["?", *kwargs["answers"]])
+
+
+class Unfit(PointJudge):
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        if sample.output[0].answer.text == "bad":
+            raise DataError("column 'context' is missing")
+        return super()._before_evaluate(sample, **kwargs)
+
+
+class BreaksPlan(Rule):
+    def plan(self, sample: DataSample) -> list[Any]:
+        if sample.output[0].answer.text == "bad":
+            raise KeyError("context")
+        return super().plan(sample)
+
+
+class BreaksMerge(Rule):
+    def merge(self, sample: DataSample, jobs: list[Any], outcomes: list[Any]) -> None:
+        if sample.output[0].answer.text == "bad":
+            raise ZeroDivisionError
+        super().merge(sample, jobs, outcomes)
+
+
+class BreaksAggregate(BasePairWiseReward):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, *(value(output.answer.text) for output in sample.output))
+
+    def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
+        if n == 2:
+            raise ZeroDivisionError
+        return super().aggregate(n, margins)
+
+
+FAKE = FakeLLM(reply=longest)
+BREAKING: dict[str, tuple[BaseReward, str]] = {
+    "empty prompt": (PointJudge(llm=FAKE, template=EmptyPrompt), "data"),
+    "DataError in a hook": (Unfit(llm=FAKE), "data"),
+    "plan": (BreaksPlan(), "error"),
+    "merge": (BreaksMerge(), "error"),
+    "aggregate": (BreaksAggregate(), "error"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_what_breaks_costs_its_own_sample(name: str, tmp_path: Path) -> None:
+    reward, reason = BREAKING[name]
+    bad = make_sample("bad", "worse") if name == "aggregate" else make_sample("bad")
+    good = [make_sample("a", "a b", "a b c", unique_id=str(k)) for k in range(5)]
+    for folder in (None, tmp_path / "run"):
+        found = reward.evaluate_batch([*good[:3], bad, *good[3:]], run_dir=folder)
+        assert set(issues(found[3])) == {("failed", reason)}
+        assert all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
+    assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
+
+
+class Frame:
+    """What tells a data frame from other iterables."""
+
+    def iterrows(self) -> Iterator[Any]:
+        return iter(())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["prompt", "answer"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: r.evaluate([SAMPLE]), "evaluate_batch scores many"),
+        (lambda r: r.evaluate("text"), "The sample is a str"),
+        (lambda r: r.evaluate({"output": 3}), "The sample: field 'output'"),
+        (lambda r: r.evaluate_batch(SAMPLE), "evaluate_batch got one DataSample"),
+        (lambda r: r.evaluate_batch({"input": []}), "got one dict"),
+        (lambda r: r.evaluate_batch(Frame()), "create_loader"),
+        (lambda r: r.evaluate_stream(Frame()), "evaluate_stream got a Frame.*create_loader"),
+        (lambda r: r.evaluate_batch(3), "got one int"),
+        (
+            lambda r: r.evaluate_batch([SAMPLE] * 300 + [{"output": [{"answer": 3}]}]),
+            "Sample 300: field 'output.0.answer",
+        ),
+        (lambda r: list(r.evaluate_stream(iter([SAMPLE, {"output": [{"answer": 3}]}]))), "Sample 1: field 'output.0"),
+    ],
+)
+def test_what_is_no_sample_is_named_before_anything_is_paid(call: Callable[[BaseReward], Any], message: str) -> None:
+    judge = Listening(reply=longest)
+    with pytest.raises(DataError, match=message):
+        call(PointJudge(llm=judge))
+    assert len(judge.asked) < 3
+
+
+def warnings_of(call: Callable[[], Any]) -> list[str]:
+    from loguru import logger
+
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level="WARNING", format="{message}")
+    try:
+        call()
+    finally:
+        logger.remove(sink)
+    return lines
+
+
+class Sometimes(Rule):
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if sample.unique_id in "12":
+            raise ValueError("no luck")
+        return scored(self.name, 1.0)
+
+
+class Blocking(AsyncRule):
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        time.sleep(0.2)
+        return scored(self.name, 1.0)
+
+
+def test_what_went_wrong_in_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody at the judge's address; samples that fail; async code that blocks the event loop."""
+    control = RunControl()
+    nobody = PointJudge(llm=OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1))
+    given = [make_sample(str(k), unique_id=str(k)) for k in range(60)]
+    (line,) = warnings_of(lambda: nobody.evaluate_batch(given, max_workers=8, control=control))
+    assert "of 60 samples" in line and "calls all failed" in line
+    assert control.calls == 0, "nobody was found, so nothing was paid for"
+    (line,) = warnings_of(lambda: list(Sometimes().evaluate_stream(samples(9))))
+    assert "2 failed" in line and "ValueError: no luck" in line
+    assert warnings_of(lambda: Rule().evaluate_batch(samples(3))) == []
+    monkeypatch.setattr("rm_gallery.core.engine.lanes.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(library_loop, "_still_said", -100.0)
+
+    def call() -> None:
+        Blocking().evaluate_batch(samples(9), max_workers=3)
+        # the loop looks at its clock when it turns again, which may be after the last sample
+        library_loop.submit(asyncio.sleep(0.01)).result(LIMIT)
+
+    (line,) = warnings_of(call)
+    assert "something async blocks it" in line
+
+
+# -- minor points ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_thousand_awaited_plain_rewards_share_a_bounded_pool() -> None:
+    class Sleeps(Rule):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            time.sleep(0.02)
+            return scored(self.name, 1.0)
+
+    most = 0
+
+    async def main() -> list[DataSample]:
+        nonlocal most
+        calls = asyncio.gather(*(Sleeps().async_evaluate(make_sample("x")) for _ in range(2000)))
+        while not calls.done():
+            most = max(most, threading.active_count())
+            await asyncio.sleep(0.01)
+        return await calls
+
+    before = threading.active_count()
+    assert all(scores(sample) == [1.0] for sample in asyncio.run(main()))
+    assert most - before < 300
+
+
+def test_a_plain_reward_that_calls_itself_finds_a_thread() -> None:
+    class Deep(Rule):
+        def _evaluate(self, sample: DataSample, depth: int = 0, **kwargs: Any) -> RewardResult:
+            if depth == 0:
+                return scored(self.name, 1.0)
+            return scored(self.name, 1 + (scores(self.evaluate(sample, depth=depth - 1))[0] or 0.0))
+
+    with_threads = [threading.Thread(target=lambda: found.append(Deep().evaluate(make_sample("x"), depth=9)))
+                    for _ in range(40)]  # fmt: skip
+    found: list[DataSample] = []
+    for thread in with_threads:
+        thread.start()
+    for thread in with_threads:
+        thread.join(LIMIT)
+    assert [scores(sample) for sample in found] == [[10.0]] * 40
+
+
+def test_an_async_stream_that_is_left_early_stops() -> None:
+    control = RunControl()
+
+    async def main() -> None:
+        judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
+        stream: AsyncIterator[DataSample] = judge.async_evaluate_stream(iter(samples(500)), control=control)
+        async for _ in stream:
+            break
+        await stream.aclose()  # type: ignore[attr-defined]  # the iterator is a generator
+
+    asyncio.run(main())
+    calls = control.calls
+    time.sleep(0.1)
+    assert control.calls <= calls + 8 <= 60
+
+
+def test_awaited_judgements_have_no_ceiling_of_their_own() -> None:
+    class Watched(FakeLLM):
+        now: ClassVar[int] = 0
+        most: ClassVar[int] = 0
+
+        async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+            Watched.now += 1
+            Watched.most = max(Watched.most, Watched.now)
+            await asyncio.sleep(0.1)
+            Watched.now -= 1
+            return await super().attempt(payload, timeout)
+
+    judge = PointJudge(llm=Watched(model="no_ceiling", reply="<score>1</score>"))
+
+    async def main() -> list[DataSample]:
+        return list(await asyncio.gather(*(judge.async_evaluate(make_sample(str(k))) for k in range(600))))
+
+    assert all(scores(sample) == [1.0] for sample in asyncio.run(main()))
+    assert Watched.most > 128
