@@ -94,7 +94,7 @@ def test_scores_clusters_and_strata() -> None:
     assert said is not None and said.startswith("rows with a label have a mean score of 0.")
     assert labels_follow_verdicts(score, chosen, np.zeros(600, dtype=int)) is None, "one cluster shows nothing"
     assert labels_follow_verdicts(score, chosen, np.arange(600) // 3) is not None
-    clustered, whole = np.repeat(np.arange(20) < 15, 30) * 1.0, np.repeat(np.arange(20) < 4, 30)
+    clustered, whole = np.repeat(np.arange(20) < 15, 30).astype(np.float64), np.repeat(np.arange(20) < 4, 30)
     assert labels_follow_verdicts(clustered, whole, np.arange(600)) is not None
     assert labels_follow_verdicts(clustered, whole, np.repeat(np.arange(20), 30)) is None, "four clusters by chance"
     within = (score < 0.3).astype(np.intp)
