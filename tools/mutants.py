@@ -129,7 +129,8 @@ class Nearest:
     def __call__(self, mutant: Mutant) -> list[str]:
         """Tests that ran the line; where none did (it runs on import, or in a process of its own), those of its file and folder."""
         ran = list(self._ran(mutant.path))
-        found = {test for test, lines in ran if mutant.line in lines}
+        first = {test for test, lines in ran if mutant.line in lines}
+        found = set(first)
         if len(found) < 5:  # a line that runs on import belongs to the one test that happened to import it first
             found |= {test for test, _ in ran}
         found |= {test for test in self.seconds if self._named(test, mutant.path)}
@@ -138,26 +139,27 @@ class Nearest:
                 (f for start, f in self.settings.folders.items() if mutant.path.startswith(start)), ["tests"]
             )
             found |= {test for test in self.seconds if test.startswith(tuple(folders))}
-        return self._ordered(found, mutant.path)
+        return self._ordered(found, mutant.path, first)
 
     @staticmethod
     def _named(test: str, path: str) -> bool:
         stem = Path(path).stem.strip("_")
-        return len(stem) > 3 and stem in Path(test.partition("::")[0]).stem
+        file, _, name = test.partition("::")
+        return (len(stem) > 3 and stem in Path(file).stem) or (len(stem) > 2 and stem in name.partition("[")[2])
 
-    def _ordered(self, tests: set[str], path: str) -> list[str]:
+    def _ordered(self, tests: set[str], path: str, first: set[str]) -> list[str]:
         turn: Counter[str] = Counter()
         ranked = []
         for test in sorted(tests, key=lambda each: (self.seconds[each], each)):
             function = test.partition("[")[0]
-            ranked.append((not self._named(test, path), turn[function], self.seconds[test], test))
+            ranked.append((not self._named(test, path), test not in first, turn[function], self.seconds[test], test))
             turn[function] += 1
         left, chosen = self.settings.seconds, []
-        for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[0], each[2], each[3])):
+        for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[0], *each[2:])):
             if seconds <= left and len(chosen) < self.settings.most_tests:
                 left -= seconds
                 chosen.append(test)
-        return sorted(chosen, key=lambda test: (not self._named(test, path), self.seconds[test]))
+        return sorted(chosen, key=lambda test: (test not in first, not self._named(test, path), self.seconds[test]))
 
 
 # Which changes there are

@@ -19,7 +19,10 @@ def plan(
         float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")
     ] = None,
     detect: Annotated[
-        float | None, typer.Option(help="Difference that is to be found, such as 0.05 for 55 against 50 %.")
+        float | None,
+        typer.Option(
+            help="Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the true share."
+        ),
     ] = None,
     judged: Annotated[
         int | None, typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them.")
@@ -79,7 +82,7 @@ def plan(
     elif judged is None:
         found = plan_mean(half_width=precision, effect=detect, power=power, **spread, **common)
         what = (
-            f"rows for ±{found.half_width:.4g}" if precision is not None else f"rows to find a difference of {detect:g}"
+            f"rows for ±{found.half_width:.4g}" if precision is not None else _of_sides(found, spread["rate"], detect)
         )
     else:
         if sensitivity is not None or specificity is not None or (sd is None and known.correlation is None):
@@ -95,7 +98,7 @@ def plan(
         )
         what = f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
     if json:
-        plain = {name: value for name, value in asdict(found).items() if value is not None}
+        plain = {name: value for name, value in asdict(found).items() if value is not None and value != ()}
         opt.print_json({**plain, "pilot": known.to_dict()})
         return
     typer.echo(f"{found.n:,} {what}{_rest(found)}")
@@ -103,6 +106,16 @@ def plan(
         typer.echo(line)
 
 
+def _of_sides(found: Plan, rate: float, detect: float | None) -> str:
+    text = f"rows to find a difference of {detect:g}"
+    if not found.sides:
+        return text
+    hard, *easy = found.sides
+    text = f"{text}: {rate:g} against {hard.null:g}"
+    return f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}" if easy else text
+
+
 def _rest(found: Plan) -> str:
     text = f", in {found.clusters:,} clusters" if found.clusters is not None else ""
+    text += f" (power {100 * found.power:.0f} %)" if found.power is not None else ""
     return text if found.alone is None else f"{text}; labels alone: {found.alone:,}"

@@ -15,6 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, one_line, plain
 from rm_gallery.gallery.benchmarks.judgements import worst
 from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
+from rm_gallery.report.drawing import told_apart
 from rm_gallery.report.opened import OpenRun, SampleRow, open_run
 from rm_gallery.report.task import Data
 
@@ -436,7 +437,12 @@ def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool,
     difference = 100 * (found.whole.paired.difference or 0.0)
     low, high = (100 * end for end in interval)
     if high < 0.0:
-        return True, f"worse than {name} by {-difference:.1f} points (95 % interval {-high:.1f} to {-low:.1f}, n={n})"
+        least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", 1)
+        digits = len(least.partition(".")[2])
+        return True, (
+            f"worse than {name} by {-difference:.{digits}f} points "
+            f"(95 % interval {least} to {-low:.{digits}f}, n={n})"
+        )
     lost = found.n_first_only + found.n_unscored
     left_out = f", {lost} samples of {name} not compared" if lost else ""
     said = f"{difference:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, n={n}{left_out})"
@@ -461,7 +467,8 @@ def under(score: float | None, ci95: Sequence[float] | None, least: float) -> st
         if chance
         else "its 95 % interval is below it, too"
     )
-    return f"the score {100 * score:.1f} is below {100 * least:.1f}; {word}"
+    found, limit = told_apart(score, least, lambda share, digits: f"{100 * share:.{digits}f}", 1)
+    return f"the score {found} is below {limit}; {word}"
 
 
 def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 
@@ -66,9 +66,18 @@ def show(value: float | None, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, digits: int = 1) -> str:
     """A share in percent."""
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def told_apart(value: float, limit: float, shown: Callable[[float, int], str], digits: int) -> tuple[str, str]:
+    """Two different numbers as text, with `digits` or as many more as it takes to see that they differ."""
+    for more in range(digits, 18):
+        texts = shown(value, more), shown(limit, more)
+        if texts[0] != texts[1]:
+            return texts
+    return repr(value), repr(limit)
 
 
 def frame(

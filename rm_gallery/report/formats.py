@@ -11,10 +11,12 @@ from xml.etree import ElementTree
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.report.drawing import percent, show, told_apart
 from rm_gallery.report.opened import OpenRun, sound
 from rm_gallery.report.page import all_plots, render_page
 from rm_gallery.report.summary import Share, Summary, number, summarize
 from rm_gallery.report.words import (
+    OWN_UNIT,
     between,
     cut,
     figures_of,
@@ -56,7 +58,9 @@ class Gate:
         if score is None:
             yield "score", "no sample could be scored, so there is no score"
         elif self.fail_under is not None and score < self.fail_under:
-            yield "score", f"{in_unit(figures, score)} is below {in_unit(figures, self.fail_under)}"
+            shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
+            found, least = told_apart(score, self.fail_under, shown, digits)
+            yield "score", f"{found} is below {least}"
         if failed > self.max_failures:
             yield "failed", f"{failed:,} samples failed; {self.max_failures:,} are allowed"
         if not run.finished:

@@ -190,7 +190,10 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
     if wanted["at_least"] is not None:
         held, what = (low, "the lower end of its 95 % interval") if wanted["surely"] else (report.score, "its score")
         if held < wanted["at_least"]:
-            found.append(f"{what} is {held:.4f}, at least {wanted['at_least']:g} is asked for.")
+            from rm_gallery.report.drawing import told_apart
+
+            shown, least = told_apart(held, wanted["at_least"], lambda share, digits: f"{share:.{digits}f}", 4)
+            found.append(f"{what} is {shown}, at least {least} is asked for.")
     beside = {**report.baselines, "chance": report.chance}
     for name in wanted["beats"]:
         level = beside.get(name)

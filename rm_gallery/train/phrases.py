@@ -11,6 +11,8 @@ _WORD = re.compile(r"[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W_]+|[^\w\s]")
 WORDS, LONGEST, AT_MOST = 4, 12, 400
 """Words of a phrase at least and at most, and words read at either end of a completion."""
 SPREAD = 0.3
+_CUT = "\0"
+"""Where the middle of a long completion was left out; no phrase goes over it."""
 
 
 def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, float, float, Any] | None:
@@ -46,12 +48,13 @@ Gram = tuple[str, ...]
 def _words(text: str) -> list[str]:
     found = _WORD.findall(text[: 12 * AT_MOST].lower())
     if len(text) > 12 * AT_MOST or len(found) > 2 * AT_MOST:
-        found = [*found[:AT_MOST], "\0", *_WORD.findall(text[-12 * AT_MOST :].lower())[-AT_MOST:]]
+        found = [*found[:AT_MOST], _CUT, *_WORD.findall(text[-12 * AT_MOST :].lower())[-AT_MOST:]]
     return found
 
 
 def _grams(words: list[str]) -> set[Gram]:
-    return {gram for gram in zip(*(words[at:] for at in range(WORDS)), strict=False) if any(w.isalnum() for w in gram)}
+    grams = zip(*(words[at:] for at in range(WORDS)), strict=False)
+    return {gram for gram in grams if _CUT not in gram and any(w.isalnum() for w in gram)}
 
 
 def _counts(texts: list[list[str]]) -> Counter[Gram]:

@@ -285,7 +285,8 @@ def _completions(
         beside = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, *chosen.values(), summed}
         names = [c for c in columns if c not in beside and _is_numeric([row.get(c) for row in flat])]
     lengths, unit = _lengths(flat, texts, chosen["length"])
-    steps = numbers[chosen["step"]] if chosen["step"] else np.arange(len(rows), dtype=np.float64)
+    # of charts alone no column is left
+    steps = numbers[chosen["step"]] if chosen["step"] in numbers else np.arange(len(rows), dtype=np.float64)
     return TrainingLog(
         name,
         np.where(np.isnan(steps), 0.0, steps),

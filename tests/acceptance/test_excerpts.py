@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rm_gallery.core.reward.registry import RewardRegistry
-from tests.support.children import run_python
-from tests.support.command import command
 from tests.support.samples import make_sample, scores
 from tests.support.system import require_bubblewrap
 
@@ -54,50 +51,18 @@ PROBLEMS = [
         "is_palindrome",
     ),
 ]
-# the imports and calls of the founding documents, as written there
-DOCUMENTS = """
-from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.reward.base import BaseListWiseReward, BaseLLMReward, BasePointWiseReward
-from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
-from rm_gallery.core.reward.template import BasePromptTemplate
-from rm_gallery.core.utils.file import split_samples
-from rm_gallery.core.utils.prompt import format_messages
-from rm_gallery.gallery.rm.alignment.base import BaseHarmlessnessListWiseReward
-import rm_gallery.core.data
-import rm_gallery.gallery.data
-
-
-@RewardRegistry.register("capital")
-class Capital(BasePointWiseReward):
-    name = "capital"
-    FACTS = {"france": "paris"}
-
-    def _evaluate(self, sample, **kwargs):
-        right = self.FACTS["france"] in sample.output[0].answer.content.lower()
-        detail = RewardDimensionWithScore(name=self.name, score=float(right), reason="looked up")
-        return RewardResult(name=self.name, details=[detail])
-
-
-rows = [{"id": str(i), "prompt": "Capital of France?", "chosen": "Paris", "rejected": "Rome", "subset": "a"} for i in range(10)]
-loader = create_loader(name="x", load_strategy_type="local", data_source="rewardbench", config={"data": rows})
-first, rest = split_samples(loader.run().datasamples, 0.2)
-scored = RewardRegistry.get("capital")().evaluate_batch(first + rest, max_workers=4)
-print(len(first), [output.answer.reward.score for output in scored[0].output], BaseHarmlessnessListWiseReward().name)
-"""
 
 
 def test_gsm8k_manner() -> None:
-    reward = RewardRegistry.create("math_verify_reward")
-    found = reward.evaluate_batch([make_sample(text, reference=wanted) for text, wanted, _ in SOLUTIONS])
-    wrong = [
-        text for (text, _, right), sample in zip(SOLUTIONS, found, strict=True) if scores(sample) != [float(right)]
-    ]
-    assert wrong == []
+    """In a batch past an answer that explodes, and from eight threads that share the reward."""
+    samples = [make_sample(text, reference=wanted) for text, wanted, _ in SOLUTIONS]
+    right = [[float(label)] for _, _, label in SOLUTIONS]
+    reward = RewardRegistry.create("math_verify_reward", timeout=2.5)
+    exploding = make_sample(r"\boxed{9^{9^{9^{9}}}}", reference="18")
+    first, *found = reward.evaluate_batch([exploding, *samples])
+    assert (scores(first), [scores(sample) for sample in found]) == ([0.0], right)
+    with ThreadPoolExecutor(8) as pool:
+        assert [scores(sample) for sample in pool.map(reward.evaluate, samples * 8)] == right * 8
 
 
 @pytest.mark.system("bubblewrap")
@@ -111,23 +76,3 @@ def test_humaneval_manner() -> None:
         samples.append(sample)
     reward = RewardRegistry.create("code_execution", timeout=5.0)
     assert [scores(sample) for sample in reward.evaluate_batch(samples)] == [[1, 1, 0]] * len(samples)
-
-
-def test_the_founding_documents_names(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(DOCUMENTS, encoding="utf-8")
-    done = run_python("script.py", cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("2 [1.0, 0.0] base_harmlessness_listwise\n", "")
-
-
-def test_a_benchmark_figure(tmp_path: Path) -> None:
-    """RewardBench's rule by hand: chosen above rejected counts 1, a tie 0 here, the mean of the subset's pairs."""
-    pairs = [("long answer", "short", 1), ("no", "longer", 0), ("same", "same", 0), ("the longest of all", "x", 1)]
-    rows = [
-        {"id": i, "prompt": f"q{i}", "chosen": a, "rejected": b, "subset": "alpacaeval-easy"}
-        for i, (a, b, _) in enumerate(pairs)
-    ]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    done = command("eval", "length_baseline", str(tmp_path / "pairs.jsonl"), "--json")
-    assert done.code == 0, done.err
-    figures = json.loads(done.out)
-    assert (figures["score"], figures["n"]) == (sum(won for _, _, won in pairs) / len(pairs), len(pairs))

@@ -1,4 +1,4 @@
-"""Judges of known quality, behind real HTTP, on the built-in split: the same figure in Python and on the command line."""
+"""Judges of known quality, behind real HTTP, on every benchmark: each gets the figure it deserves, and none without a verdict."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import OpenaiLLM
+from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.chance import chance_interval_of_means
+from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
 from rm_gallery.report.evaluate import evaluate
-from tests.acceptance.test_judge_matrix_modes import KINDS, N, rows_of
+from tests.benchmarks.excerpts import judgebench, rows_of
 from tests.support.benchmarks import load_samples, oracle_of
-from tests.support.children import ROOT, run_command
-from tests.support.command import Done, command
+from tests.support.children import ROOT
+from tests.support.command import command
 from tests.support.judge_server import JudgeServer
+from tests.support.judge_server_prompts import make_oracle
 
 REWARD, SOURCE = "safety_listwise_reward", "rewardbench2"
 FIGURES = ("score", "ci95", "n", "n_scored", "n_unscored", "n_failed", "n_stopped", "by_subset")
+KINDS = {"listwise": REWARD, "pairwise": "base_helpfulness_pairwise", "pointwise": "base_helpfulness_pointwise"}
+STEPWISE = {"prmbench", "processbench"}
+"""They judge steps, which no judge of answers does."""
+NAMES = sorted(benchmarks().keys() - STEPWISE - {"helpsteer2"})  # whose rows are pairs by twos
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +46,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def samples(path: Path) -> list[DataSample]:
-    found = load_samples(path, SOURCE)
-    assert len(found) == 312
-    return found
+    return load_samples(path, SOURCE)
 
 
 @pytest.fixture(scope="module")
 def server(samples: list[DataSample]) -> Iterator[JudgeServer]:
-    with JudgeServer("perfect", oracle=oracle_of(samples)) as running:
+    rows = [get_benchmark(name).convert(row) for name in NAMES for row in rows_of(name)]
+    with JudgeServer("perfect", oracle=oracle_of([*samples, *rows])) as running:
         yield running
 
 
@@ -55,71 +61,90 @@ def reward_of(kind: str, server: JudgeServer) -> BaseReward:
     return RewardRegistry.create(KINDS[kind], llm=llm)
 
 
-@pytest.mark.parametrize("behaviour", ["first", "last"])
-def test_a_judge_that_looks_at_positions_only_earns_nothing_in_two_games(behaviour: str, server: JudgeServer) -> None:
-    server.set(behaviour=behaviour)
-    report = evaluate(reward_of("pairwise", server), rows_of("judgebench"))
-    orders = report.extra["orders"]
-    assert (report.rule, report.score) == ("two_game_sign", 0.0)
-    assert (orders["consistency"], orders["mean_of_orders"], orders["draws"]) == (0.0, 0.5, N)
-    cells = evaluate(reward_of("pairwise", server), rows_of("rm_bench"))
-    assert cells.score == 0.0, "a draw is no win"
+@pytest.mark.parametrize("name", NAMES)
+def test_a_judge_that_knows_beats_one_that_errs_and_one_that_mumbles_has_no_score(
+    name: str, server: JudgeServer
+) -> None:
+    for kind in sorted(KINDS.keys() & benchmarks()[name].kinds):
+        found = {}
+        for behaviour in ("perfect", "worst", "first", "garbage"):
+            server.set(behaviour=behaviour)
+            found[behaviour] = evaluate(reward_of(kind, server), rows_of(name), name, progress=False)
+        best, worst, first, none = found.values()
+        assert best.score is not None and worst.score is not None and first.score is not None, kind
+        assert worst.score < best.score and worst.score <= first.score <= best.score, (kind, found)
+        assert (none.score, none.ci95, none.n_scored, none.n_unscored) == (None, None, 0, none.n), kind
 
 
-def evaluated(path: Path, server: JudgeServer, *, child: Path | None = None) -> Done:
-    """`rm-gallery eval`, in a child process where a folder is given for it."""
-    arguments = ["eval", REWARD, str(path), "--llm", "judge-1", "--base-url", server.base_url, "--json", "--no-cache"]
-    if child is None:
-        return command(*arguments, "--max-workers", "64")
-    finished = run_command(*arguments, "--max-workers", "64", cwd=child)
-    return Done(finished.returncode, finished.stdout, finished.stderr)
+def test_a_judge_that_looks_at_positions_only_earns_nothing_in_two_games(server: JudgeServer) -> None:
+    rows = [judgebench(str(k), "mmlu-pro", f"right {k}", f"wrong {k}", "A>B") for k in range(8)]
+    for behaviour in ("first", "last"):
+        server.set(behaviour=behaviour)
+        report = evaluate(reward_of("pairwise", server), rows)
+        orders = report.extra["orders"]
+        assert (report.rule, report.score) == ("two_game_sign", 0.0)
+        assert (orders["consistency"], orders["mean_of_orders"], orders["draws"]) == (0.0, 0.5, 8)
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "in_child"), [("perfect", True), ("first", False), ("last", False), ("garbage", False)]
-)
+@pytest.mark.parametrize("behaviour", ["perfect", "first", "last", "garbage"])
 def test_the_same_figure_in_python_and_on_the_command_line(
-    behaviour: str, in_child: bool, server: JudgeServer, samples: list[DataSample], path: Path, tmp_path: Path
+    behaviour: str, server: JudgeServer, samples: list[DataSample], path: Path
 ) -> None:
     server.set(behaviour=behaviour)
     report = evaluate(reward_of("listwise", server), samples, max_workers=64).to_dict()
-    if behaviour == "garbage":
-        assert (report["score"], report["n_scored"], report["n_unscored"], report["n_failed"]) == (None, 0, 312, 0)
-    else:
-        chances = {name: [0.25] * part["n"] for name, part in report["by_subset"].items()}
-        low, high = (1.0, 1.0) if behaviour == "perfect" else chance_interval_of_means(chances.values())
-        assert report["n_scored"] == 312
-        assert low <= report["score"] <= high
-    done = evaluated(path, server, child=tmp_path if in_child else None)
+    endpoint = ["--llm", "judge-1", "--base-url", server.base_url, "--no-cache", "--max-workers", "64"]
+    done = command("eval", REWARD, str(path), *endpoint, "--json")
     printed: dict[str, Any] = json.loads(done.out)
     assert {name: printed[name] for name in FIGURES} == {name: report[name] for name in FIGURES}
-    assert done.code == (1 if behaviour == "garbage" else 0)
     if behaviour == "garbage":
+        assert (done.code, report["score"], report["n_scored"], report["n_unscored"]) == (1, None, 0, 312)
         counts = {reason: int(n) for n, reason in re.findall(r"^(\d+) samples unscored: (\w+)", done.err, re.MULTILINE)}
         assert set(counts) == {"parse", "empty"} and sum(counts.values()) == 312
-        assert "no sample could be scored" in done.err
-    assert server.stats(detail=False)["internal_errors"] == []
+        return
+    chances = {name: [0.25] * part["n"] for name, part in report["by_subset"].items()}
+    low, high = (1.0, 1.0) if behaviour == "perfect" else chance_interval_of_means(chances.values())
+    assert (done.code, report["n_scored"]) == (0, 312) and low <= report["score"] <= high
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("broken", "{url} answered 500"),
-        ("wrong key", "answered 401: Incorrect API key provided. (check the API key)"),
-        ("unreachable", "Cannot connect to {url}"),
-    ],
-)
-def test_a_failing_server_gives_no_score(kind: str, message: str, server: JudgeServer, path: Path) -> None:
-    url = "http://127.0.0.1:1/v1" if kind == "unreachable" else server.base_url
-    server.set(behaviour="perfect", faults={"always": 401 if kind == "wrong key" else 500})
-    llm = json.dumps({"model": "judge-1", "base_url": url, "max_attempts": 1})
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("fault", "said"), [(500, "answered 500"), (401, "answered 401: Incorrect API key provided.")])
+def test_a_failing_server_gives_no_score_and_no_success(
+    name: str, fault: int, said: str, server: JudgeServer, tmp_path: Path
+) -> None:
+    """However many failures are allowed, a run in which nothing could be scored has not worked."""
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows_of(name)), encoding="utf-8")
+    llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
+    kind = "pointwise" if "pointwise" in benchmarks()[name].kinds else "listwise"
+    server.set(behaviour="perfect", faults={"always": fault})
+    arguments = ["bench", name, "--reward", KINDS[kind], "--data", str(data), "--param", f"llm={llm}", "--json"]
     try:
-        done = command("eval", REWARD, str(path), "--param", f"llm={llm}", "--json", "--limit", "60")
+        done = command(*arguments, "--no-cache", "--max-failures", "1000")
     finally:
         server.set(faults={})
     printed = json.loads(done.out)
-    assert (done.code, printed["score"], printed["ci95"]) == (1, None, None)
-    assert (printed["n"], printed["n_scored"], printed["n_unscored"]) == (60, 0, 0)
-    assert printed["n_failed"] + printed["n_stopped"] == 60 and printed["n_failed"] > 0
-    assert message.format(url=url) in done.err
-    assert "no sample could be scored" in done.err
+    assert (done.code, printed["score"], printed["ci95"], printed["n_scored"]) == (1, None, None, 0)
+    assert (
+        printed["n_failed"] + printed["n_stopped"] + printed["n_unscored"] == printed["n"] and printed["n_failed"] > 0
+    )
+    assert "no sample could be scored" in done.err and said in done.err
+
+
+STEP = r"<step \S+>\n(?P<text>.*?)\n</step"
+
+
+@pytest.mark.parametrize("name", sorted(STEPWISE))
+def test_a_judge_of_steps_gets_the_figure_it_deserves(name: str) -> None:
+    benchmark = get_benchmark(name).under(step_rule="threshold:5")
+    known = [benchmark.convert(row) for row in rows_of(name)]
+    steps = [step for sample in known for output in sample.output for step in output.steps or ()]
+    oracle = make_oracle((step.text, bool((step.label or {}).get("correctness"))) for step in steps)
+    with JudgeServer("perfect", oracle=oracle, candidate_pattern=STEP) as running:
+        llm = OpenaiLLM("judge-1", base_url=running.base_url, cache=False, max_attempts=1)
+        reward = BaseStepWiseRubricReward(name="steps", llm=llm, rubrics=["be right"])
+        found = {}
+        for behaviour in ("perfect", "worst", "garbage"):
+            running.set(behaviour=behaviour)
+            found[behaviour] = evaluate(reward, rows_of(name), benchmark)
+    assert (found["perfect"].score or 0.0) > (found["worst"].score or 0.0)
+    assert (found["garbage"].score, found["garbage"].n_scored) == (None, 0)

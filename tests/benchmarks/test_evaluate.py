@@ -18,37 +18,15 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks import base
-from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
-from rm_gallery.gallery.benchmarks.figures import RULES, Report
+from rm_gallery.gallery.benchmarks.base import get_benchmark
+from rm_gallery.gallery.benchmarks.figures import RULES
 from rm_gallery.report.evaluate import estimate, evaluate, report_on
-from tests.benchmarks.excerpts import EXCERPTS, LONG, LONGEST, SHORT, Row, rewardbench, rewardbench2
+from tests.benchmarks.excerpts import EXCERPTS, LONG, SHORT, Row, rewardbench, rewardbench2
 from tests.data.loading import write
 from tests.support.samples import make_sample
 
 
-@pytest.mark.parametrize("name", LONGEST)
-def test_t3_the_longest_answer_on_an_excerpt_of_every_benchmark(name: str) -> None:
-    rule, score, by_subset = LONGEST[name]
-    report = evaluate("length_baseline", EXCERPTS[name])
-    assert (report.benchmark, report.rule) == (name, rule)
-    assert report.score == pytest.approx(score, abs=1e-9)
-    assert {part: figure.score for part, figure in report.by_subset.items()} == pytest.approx(by_subset, abs=1e-9)
-    assert report.baselines["longest"] == pytest.approx(score, abs=1e-9), (
-        "the length baseline stands beside every score"
-    )
-    assert report.baselines["shortest"] == evaluate("length_baseline", EXCERPTS[name], params={"shortest": True}).score
-    assert (report.n_scored, report.calls, report.judge) == (report.n, 0, None)
-    assert report.ci95 is not None and report.ci95.low <= score <= report.ci95.high
-
-
-def test_every_benchmark_says_where_it_comes_from() -> None:
-    for name, found in benchmarks().items():
-        assert found.source and found.licence and found.version, name
-        assert found.__doc__
-
-
-def test_h3_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
+def test_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
     rows = EXCERPTS["rewardbench2"]
     path = write(tmp_path / "a.jsonl", rows)
     halves = [write(tmp_path / "halves" / "b.parquet", rows[:2]), write(tmp_path / "halves" / "c.json", rows[2:])]
@@ -100,7 +78,7 @@ def test_report_on_samples_judged_before() -> None:
     assert (report.benchmark, report.score) == ("rewardbench2", evaluate(reward, samples).score)
 
 
-def test_i1_another_rule_or_another_part_of_the_data_is_another_run(tmp_path: Path) -> None:
+def test_another_rule_or_another_part_of_the_data_is_another_run(tmp_path: Path) -> None:
     path, folder = write(tmp_path / "a.jsonl", EXCERPTS["rewardbench"]), tmp_path / "run"
     arguments: dict[str, Any] = {"limit": 3, "seed": 1, "run_dir": str(folder)}
     score = evaluate("length_baseline", path, **arguments).score
@@ -142,19 +120,19 @@ def test_an_estimate_keeps_no_run(tmp_path: Path) -> None:
         ({"limit": 0}, "'limit' must be a whole number"),
     ],
 )
-def test_i5_d3_what_is_not_known_is_an_error(arguments: dict[str, Any], message: str) -> None:
+def test_what_is_not_known_is_an_error(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate("length_baseline", EXCERPTS["rewardbench2"], **arguments)
 
 
-def test_u2_a_judge_is_only_ever_the_one_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_is_only_ever_the_one_that_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     for base_url in (None, "http://127.0.0.1:1/v1"):
         with pytest.raises(ConfigError, match="judged by a model and none is named"):
             evaluate("safety_listwise_reward", EXCERPTS["rewardbench2"], base_url=base_url)
 
 
-def test_u5_the_report_names_judge_endpoint_benchmark_and_version(tmp_path: Path) -> None:
+def test_the_report_names_judge_endpoint_benchmark_and_version(tmp_path: Path) -> None:
     judge = {"model": "judge-1", "base_url": "http://user:SECRET@127.0.0.1:1/v1?api_key=SECRET2", "max_attempts": 1}
     try:
         report = evaluate(
@@ -180,7 +158,7 @@ def many(count: int) -> list[Row]:
     return [rewardbench2(str(k), "Math", [LONG], [SHORT, SHORT, SHORT]) for k in range(count)]
 
 
-def test_u5_samples_stopped_by_a_budget_are_a_count_of_their_own() -> None:
+def test_samples_stopped_by_a_budget_are_a_count_of_their_own() -> None:
     judge = FakeLLM(reply="<best>1</best>", cache=False)
     reward = RewardRegistry.create("safety_listwise_reward", llm=judge)
     report = evaluate(reward, many(20), budget=Budget(max_calls=5), max_workers=1)
@@ -209,7 +187,7 @@ def test_estimate_asks_ten_of_many() -> None:
     assert (found.samples, found.calls.mean) == (30, 30)
 
 
-def test_s7_names_from_data_are_text_in_every_form() -> None:
+def test_names_from_data_are_text_in_every_form() -> None:
     bad = "[/foo]\x1b[31m\u202e <b>\n"
     report = evaluate("length_baseline", [{**EXCERPTS["preferences"][0], "subset": bad}])
     for shown in (str(report), report._repr_html_()):
@@ -243,32 +221,6 @@ def test_the_report_is_plain_json_and_its_rule_is_explained(tmp_path: Path) -> N
     assert shown["n"] == sum(shown[f"n_{status}"] for status in ("scored", "unscored", "failed", "stopped"))
 
 
-def test_a_benchmark_of_ones_own_is_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_known", dict(base._known))
-
-    class Mine(Benchmark):
-        """The longer of two."""
-
-        name = "mine_only"
-        source, licence, version = "here", "CC0", "1"
-
-        def detect(self, columns: Any) -> bool:
-            return {"ask", "good", "bad"} <= set(columns)
-
-        def convert(self, row: Row, where: Any = None) -> Any:
-            return make_sample(row["good"], row["bad"], query=row["ask"], chosen=0)
-
-        def scorer(self, seed: int = 0) -> Any:
-            return get_benchmark("pairs").scorer(seed)
-
-    report: Report = evaluate("length_baseline", [{"ask": "q", "good": LONG, "bad": SHORT}])
-    assert (report.benchmark, report.score) == ("mine_only", 1.0)
-    with pytest.raises(ConfigError, match="'mine_only' is taken"):
-        type("Other", (Mine,), {"name": "mine_only", "__doc__": "x"})
-    with pytest.raises(DataError, match="mine_only and hh_rlhf|hh_rlhf and mine_only"):
-        evaluate("length_baseline", [{"ask": "q", "good": "a", "bad": "b", **EXCERPTS["hh_rlhf"][0]}])
-
-
 PAIR = {"prompt": "q", "chosen": "a", "rejected": "b"}
 
 
@@ -298,7 +250,7 @@ def test_arguments_that_are_no_reward_or_no_data_are_said(reward: Any, data: Any
         ({"columns": {"prompt": "q"}}, "samples are taken as they are"),
     ],
 )
-def test_d3_what_evaluate_does_not_take_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_what_evaluate_does_not_take_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate("length_baseline", [make_sample("a", "bb")], **wrong)
 

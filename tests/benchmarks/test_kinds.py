@@ -1,137 +1,117 @@
-"""Every kind of reward on every benchmark: what it gives is read by the official rule, or it is refused before it costs."""
+"""What a reward of each kind is asked on a benchmark, what its protocols leave out, and how its judgements reach the rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.base import (
-    BaseListWiseReward,
-    BasePairWiseReward,
-    BasePointWiseReward,
-    BaseReward,
-    BaseStepWiseReward,
-)
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.reward.base import BasePairWiseReward
+from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgements import Pair, StepOf, judged
-from rm_gallery.report.evaluate import evaluate
-from tests.benchmarks.excerpts import EXCERPTS, LONGEST
+from rm_gallery.report.evaluate import estimate, evaluate
+from tests.benchmarks.excerpts import EXCERPTS, rows_of
+from tests.benchmarks.judges import KINDS, Ranked, Steps, first_wins
+from tests.benchmarks.judges import List as List
+from tests.benchmarks.judges import Point as Point
+from tests.benchmarks.judges import Two as Two
+from tests.benchmarks.judges import lengths as lengths
 from tests.support.samples import make_sample
 
-Judge = Callable[[DataSample], list[float]]
 
-
-def lengths(sample: DataSample) -> list[float]:
-    return [float(len(output.answer.text)) for output in sample.output]
-
-
-def first_wins(sample: DataSample) -> list[float]:
-    return [1.0] + [0.0] * (len(sample.output) - 1)
-
-
-def one_winner(sample: DataSample) -> list[float]:
-    best = max(lengths(sample))
-    return [float(length == best) for length in lengths(sample)]
-
-
-class Point(BasePointWiseReward):
-    """Scores an answer by its length."""
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        score = RewardDimensionWithScore(name="x", score=lengths(sample)[0])
-        return RewardResult(name=self.name, details=[score])
-
-
-class Ranked:
-    """Hands all numbers over at once."""
-
-    judged: ClassVar[bool] = True
-    name: str
-    judge: Any
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        rank: list[Any] = list(self.judge(sample))
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name="x", rank=rank)])
-
-
-class List(Ranked, BaseListWiseReward):
-    """All candidates together."""
-
-    judge: Any = lengths
-
-
-class Two(Ranked, BasePairWiseReward):
-    """Two candidates at a time, in both orders."""
-
-    judge: Any = lengths
-
-
-class Steps(BaseStepWiseReward):
-    """Scores a step by its length, and knows nothing of an empty one."""
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        step = (sample.output[0].steps or [])[-1].text
-        if not step:
-            raise Unscored("nothing there", reason="empty")
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name="x", score=len(step))])
-
-
-@pytest.mark.parametrize("name", LONGEST)
-@pytest.mark.parametrize("reward", [Point(), List(), Two()], ids=["pointwise", "listwise", "pairwise"])
-def test_a_judge_by_length_gets_the_same_figure_in_every_kind(name: str, reward: BaseReward) -> None:
-    rule, score, _ = LONGEST[name]
-    report = evaluate(reward, EXCERPTS[name])
-    if name == "judgebench" and reward.kind == "listwise":
-        assert (report.rule, report.score) == ("single_game", 0.5)
-        assert "sees each pair in one order" in report.notes[0]
-        return
-    by_order = {("llmbar", "pairwise"): "mean_of_orders", ("llmbar", "listwise"): "single_game"}
-    by_order["auto_j", "listwise"] = "single_order"
-    assert report.rule == by_order.get((name, reward.kind), rule)
-    if (name, reward.kind) == ("rewardbench2", "pairwise"):
-        score -= (
-            0.01 / 3 * (1.01 - 1) / 0.01 - 0.01 / 3
-        )  # shares of pairs won keep the order; the margin is in their unit
-    assert report.score == pytest.approx(score, abs=0.004)
-    assert report.n == report.n_scored
-
-
-@pytest.mark.parametrize("name", LONGEST)
-def test_a_kind_that_cannot_serve_is_refused_before_anything_is_judged(name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"Steps is stepwise and {name} is judged by listwise or pairwise or pointwise"
-    ):
-        evaluate(Steps(), EXCERPTS[name])
-
-
-def test_a_pairwise_judge_with_a_position_is_no_better_than_a_coin() -> None:
-    report = evaluate(Two(judge=first_wins), EXCERPTS["judgebench"])
-    orders = report.extra["orders"]
-    assert (report.score, orders["both_orders"], orders["consistency"], orders["draws"]) == (0.0, 0.0, 0.0, 4)
-    assert orders["mean_of_orders"] == 0.5
-    assert "both orders agree in 0.0, 4 of 4 draws" in str(report)
-    once = evaluate(Two(judge=first_wins, both_orders=False), EXCERPTS["judgebench"])
-    assert (once.rule, once.n_scored) == ("single_game", 4)
-    assert "one order" in once.notes[0]
-
-
-def test_rm_bench_asks_a_comparing_judge_its_nine_pairs_a_row() -> None:
-    asked: list[list[str]] = []
+@pytest.mark.parametrize(
+    ("name", "mode", "kind", "questions", "answers"),
+    [
+        ("rm_bench", None, "pointwise", 4, 6),
+        ("rm_bench", None, "listwise", 4 * 9, 2),
+        ("rm_bench", None, "pairwise", 4 * 9 * 2, 2),
+        ("rmbbenchmark_bestofn", None, "listwise", 3, 3),
+        ("rmbbenchmark_bestofn", None, "pairwise", 2 * (2 + 2 + 3), 2),
+        ("rewardbench2", None, "listwise", 5, 3),
+        ("rewardbench2", "ranking", "listwise", 3, 4),
+    ],
+)
+def test_how_often_a_reward_is_asked_about_how_many_answers(
+    name: str, mode: str | None, kind: str, questions: int, answers: int
+) -> None:
+    asked: list[int] = []
 
     def listen(sample: DataSample) -> list[float]:
-        asked.append([output.answer.text for output in sample.output])
+        asked.append(len(sample.output))
         return lengths(sample)
 
-    report = evaluate(List(judge=listen), EXCERPTS["rm_bench"][:1])
-    assert (len(asked), {len(texts) for texts in asked}) == (9, {2})
-    assert (report.n, report.n_scored) == (1, 1), "a row stays one row"
+    report = evaluate(KINDS[kind](judge=listen), EXCERPTS[name], get_benchmark(name, mode))
+    single = sum(len(get_benchmark(name).convert(row).output) for row in EXCERPTS[name])
+    assert len(asked) == (single if kind == "pointwise" else questions)
+    assert min(asked) == (1 if kind == "pointwise" else answers) and report.n == len(EXCERPTS[name])
+
+
+@pytest.mark.parametrize("name", ["mt_bench", "helpsteer2_preference", "helpsteer3", "ppe_human_preference"])
+def test_what_people_called_a_tie_costs_nothing_unless_ties_are_a_class(name: str) -> None:
+    asked: list[int] = []
+
+    def listen(sample: DataSample) -> list[float]:
+        asked.append(len(sample.output))
+        return lengths(sample)
+
+    report = evaluate(Two(judge=listen), rows_of(name), name)
+    assert (len(asked), report.n, report.n_unscored) == (6, 4, 1)
+    assert report.reasons["unscored: not_asked"]["n"] == 1
+    evaluate(Two(judge=listen), rows_of(name), get_benchmark(name, "with_ties"))
+    assert len(asked) == 6 + 8
+
+
+def test_only_the_validation_rows_of_helpsteer2_preference_and_no_withdrawn_set() -> None:
+    preference = get_benchmark("helpsteer2_preference", "validation")
+    rows = [*rows_of("helpsteer2_preference"), {**rows_of("helpsteer2_preference")[0], "split": "val"}]
+    report = evaluate(Point(), rows, preference)
+    assert (report.n, report.n_scored, report.by_subset["train"].score) == (5, 3, None)
+    samples = [
+        get_benchmark("rewardbench_prior_sets").convert({**rows_of("pairs")[0], "subset": s})
+        for s in ("pku_safer", "shp")
+    ]
+    left = [get_benchmark("rewardbench_prior_sets").left_out(sample, Point()) for sample in samples]
+    assert left == ["upstream withdrew this set from scoring", None]
+
+
+def test_an_estimate_does_not_ask_what_the_mode_leaves_out() -> None:
+    asked: list[int] = []
+
+    def listen(sample: DataSample) -> list[float]:
+        asked.append(len(sample.output))
+        return lengths(sample)
+
+    found = estimate(List(judge=listen), EXCERPTS["rewardbench2"], get_benchmark("rewardbench2", "ranking"))
+    assert (len(asked), found.samples) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "reward", "message"),
+    [
+        ("rewardbench2", "ranking", Point(), "which is --mode ratings; name a listwise one"),
+        ("rewardbench2", "ratings", List(), "which is --mode ranking; name a pointwise one"),
+        ("judgebench", "two_games", List(), "or take --mode single_game"),
+        ("judgebench", "two_games", Two(both_orders=False), "name a pairwise judge that plays both"),
+        ("ppe_correctness", "best_of_k", Two(), "take --mode conflict_pairs"),
+    ],
+)
+def test_a_mode_refuses_a_reward_of_another_kind(name: str, mode: str, reward: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate(reward, EXCERPTS.get(name) or rows_of(name), get_benchmark(name, mode))
+    with pytest.raises(ConfigError, match="Did you mean ranking"):
+        get_benchmark("rewardbench2", "rankings")
+
+
+def test_a_row_judged_in_pairs_is_lost_with_one_of_them() -> None:
+    asked: list[int] = []
 
     def fails_once(sample: DataSample) -> list[float]:
-        if asked.pop() and len(asked) == 4:
+        asked.append(1)
+        if len(asked) == 5:
             raise Unscored("no verdict", reason="parse")
         return lengths(sample)
 
@@ -144,61 +124,37 @@ def test_equal_rows_and_rows_of_one_id_are_all_counted_when_their_pairs_are_judg
     rows = EXCERPTS["rm_bench"][1:2] * 3 + [{**EXCERPTS["rm_bench"][1], "prompt": "another"}]
     whole, pairs = evaluate(Point(), rows), evaluate(List(), rows)
     assert (whole.n, pairs.n, pairs.score) == (4, 4, whole.score)
-    listed = EXCERPTS["rmbbenchmark_bestofn"][:1] * 2
-    assert evaluate(Two(), listed).n == 2
+    assert evaluate(Two(), EXCERPTS["rmbbenchmark_bestofn"][:1] * 2).n == 2
 
 
-def test_rmb_lists_ask_a_pairwise_judge_about_the_best_and_each_loser() -> None:
-    pairs: list[int] = []
-
-    def listen(sample: DataSample) -> list[float]:
-        pairs.append(len(sample.output))
-        return lengths(sample)
-
-    report = evaluate(Two(judge=listen), EXCERPTS["rmbbenchmark_bestofn"])
-    assert len(pairs) == 2 * (2 + 2 + 3)
-    assert report.n == 3
-    assert report.score == pytest.approx(1 / 3)
-
-
-def test_a_listwise_judge_that_names_one_winner_on_rewardbench2() -> None:
-    report = evaluate(List(judge=one_winner), EXCERPTS["rewardbench2"])
-    assert report.by_subset["Math"].score == 0.75
-    assert "at most about 29" in report.notes[0]
-
-
-def test_h2_every_judgement_reaches_the_rule_with_its_place() -> None:
+def test_every_judgement_reaches_the_rule_with_its_place() -> None:
     sample = make_sample("a", "bb", "ccc", chosen=2)
     reward = Two(judge=first_wins)
     found = judged(reward, reward.evaluate(sample))
     games = {j.place: j.verdict for j in found.judgements if isinstance(j.place, Pair)}
     assert games == {Pair(i, j): 1 for i in range(3) for j in range(3) if i != j}, "who was shown first won every game"
     assert found.played_orders == 2
-    assert [found.verdict(0, 1), found.verdict(1, 0)] == [1, 1]
     whole = judged(Point(), Point().evaluate(sample))
-    assert (whole.scores, whole.verdict(2, 0), whole.played_orders) == ([1.0, 2.0, 3.0], 1, 0)
+    assert (whole.scores, whole.verdict(2, 0), whole.verdict(0, 2), whole.played_orders) == ([1.0, 2.0, 3.0], 1, -1, 0)
 
+    def brief(said: DataSample) -> list[float]:
+        last = (said.output[0].steps or [])[-1].text
+        if not last:
+            raise Unscored("nothing there", reason="empty")
+        return [float(len(last))]
 
-def test_h2_steps_are_judgements_too() -> None:
-    sample = make_sample("a", "b")
-    data = sample.model_dump()
+    data = make_sample("a", "b").model_dump()
     data["output"][0]["steps"] = [{"role": "assistant", "content": text} for text in ("one", "", "three")]
-    found = judged(Steps(), Steps().evaluate(DataSample.model_validate(data)))
-    assert found.steps(0) == [3.0, None, 5.0]
-    assert [j.status for j in found.judgements if isinstance(j.place, StepOf)] == ["scored", "unscored", "scored"]
-    assert (found.steps(1), found.status) == ([], "unscored")
+    steps = judged(Steps(judge=brief), Steps(judge=brief).evaluate(DataSample.model_validate(data)))
+    assert steps.steps(0) == [3.0, None, 5.0]
+    assert [j.status for j in steps.judgements if isinstance(j.place, StepOf)] == ["scored", "unscored", "scored"]
+    assert (steps.steps(1), steps.status) == ([], "unscored")
 
 
 class Less(Point):
     """The shorter the better."""
 
     higher_is_better: ClassVar[bool] = False
-
-
-def test_a_reward_that_is_better_when_lower_is_turned() -> None:
-    report = evaluate(Less(), EXCERPTS["preferences"])
-    assert report.score == 0.5
-    assert evaluate(Less(), EXCERPTS["preferences"][:1]).score == 0.0
 
 
 class PairRule(Ranked, BasePairWiseReward):
@@ -208,7 +164,21 @@ class PairRule(Ranked, BasePairWiseReward):
     judge: Any = lengths
 
 
-def test_a_rule_that_compares_says_the_same_in_both_orders() -> None:
+def test_lower_may_be_better_and_a_rule_says_the_same_in_both_orders() -> None:
+    assert [evaluate(Less(), EXCERPTS["preferences"][:n]).score for n in (1, 2)] == [0.0, 0.5]
     report = evaluate(PairRule(), EXCERPTS["judgebench"])
-    assert (report.rule, report.score) == ("two_game_sign", LONGEST["judgebench"][1])
-    assert report.n_scored == report.n
+    assert (report.rule, report.score, report.n_scored) == ("two_game_sign", 0.5, 4)
+
+
+def test_a_judge_of_steps_needs_a_threshold_on_its_own_scale() -> None:
+    reply = FakeLLM(
+        reply=lambda asked: "<score>9</score>" if "right" in asked.rsplit("<step", 1)[-1] else "<score>2</score>"
+    )
+    judge = BaseStepWiseRubricReward(name="steps", llm=reply)
+    for bound in ("threshold:0.5", "threshold:10"):
+        with pytest.raises(ConfigError, match=rf"from 1 to 10, so {bound} .* --step-rule threshold:5.5"):
+            evaluate(judge, EXCERPTS["processbench"], get_benchmark("processbench").under(step_rule=bound))
+    for rule in ("threshold:1", "threshold:5.5", "threshold:8.9", "delta:-100"):
+        report = evaluate(judge, EXCERPTS["processbench"], get_benchmark("processbench").under(step_rule=rule))
+        assert (report.n_scored, rule in report.version, rule in report.notes[0]) == (4, True, True)
+        assert report.score == (1.0 if rule in ("threshold:5.5", "threshold:8.9") else 0.0)

@@ -115,20 +115,6 @@ def test_bad_rows_name_set_split_and_row(calls: list[dict[str, Any]], monkeypatc
     assert hub("a/b", on_bad_row="skip").run()[0].metadata == {"models": ["m"]}
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"huggingface_split": "test"}, "unknown config key 'huggingface_split'.*split, streaming"),
-        ({"trust_remote_code": True}, "unknown config key 'trust_remote_code'"),
-        ({"split": 3}, "'split' must be text"),
-        ({"streaming": "yes"}, "'streaming' must be true or false"),
-    ],
-)
-def test_config_that_does_not_fit(config: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ConfigError, match=expected):
-        hub("a/b", **config)
-
-
 def test_missing_package_names_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"pip install datasets"):

@@ -1,7 +1,7 @@
-"""Runs the Python blocks of one document in one namespace; started as a process of its own with a job on stdin.
+"""Runs the Python blocks of documents, each document in one namespace; started as a process of its own with jobs on stdin.
 
 Comment lines directly below a `print` are its output: a print that writes something else is reported. Blocks may use
-`await` at the top level, as in a notebook.
+`await` at the top level, as in a notebook. Each document has a process of its own, forked when the package is there already.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import contextlib
 import inspect
 import io
 import json
+import os
+import subprocess
 import sys
 import traceback
 from typing import Any
@@ -56,15 +58,45 @@ def run_block(code: str, line: int, name: str, namespace: dict[str, Any]) -> str
     return None
 
 
-def main() -> None:
-    """Read a job, run its blocks, write the findings as JSON."""
-    job = json.load(sys.stdin)
+def run_document(job: dict[str, Any]) -> list[str]:
+    """What is wrong with the blocks of one document, run in its folder."""
+    os.chdir(job["folder"])
     namespace = sys.modules["__main__"].__dict__
-    findings = [
-        found
-        for block in job["blocks"]
-        if (found := run_block(block["code"], block["line"], job["name"], namespace)) is not None
-    ]
+    found = (run_block(block["code"], block["line"], job["name"], namespace) for block in job["blocks"])
+    return [finding for finding in found if finding is not None]
+
+
+def in_process_of_its_own(job: dict[str, Any]) -> list[str]:
+    """The same, in a fork of this process, or where there is no fork in a new one."""
+    if not hasattr(os, "fork"):
+        fresh = [sys.executable, "-m", "tests.docs.run_blocks"]
+        done = subprocess.run(fresh, input=json.dumps([job]), capture_output=True, encoding="utf-8", check=True)
+        findings: list[str] = json.loads(done.stdout)[job["name"]]
+        return findings
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        with open(writing, "w", encoding="utf-8") as out:
+            json.dump(run_document(job), out)
+        sys.stderr.flush()
+        os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as told:
+        text = told.read()
+    os.wait()
+    found: list[str] = json.loads(text) if text else ["the process that ran it ended"]
+    return found
+
+
+def main() -> None:
+    """Read jobs, run each, write the findings by the names of the documents."""
+    jobs = json.load(sys.stdin)
+    if len(jobs) > 1:
+        import rm_gallery.cli.main
+        import rm_gallery.core.models  # noqa: F401
+
+        findings = {job["name"]: in_process_of_its_own(job) for job in jobs}
+    else:
+        findings = {job["name"]: run_document(job) for job in jobs}
     sys.stdout.write(json.dumps(findings))
 
 

@@ -24,7 +24,7 @@ RECIPES = {
         "tests/gallery/test_registry_contract.py tests/gallery/test_cards.py tests/gallery/judged/test_judged_names.py",
         "debugging",
     ),
-    "Add a benchmark": (2, "tests/benchmarks/test_detection.py", ""),
+    "Add a benchmark": (2, "tests/benchmarks/test_kinds.py", ""),
     "Add a provider": (2, "tests/packaging/test_layers.py", ""),
     "Add a trainer adapter": (2, "tests/packaging/test_layers.py", ""),
     "Add a grader": (2, "tests/graders/test_judged.py", "courtesy or exactly_once or high_low"),
@@ -50,7 +50,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_h1_a_recipe_is_all_that_is_needed(recipe: str, tree: Path) -> None:
+def test_a_recipe_is_all_that_is_needed(recipe: str, tree: Path) -> None:
     count, contracts, chosen = RECIPES[recipe]
     files = files_of(recipe)
     assert len(files) == count and not [path for path in files if (ROOT / path).exists()]

@@ -9,6 +9,9 @@ import sys
 import time
 from typing import NoReturn
 
+WORKER_PRELOAD = ("cmd",)
+"""Modules that a worker imports with this one."""
+
 
 def plus_one(number: int) -> int:
     return number + 1
@@ -84,6 +87,14 @@ def grandchild_then_hang(path: str) -> None:
 
 def pid() -> int:
     return os.getpid()
+
+
+def grow(megabytes: int) -> int:
+    return len(bytearray(b"x") * (megabytes << 20)) >> 20
+
+
+def is_imported(module: str) -> bool:
+    return module in sys.modules
 
 
 def unpicklable() -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.evaluation import bundle as bundles
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders, is_inside
+from tests.golden.golden import Line, check
 
 MakeFolder = Callable[..., Path]
 PLAIN = "def evaluate(messages, **kwargs):\n    return 1.0\n"
@@ -67,21 +69,20 @@ def test_one_folder_or_the_folders_in_it(make_folder: MakeFolder, tmp_path: Path
     assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one", "two")
 
 
-@pytest.mark.parametrize(
-    ("main", "requirements", "mode"),
-    [
-        ("@reward_function(requirements=['numpy>=1', 'x'], mode='batch')\n" + PLAIN, ("numpy>=1", "x"), "batch"),
-        ("@rm.reward_function(requirements=[NAME])\nasync " + PLAIN, (), "pointwise"),
-        ("@reward_function\n" + PLAIN, (), "pointwise"),
-        ("evaluate = lambda messages, **kwargs: 1\n", (), "pointwise"),
-        ("from helper import score as evaluate\n", (), "pointwise"),
-        ("if True:\n    def evaluate(messages, **kwargs): ...\n", (), "pointwise"),
-        ("\ufeff# -*- coding: utf-8 -*-\r\ndef evaluate(messages, **kwargs):\r\n    return '\\d'\r\n", (), "pointwise"),
-    ],
-)
-def test_what_main_says_of_itself_is_read_not_run(main: str, requirements: tuple[str, ...], mode: str) -> None:
-    found = bundle_folders(code=main)
-    assert (found.requirements, found.mode) == (requirements, mode)
+def test_what_main_says_of_itself_is_read_not_run_and_what_cannot_be_an_evaluator_refused() -> None:
+    def read(line: Line) -> Line:
+        try:
+            found = bundle_folders(code=line["main"])
+        except ConfigError as error:
+            return {"error": re.search(line["says"], str(error)) is not None}
+        return {"requirements": found.requirements, "mode": found.mode}
+
+    check(
+        Path(__file__).parents[1] / "golden" / "evaluation" / "bundles.jsonl", read, ("requirements", "mode", "error")
+    )
+    for text, message in (("def evaluate(m): ...\nx = '\ud800'", "no valid Unicode"), ("(" * 5000, "no valid Python")):
+        with pytest.raises(ConfigError, match=message):
+            bundle_folders(code=text)
 
 
 def test_a_requirements_file_counts_too(make_folder: MakeFolder) -> None:
@@ -90,24 +91,6 @@ def test_a_requirements_file_counts_too(make_folder: MakeFolder) -> None:
         "jieba",
         "numpy>=1.24",
     )
-
-
-@pytest.mark.parametrize(
-    ("main", "message"),
-    [
-        ("def evaluat(messages): ...", "defines no function 'evaluate'"),
-        ("# evaluate\n", "defines no function 'evaluate'"),
-        ("class A:\n    evaluate_all = 1\n", "defines no function 'evaluate'"),
-        ("def evaluate(:\n", "line 1: is no valid Python"),
-        ("def evaluate(m): ...\n\0", "is no valid Python"),
-        ("(" * 5000, "is no valid Python"),
-        ("def evaluate(m): ...\nx = '\ud800'", "no valid Unicode"),
-        ("@reward_function(mode='both')\ndef evaluate(m): ...\n", "one of 'pointwise', 'batch'.*both"),
-    ],
-)
-def test_code_that_cannot_be_an_evaluator_is_refused(main: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        bundle_folders(code=main)
 
 
 def test_folders_that_do_not_fit_are_refused(make_folder: MakeFolder, tmp_path: Path) -> None:

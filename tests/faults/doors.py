@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, open_connections, scores_of
 
@@ -47,10 +46,6 @@ async def awaited(reward: BaseReward) -> str:
     return result(await asyncio.gather(*(reward.async_evaluate(sample) for sample in samples())))
 
 
-def script() -> list[str]:
-    return [batch(judge())]
-
-
 def running_loop() -> list[str]:
     """As in a notebook: a blocking call while a loop runs, then awaited ones, then a blocking one of a single sample."""
 
@@ -60,11 +55,6 @@ def running_loop() -> list[str]:
         return [batch(reward), await awaited(reward), single]
 
     return asyncio.run(cell())
-
-
-def two_loops() -> list[str]:
-    reward = judge()
-    return [asyncio.run(awaited(reward)), asyncio.run(awaited(reward))]
 
 
 def sixteen_threads() -> list[str]:
@@ -118,23 +108,6 @@ def fork_during_a_run() -> list[str]:
     return [result([first, *rest]), batch(reward)]
 
 
-def fork_with_cache() -> list[str]:
-    """The child reads what the parent has paid for, and the parent what the child has."""
-    reward = make_judge(URL, max_workers=WORKERS)
-    half, whole = samples()[: N // 2], samples()
-    reward.evaluate_batch(half)
-    cache = call_cache.shared()
-    assert cache is not None
-    cache.flush()
-    child = os.fork()
-    if child == 0:
-        batch(reward)
-        sys.exit(0)
-    if os.waitpid(child, 0)[1] != 0:
-        raise SystemExit("the child failed")
-    return [result(reward.evaluate_batch(whole)), batch(reward)]
-
-
 def spawn() -> list[str]:
     reward = judge()
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -152,12 +125,6 @@ def forked_workers() -> list[str]:
         pool.close()
         pool.join()
     return [before, *found]
-
-
-def unfinished_stream() -> list[str]:
-    """A stream nobody takes to its end, and nobody closes."""
-    globals()["left"] = stream = judge().evaluate_stream(make_samples(1200), max_workers=WORKERS)
-    return [result([next(stream) for _ in range(N)])]
 
 
 def unfinished_thread() -> list[str]:
@@ -200,17 +167,13 @@ def run_folder_left_open() -> list[str]:
 WAYS: dict[str, Callable[[], list[str]]] = {
     way.__name__: way
     for way in (
-        script,
         running_loop,
-        two_loops,
         sixteen_threads,
         loops_in_threads,
         fork,
         fork_during_a_run,
-        fork_with_cache,
         spawn,
         forked_workers,
-        unfinished_stream,
         unfinished_thread,
         unfinished_tasks,
         run_folder_left_open,

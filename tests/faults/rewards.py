@@ -12,7 +12,6 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 
 HANG_SECONDS = 600.0
-BLOCK_SECONDS = 0.2
 
 
 def length_of(sample: DataSample) -> RewardResult:
@@ -26,8 +25,6 @@ def misbehave(text: str) -> None:
     """What a plain function may do."""
     if text == "hang":
         time.sleep(HANG_SECONDS)
-    if text == "block":
-        time.sleep(BLOCK_SECONDS)
     if text == "raise":
         raise RuntimeError("the hook broke")
     if text == "cancel":
@@ -48,6 +45,8 @@ class Awaited(BasePointWiseReward):
     """A coroutine that waits properly."""
 
     name = "awaited"
+    ended: ClassVar[int] = 0
+    """Hooks that ended after they were told to."""
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         text = sample.output[0].answer.text
@@ -57,7 +56,8 @@ class Awaited(BasePointWiseReward):
             try:
                 await asyncio.sleep(HANG_SECONDS)
             except asyncio.CancelledError:
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(1.5)
+                Awaited.ended += 1
                 raise
         misbehave(text)
         await asyncio.sleep(0)
@@ -72,10 +72,10 @@ class InWorker(Plain):
 
 
 class Counting(BasePointWiseReward):
-    """Awaits a moment, and counts how many are at it at the same time."""
+    """Counts how many are at it at the same time, on which threads, and waits until as many are as `together` says."""
 
     name = "counting"
-    seconds: float = 0.02
+    together: int = 1
     now: ClassVar[int] = 0
     most: ClassVar[int] = 0
     threads: ClassVar[set[int]] = set()
@@ -85,6 +85,25 @@ class Counting(BasePointWiseReward):
         cls.now += 1
         cls.most = max(cls.most, cls.now)
         cls.threads.add(threading.get_ident())
-        await asyncio.sleep(self.seconds)
+        while cls.most < self.together:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005)
         cls.now -= 1
+        return length_of(sample)
+
+
+class Blocking(BasePointWiseReward):
+    """Blocks its thread until it is told to go on; notes the threads."""
+
+    name = "blocking"
+    inside: ClassVar[int] = 0
+    go_on: ClassVar[threading.Event] = threading.Event()
+    threads: ClassVar[set[int]] = set()
+    guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        with Blocking.guard:
+            Blocking.inside += 1
+        Blocking.threads.add(threading.get_ident())
+        assert Blocking.go_on.wait(60)
         return length_of(sample)

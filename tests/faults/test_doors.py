@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,14 @@ from tests.faults.material import make_samples, truth
 from tests.support.children import run_python
 from tests.support.judge_server import JudgeServer
 
-UNFINISHED = {"unfinished_stream", "unfinished_thread", "unfinished_tasks", "run_folder_left_open"}
-NEEDS_FORK = {"fork", "fork_during_a_run", "fork_with_cache", "forked_workers"}
+UNFINISHED = {"unfinished_thread", "unfinished_tasks", "run_folder_left_open"}
+NEEDS_FORK = {"fork", "fork_during_a_run", "forked_workers"}
 STRICT = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
 """From Python 3.12 on every fork of a process with threads is warned about, whatever the child does."""
-EXIT_SECONDS = 3.0
-HELD = {"running_loop": N, "two_loops": N, "loops_in_threads": 4 * N, "unfinished_tasks": 64 + 2}
+HELD = {"running_loop": N, "loops_in_threads": 4 * N, "unfinished_tasks": 64 + 2}
 """Most connections the process may hold, where that is not `WORKERS`; one that is just being closed may count beside its
 successor."""
-ASKED = {"fork_during_a_run": 4, "fork_with_cache": 1}
+ASKED = {"fork_during_a_run": 4}
 """How often the samples were paid for, where that is not once per result."""
 
 
@@ -38,25 +36,8 @@ def test_same_results_and_nothing_left(server: JudgeServer, tmp_path: Path, way:
     assert 0 < found["connections"] <= HELD.get(way, WORKERS)
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
     assert stats["in_flight"] == 0
-    if way not in UNFINISHED:
+    if way in UNFINISHED:
+        assert stats["requests"] < 300, "the interpreter ends without what nobody waits for"
+    else:
         assert stats["requests"] == N * ASKED.get(way, found["times"])
         assert stats["client_closed"] == 0
-
-
-SLOW_END = """
-import sys, time, atexit
-atexit.register(lambda: print(time.monotonic() - ended, file=sys.stdout))
-from tests.faults.doors import WAYS
-WAYS["{way}"]()
-ended = time.monotonic()
-"""
-
-
-@pytest.mark.parametrize("way", ["script", *sorted(UNFINISHED)])
-def test_the_interpreter_ends_promptly(server: JudgeServer, tmp_path: Path, way: str) -> None:
-    server.set(latency=0.05)
-    code = SLOW_END.format(way=way)
-    began = time.monotonic()
-    finished = run_python("-W", "error", "-c", code, "-", server.base_url, cwd=tmp_path, timeout=60)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert float(finished.stdout) < EXIT_SECONDS, f"of {time.monotonic() - began:.1f} s in all"

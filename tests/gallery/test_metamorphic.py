@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.rule import RuleReward
+from tests.golden.golden import Line
+from tests.golden.test_rules import outcome, rows, rules, text_of
 
 FORMS = """
 The answer is {}.
@@ -248,3 +251,64 @@ def test_how_an_answer_is_stated_does_not_change_its_score(name: str) -> None:
         stated = [(_state(form, getattr(case, text)), case) for case in cases for form in FORMS]
         found = zip(stated, _scores(name, stated), strict=True)
         assert [(answer, case) for (answer, case), score in found if score != expected] == []
+
+
+THOUGHTS_COUNT = frozenset(
+    ["accuracy", "bleu", "chrf", "code_patch_similarity", "code_style", "code_syntax_check", "cosine_length_scaling"]
+    + ["dapo_soft_overlong_punishment", "f1_score", "length_baseline", "length_penalty", "loop_detection"]
+    + ["ngram_repetition_penalty", "privacy_leakage", "reasoning_format", "reasoning_tool_call_format", "regex_match"]
+    + ["rouge", "think_format", "xml_tag_count"]
+)
+"""Rules that look at the whole answer, its thought included."""
+LENGTHS_COUNT = frozenset(
+    ["cosine_length_scaling", "dapo_soft_overlong_punishment", "length_baseline", "length_penalty"]
+)
+"""Rules to which a line end of two characters is longer than one of one."""
+QUICK = sorted(rules().keys() - {"code_execution", "code_unit_tests", "math_verify_reward", "sql_result_equality"})
+
+
+def _lines(name: str) -> list[Line]:
+    """Some of a rule's golden lines that give a text and get a score; those with line ends and several references first."""
+    scored = [{**line, "answer": text_of(line["answer"]), "tell": False} for line in rows(name) if "score" in line]
+    texts = [line for line in scored if isinstance(line["answer"], str)]
+    return sorted(texts, key=lambda line: ("\n" not in line["answer"]) + isinstance(line.get("reference"), str))[:40]
+
+
+def _changed(name: str, change: Any) -> list[Line]:
+    """The golden lines that score otherwise when they are changed so."""
+    return [line for line in _lines(name) if outcome(name, change(line)).get("score") != pytest.approx(line["score"])]
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for reward in rules().values():
+        monkeypatch.setattr(reward, "cpu_bound", False)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_thought_is_no_part_of_the_answer_unless_the_rule_says_so(name: str) -> None:
+    changed = _changed(name, lambda line: {**line, "answer": f"<think>zebra@zoo.cn 777, H.</think>{line['answer']}"})
+    changed = [line for line in changed if not line.get("params", {}).get("include_thought")]
+    assert bool(changed) is (name in THOUGHTS_COUNT), changed
+
+
+@pytest.mark.parametrize("name", sorted(set(QUICK) - LENGTHS_COUNT))
+def test_windows_line_ends_change_nothing(name: str) -> None:
+    plain = re.compile(r"(?<!\r)\n")
+    assert _changed(name, lambda line: {**line, "answer": plain.sub("\r\n", line["answer"])}) == []
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_answer_in_content_parts_is_the_same_answer(name: str) -> None:
+    def parts(line: Line) -> Line:
+        return {**line, "answer": {"content": [{"type": "text", "text": line["answer"]}]}}
+
+    assert _changed(name, parts) == []
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_order_of_references_does_not_matter(name: str) -> None:
+    def turned(line: Line) -> Line:
+        return {**line, "reference": line["reference"][::-1]} if isinstance(line.get("reference"), list) else line
+
+    assert name == "tool_call_match" or _changed(name, turned) == []

@@ -1,4 +1,7 @@
-"""Recorded texts and scores of real judges through `bench --replay` and `--scores`: the published figures come out."""
+"""Recorded texts and scores of real judges through `bench --replay` and `--scores`: the published figures come out.
+
+Own texts of equal branches stand in `tests/golden/protocols`.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,25 @@ from rm_gallery.gallery.benchmarks.auto_j import GROUPS
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgebench import CATEGORIES
 from rm_gallery.gallery.benchmarks.judgements import Verdict
-from rm_gallery.gallery.benchmarks.protocols import (
-    auto_j_rating,
-    judgebench_reader,
-    llmbar_answer,
-    llmbar_explained,
-    llmbar_ratings,
-)
-from rm_gallery.report.recorded import score_recorded
+from rm_gallery.gallery.benchmarks.prmbench import CELLS, CORRECT, SIZES, f_scores
+from rm_gallery.gallery.benchmarks.protocols import auto_j_rating, judgebench_reader
+from rm_gallery.gallery.benchmarks.steps import StepRule
+from rm_gallery.report.task import open_data
 from tests.support.command import command
 from tests.support.shared_data import shared_file
 
 SIGNS: dict[str | None, Verdict] = {"A>B": 1, "B>A": -1, "A=B": 0, None: None}
+LOGS = "prmbench_skywork7b_step_scores"
 
 
-def columns(name: str, wanted: list[str]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(shared_file(f"{name}.parquet"), columns=wanted).to_pylist()
+def rows_of(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(shared_file(f"{name}.parquet")).to_pylist()
     return rows
 
 
-def recorded(benchmark: str, option: str, name: str) -> Any:
+def recorded(benchmark: str, option: str, name: str, *more: str) -> Any:
     """What `bench BENCHMARK --replay|--scores FILE --json` prints."""
-    done = command("bench", benchmark, option, str(shared_file(f"{name}.parquet")), "--json")
+    done = command("bench", benchmark, option, str(shared_file(f"{name}.parquet")), "--json", *more)
     assert done.code == 0, done.err
     return json.loads(done.out)
 
@@ -42,93 +42,55 @@ def percent(share: float) -> float:
     return round(100 * share, 2)
 
 
-def as_published(text: str) -> float:
-    """A share out of "28 / 54 = 51.85185185185185%"."""
-    return float(text.rsplit("=", 1)[-1].strip().rstrip("%")) / 100
-
-
-def test_llmbar_every_published_statistic() -> None:
-    found = {
-        (r["subset"], r["evaluator"], r["method"]): r for r in recorded("llmbar", "--replay", "llmbar_judge_outputs")
-    }
+def test_llmbar_every_published_statistic_and_every_winner() -> None:
+    lines = recorded("llmbar", "--replay", "llmbar_judge_outputs")
+    found = {(line["subset"], line["evaluator"], line["method"]): line for line in lines}
     figures = ["correct_False", "correct_True", "correct_average", "correct_both", "equal"]
-    published = columns("llmbar_published_statistics", ["subset", "evaluator", "method", "n", *figures])
+    published = rows_of("llmbar_published_statistics")
     assert len(published) == len(found) > 100
     for row in published:
         mine = found[row["subset"], row["evaluator"], row["method"]]
-        assert mine["n"] == row["n"]
-        assert {name: mine[name] for name in figures} == pytest.approx(
-            {name: as_published(row[name]) for name in figures}, abs=1e-12
-        )
-        assert mine["ci95"][0] <= mine["correct_average"] <= mine["ci95"][1]
-
-
-def test_llmbar_reads_every_text_as_recorded() -> None:
-    """Not only the figures: each winner, the ratings' included."""
-    benchmark, winners = get_benchmark("llmbar"), {"1": 1, "2": -1, None: None}
-    rows = columns("llmbar_judge_outputs", ["subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text", "winner", "is_final"])  # fmt: skip
-    expected: dict[tuple[Any, ...], Verdict] = {
+        # they stand as "28 / 54 = 51.85185185185185%"
+        wanted = {name: float(row[name].rsplit("=", 1)[-1].strip().rstrip("%")) / 100 for name in figures}
+        assert mine["n"] == row["n"] and {name: mine[name] for name in figures} == pytest.approx(wanted, abs=1e-12)
+    rows, winners = rows_of("llmbar_judge_outputs"), {"1": 1, "2": -1, None: None}
+    expected = {
         (r["subset"], r["evaluator"], r["method"], str(r["index"]), r["swap"]): winners[r["winner"]]
         for r in rows
         if r["is_final"] and not r["kind"].startswith("rating_output")
     }
-    n = 0
-    for group, judged in benchmark.replayed(rows):
-        index = judged.sample_id.rpartition(":")[2]
-        swapped = judged.verdict(1, 0)
-        read = {False: judged.verdict(0, 1), True: None if swapped is None else -swapped}
-        for swap, verdict in read.items():
-            assert verdict == expected[(*group.values(), index, swap)], (group, index, swap)
-            n += 1
-    assert n == len(expected)
+    read: dict[tuple[Any, ...], Verdict] = {}
+    for group, judged in get_benchmark("llmbar").replayed(rows):
+        key, swapped = (*group.values(), judged.sample_id.rpartition(":")[2]), judged.verdict(1, 0)
+        read |= {(*key, False): judged.verdict(0, 1), (*key, True): None if swapped is None else -swapped}
+    assert read == expected
 
 
 @pytest.mark.parametrize(
-    ("option", "name", "model", "n", "overall", "by_category"),
+    ("option", "name", "model", "figures"),
     [
-        (
-            "--scores",
-            "judgebench_rm_scores",
-            "Skywork/Skywork-Reward-Llama-3.1-8B",
-            350,
-            62.29,
-            (59.09, 64.29, 76.79, 50.0),
-        ),  # fmt: skip
+        ("--scores", "judgebench_rm_scores", "Skywork/Skywork-Reward-Llama-3.1-8B", (62.29, 59.09, 64.29, 76.79, 50.0)),
         (
             "--scores",
             "judgebench_rm_scores",
             "Ray2333/GRM-Gemma-2B-rewardmodel-ft",
-            350,
-            59.43,
-            (62.99, 53.06, 64.29, 54.76),
-        ),  # fmt: skip
-        ("--replay", "judgebench_judge_outputs", "claude-3-haiku-20240307", 270, 32.22, (37.66, 29.41, 32.35, 9.68)),
+            (59.43, 62.99, 53.06, 64.29, 54.76),
+        ),
+        ("--replay", "judgebench_judge_outputs", "claude-3-haiku-20240307", (32.22, 37.66, 29.41, 32.35, 9.68)),
     ],
 )
-def test_judgebench(option: str, name: str, model: str, n: int, overall: float, by_category: tuple[float, ...]) -> None:
-    found = next(line for line in recorded("judgebench", option, name) if line["judge_model"] == model)
-    assert (found["n"], percent(found["score"])) == (n, overall)
-    assert tuple(percent(found["by_category"][category]) for category in CATEGORIES) == by_category
+def test_judgebench(option: str, name: str, model: str, figures: tuple[float, ...]) -> None:
+    line = next(line for line in recorded("judgebench", option, name) if line["judge_model"] == model)
+    assert tuple(map(percent, [line["score"], *(line["by_category"][part] for part in CATEGORIES)])) == figures
 
 
 def test_judgebench_reads_every_text_and_score_as_recorded() -> None:
-    wanted = ["judge_name", "raw_text", "decision"]
-    for row in columns("judgebench_judge_outputs", wanted):
+    for row in rows_of("judgebench_judge_outputs"):
         decision = row["decision"].replace(">>", ">") if row["decision"] else None
         assert judgebench_reader(row["judge_name"])(row["raw_text"]) == SIGNS[decision]
-    rows = columns("judgebench_rm_scores", ["pair_id", "source", "label", "judge_model", "decision_1", "decision_2_raw", "score_A", "score_B", "score_A_swapped", "score_B_swapped"])  # fmt: skip
+    rows = rows_of("judgebench_rm_scores")
     for row, (_, judged) in zip(rows, get_benchmark("judgebench").recorded_scores(rows), strict=True):
         assert (judged.verdict(0, 1), judged.verdict(1, 0)) == (SIGNS[row["decision_1"]], SIGNS[row["decision_2_raw"]])
-
-
-def test_judgebench_figures_differ_by_rule_on_the_same_verdicts() -> None:
-    """Why a figure has to name its rule: the official one, one order alone, and both orders right."""
-    path = shared_file("judgebench_judge_outputs.parquet")
-    [(_, report)] = score_recorded(get_benchmark("judgebench"), replay=path)
-    assert (report.score, report.extra["single_game"], report.extra["orders"]["both_orders"]) == pytest.approx(
-        (0.3222, 0.2963, 0.1407), abs=5e-5
-    )
-    assert report.extra["n_unreadable"] == 13
 
 
 AUTO_J = {
@@ -143,82 +105,45 @@ AUTO_J = {
 }
 
 
-def test_auto_j_agreement_consistency_and_the_first_order() -> None:
-    found = recorded("auto_j", "--replay", "autoj_pairwise_preds")
-    assert found["n"] == 1392
-    assert tuple(percent(found[name]) for name in ("agreement", "consistency", "single")) == (54.96, 83.41, 59.99)
+def test_auto_j_agreement_consistency_groups_and_ratings() -> None:
+    found, rows = recorded("auto_j", "--replay", "autoj_pairwise_preds"), rows_of("autoj_pairwise_preds")
+    assert [percent(found[name]) for name in ("agreement", "consistency", "single")] == [54.96, 83.41, 59.99]
     groups = {name: (percent(g["agreement"]), percent(g["consistency"])) for name, g in found["by_group"].items()}
     assert groups == AUTO_J
-    rows = columns("autoj_pairwise_preds", ["scenario", "group", "label", "pred"])
-    for group, figures in found["by_group"].items():
-        own = [row for row in rows if row["group"] == group]
-        assert {row["scenario"] for row in own} == set(GROUPS[group])
-        assert figures["single"] == pytest.approx(sum(row["label"] == row["pred"] for row in own) / len(own))
+    assert {group: {r["scenario"] for r in rows if r["group"] == group} for group in GROUPS} == {
+        group: set(scenarios) for group, scenarios in GROUPS.items()
+    }
+    ratings = rows_of("autoj_single_gpt4_ratings")
+    assert [auto_j_rating(row["target_output"]) for row in ratings] == [row["pred_score"] for row in ratings]
 
 
-def test_auto_j_reads_960_ratings() -> None:
-    rows = columns("autoj_single_gpt4_ratings", ["target_output", "pred_score"])
-    assert [auto_j_rating(row["target_output"]) for row in rows] == [row["pred_score"] for row in rows]
-    assert len(rows) == 960
+def test_prmbench_every_label_count_and_published_score() -> None:
+    rule, rows = StepRule.parse("delta:-0.05"), rows_of(LOGS)
+    assert [rule.right(row["scores"]) for row in rows] == [row["labels"] for row in rows]
+    found = recorded("prmbench", "--scores", LOGS, "--step-rule", "delta:-0.05")
+    usual = recorded("prmbench", "--scores", LOGS)
+    assert found["PRMScore"] - usual["PRMScore"] > 0.2, "the usual threshold is far below the rule that is published"
+
+    def total(kinds: set[str]) -> list[int]:
+        return [sum(row[cell] for row in rows if row["classification"] in kinds) for cell in CELLS]
+
+    assert [found[cell] for cell in CELLS] == total({row["classification"] for row in rows} - {CORRECT})
+    for kind, figures in found["by_class"].items():
+        assert [figures[cell] for cell in CELLS] == total({kind})
+    about = pq.read_schema(shared_file(f"{LOGS}.parquet")).metadata
+    by_type, totals = json.loads(about[b"published_by_type"]), json.loads(about[b"published_totals"])
+    scores = [round(50 * (by_type["f1"][kind] + by_type["negative_f1"][kind]), 1) for kind in list(SIZES)[:-1]]
+    assert scores == [56.4, 62.8, 69.4, 67.1, 67.7, 69.9, 60.9, 65.8]
+    assert round(50 * (totals["f1"] + totals["negative_f1"]), 1) == 65.1
 
 
-# -- quirks of the protocols, on texts written for the test ----------------------------------------------------------------
-
-READ: list[tuple[str, str, Verdict]] = [
-    ("arena_hard", "so [[A>B]]", 1),
-    ("arena_hard", "first [[B>>A]], and again [[B>>A]]", -1),
-    ("arena_hard", "equal: [[A=B]]", 0),
-    ("arena_hard", "[[A>B]] and then [[A>>B]]", None),
-    ("arena_hard", "no label", None),
-    ("arena_hard", "[[AB]]", None),
-    ("vanilla", " Output (b) ", -1),
-    ("vanilla", "Output (b).", None),
-    ("panda_lm", "2\nbecause", -1),
-    ("panda_lm", "The first", 0),
-    ("judge_lm", "7, 5\nbecause", 0),
-    ("judge_lm", "7 5\nbecause", 1),
-    ("judge_lm", "4.5 8", -1),
-    ("judge_lm", "seven five", 0),
-    ("auto_j", "the final decision is Response 1? No: the final decision is Tie.", 0),
-    ("auto_j", "my choice is Response 1", None),
-    ("prometheus_2", "Feedback: fine [RESULT] B", -1),
-    ("prometheus_2", "Feedback: A is fine\nResult: A", 1),
-    ("prometheus_2", "A", None),
-    ("prometheus_2", "[result] response b", -1),
-    ("prometheus_2", "[RESULT ] A", None),
-    ("prometheus_2", "[RESULT: ] A", None),
-    ("skywork_critic", "[[B]] because B", -1),
-    ("skywork_critic", "[[B]] And so", 1),
-    ("skywork_critic", "none", None),
-]
-
-
-@pytest.mark.parametrize(("judge", "text", "verdict"), READ)
-def test_readers_of_judgebench(judge: str, text: str, verdict: Verdict) -> None:
-    assert judgebench_reader(judge)(text) == verdict
-
-
-@pytest.mark.parametrize(
-    ("text", "answer", "explained"),
-    [
-        ("Output (a)", 1, None),
-        ("so:\n Output (b)", -1, None),
-        ("so: Output (b)", None, None),
-        ("Output (b)\nOutput (a)", 1, None),
-        ("I think Output (b) is better.", None, -1),
-        ("Output (b) is better", -1, None),
-        ("Output (b) is better. No, Output (a) is better.", -1, 1),
-        ("\r\nOutput (a)\r\n", 1, None),
-        ("", None, None),
-    ],
-)
-def test_readers_of_llmbar(text: str, answer: Verdict, explained: Verdict) -> None:
-    assert (llmbar_answer(text), llmbar_explained(text)) == (answer, explained)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "verdicts"),
-    [("8", "3", (1, 1)), (" 3\n", "8", (-1, -1)), ("5", "5", (-1, 1)), ("", "5", (1, -1)), ("8.5", "3", (1, -1))],
-)
-def test_ratings_of_llmbar(first: str, second: str, verdicts: tuple[Verdict, Verdict]) -> None:
-    assert llmbar_ratings(first, second) == verdicts
+def test_prmbench_rows_steps_and_errors_are_as_many_as_published() -> None:
+    samples = list(open_data(shared_file("prmbench.parquet")).rows())
+    steps = [len(sample.output[0].steps or []) for sample in samples]
+    errors = [(sample.output[0].answer.label or {})["error_steps"] for sample in samples]
+    assert (len(samples), sum(steps), len({sample.unique_id for sample in samples})) == (6216, 83456, 6211)
+    assert {kind: sum((s.metadata or {})["subset"] == kind for s in samples) for kind in SIZES} == SIZES
+    wrong = sum(sum(number <= n for number in found) for n, found in zip(steps, errors, strict=True))
+    right = sum(steps) - wrong
+    constant = [sum(f_scores(*cells)) / 2 for cells in ((right, wrong, 0, 0), (0, 0, wrong, right))]
+    assert constant == pytest.approx([0.46, 0.13], abs=0.01), "what the page says of constant labels"

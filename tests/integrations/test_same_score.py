@@ -1,45 +1,29 @@
-"""One definition, same score: 500 completions through every door give the same numbers, bit for bit, and the same gaps.
+"""One definition, same score: 60 completions through every door give the same numbers, bit for bit, and the same gaps.
 
-An adapter adds one row: a function from the reward's name and the rows to a number per row, or None where the trainer gets
-its own word for "no reward".
+The doors are the adapters of `adapters.py`, and beside them those of the library and of its server: a function from the reward's
+name and the rows to a number per row, or None where the caller gets its own word for "no score".
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from rm_gallery import DataSample, EvaluateResult, MetricResult, RewardRegistry, reward_function
 from rm_gallery.core.runner.build import build_reward
-from rm_gallery.integrations.areal import areal_reward
-from rm_gallery.integrations.benchmax import BenchmaxRewards
-from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
-from rm_gallery.integrations.nemo_rl import nemo_rl_reward
-from rm_gallery.integrations.openrlhf import openrlhf_reward
-from rm_gallery.integrations.scoring import NoScore, RowScorer
-from rm_gallery.integrations.slime import slime_reward
-from rm_gallery.integrations.trl import trl_reward, trl_rewards
-from rm_gallery.integrations.verifiers import verifiers_reward
-from rm_gallery.integrations.verl import compute_scores, verl_reward
-
-
-class Row(NamedTuple):
-    """What a trainer knows of one completion."""
-
-    prompt: str
-    completion: str
-    solution: str | None
-
+from rm_gallery.integrations.scoring import RowScorer
+from rm_gallery.integrations.trl import trl_reward
+from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited
+from tests.integrations.packages import installed
 
 Door = Callable[[str, list[Row]], "list[float | None]"]
 DOORS: dict[str, Door] = {}
-N = 500
+N = 60
 REWARDS = {
     "a rule": "math_verify_reward",
     "a function": f"func:{Path(__file__).resolve()}:thirds",
@@ -92,8 +76,7 @@ def rows() -> list[Row]:
     ]  # fmt: skip
     found = []
     for n in range(N):
-        wrong = n % 3 == 0
-        text = "" if n % 50 == 49 else answers[n % len(answers)] % (2 * n + wrong)
+        text = "" if n % 30 == 29 else answers[n % len(answers)] % (2 * n + (n % 3 == 0))
         found.append(Row(f"What is {n}+{n}?", text + " " * (n % 4), None if n % 25 == 24 else str(2 * n)))
     return found
 
@@ -121,24 +104,6 @@ def sample_of(row: Row) -> DataSample:
     )
 
 
-def columns_of(rows: list[Row]) -> dict[str, list[Any]]:
-    """The rows as a batch trainer hands them over, texts."""
-    return {
-        "prompts": [row.prompt for row in rows],
-        "completions": [row.completion for row in rows],
-        "solution": [row.solution for row in rows],
-    }
-
-
-def chats_of(rows: list[Row]) -> dict[str, list[Any]]:
-    """The same as conversations."""
-    return {
-        "prompts": [[{"role": "user", "content": row.prompt}] for row in rows],
-        "completions": [[{"role": "assistant", "content": row.completion}] for row in rows],
-        "solution": [row.solution for row in rows],
-    }
-
-
 # -- the doors ---------------------------------------------------------------------------------------------------------------
 
 
@@ -149,44 +114,27 @@ def batch(name: str, rows: list[Row]) -> list[float | None]:
     return [reward.score_of_output(sample.output[0]) for sample in done]
 
 
+def scored(row_scorer: RowScorer, rows: list[Row]) -> Any:
+    return row_scorer.score_rows(
+        [row.prompt for row in rows], [row.completion for row in rows], [{"solution": row.solution} for row in rows]
+    )
+
+
 @door("RowScorer.score_rows")
 def scorer(name: str, rows: list[Row]) -> list[float | None]:
-    given = columns_of(rows)
-    found = RowScorer(name, reference="solution").score_rows(
-        given["prompts"], given["completions"], [{"solution": row.solution} for row in rows]
-    )
-    return [each.score for each in found]
-
-
-@door("RowScorer.ascore")
-def scorer_alone(name: str, rows: list[Row]) -> list[float | None]:
-    one = RowScorer(name, reference="solution")
-
-    async def go() -> list[float | None]:
-        asked = (one.ascore(row.prompt, row.completion, {"solution": row.solution}) for row in rows)
-        return [each.score for each in await asyncio.gather(*asked)]
-
-    return asyncio.run(go())
-
-
-@door("TRL, texts")
-def trl_texts(name: str, rows: list[Row]) -> list[float | None]:
-    return list(trl_reward(name, reference="solution")(**columns_of(rows)))
+    return [each.score for each in scored(RowScorer(name, reference="solution"), rows)]
 
 
 @door("TRL, conversations, awaited")
 def trl_awaited(name: str, rows: list[Row]) -> list[float | None]:
-    reward = trl_reward(name, reference="solution")
+    talks = [row.talk for row in rows]
 
     async def go() -> list[float | None]:
-        return list(await reward(**chats_of(rows)))
+        reward = trl_reward(name, reference="solution")
+        given = {"prompts": [talk[:1] for talk in talks], "completions": [talk[1:] for talk in talks]}
+        return list(await reward(**given, solution=[row.solution for row in rows]))
 
     return asyncio.run(go())
-
-
-@door("TRL, beside another reward")
-def trl_together(name: str, rows: list[Row]) -> list[float | None]:
-    return list(trl_rewards([name, "length_penalty"], reference="solution")[0](**columns_of(rows)))
 
 
 @door("HTTP, one by one")
@@ -234,7 +182,7 @@ def answered(path: str, body: Callable[[Row], Any], read: Callable[[Any], float 
 
 
 FORMATS: dict[str, tuple[Callable[[Row], Any], Callable[[Any], Any]]] = {
-    "/evaluate": (lambda row: {"messages": talk(row), "ground_truth": row.solution}, lambda reply: reply["score"]),
+    "/evaluate": (lambda row: {"messages": row.talk, "ground_truth": row.solution}, lambda reply: reply["score"]),
     "/get_reward": (
         lambda row: {"query": [f"{row.prompt}{row.completion}</s>"], "prompts": [row.prompt], "labels": [row.solution]},
         lambda reply: reply["rewards"][0],
@@ -255,7 +203,7 @@ FORMATS: dict[str, tuple[Callable[[Row], Any], Callable[[Any], Any]]] = {
         lambda reply: reply["score"],
     ),
     "/aws": (
-        lambda row: [{"id": "1", "messages": talk(row), "reference_answer": row.solution}],
+        lambda row: [{"id": "1", "messages": row.talk, "reference_answer": row.solution}],
         lambda reply: reply[0]["aggregate_reward_score"],
     ),
     "/run": (
@@ -276,168 +224,43 @@ def reward_client(name: str, rows: list[Row]) -> list[float | None]:
         return RewardClient(server.url).score_batch("it", items)
 
 
-@door("remote:URL in TRL")
+@door("remote:URL")
 def remote(name: str, rows: list[Row]) -> list[float | None]:
     from tests.support.reward_server import RewardServer
 
     with RewardServer({"it": RewardRegistry.create(name)}) as server:
-        return list(trl_reward(f"remote:{server.url}/v1/rewards/it", reference="solution")(**chats_of(rows)))
+        found = RowScorer(f"remote:{server.url}/v1/rewards/it", reference="solution")
+        return [each.score for each in scored(found, rows)]
 
 
-def one_by_one(call: Callable[[Row], Any], rows: list[Row]) -> list[Any]:
-    """What a call gives for each row, None where it raises what leaves the row out."""
-    found = []
-    for row in rows:
-        try:
-            found.append(call(row))
-        except NoScore:
-            found.append(None)
-    return found
+# -- the tests ---------------------------------------------------------------------------------------------------------------
 
 
-def unflagged(numbers: Mapping[str, Any], key: str = "score") -> float | None:
-    """The number of a target that has no word for "no score", None where its flags say there is none."""
-    return None if numbers["unscored"] or numbers["failed"] else numbers[key]
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    with installed():
+        yield
 
 
-@door("verl")
-def verl(name: str, rows: list[Row]) -> list[float | None]:
-    compute_score = verl_reward(name)
-
-    async def go() -> list[float | None]:
-        asked = (compute_score("d", row.completion, row.solution, {"prompt": row.prompt}) for row in rows)
-        return [unflagged(each) for each in await asyncio.gather(*asked)]
-
-    return asyncio.run(go())
-
-
-@door("verl, a batch")
-def verl_batch(name: str, rows: list[Row]) -> list[float | None]:
-    texts, golds = [row.completion for row in rows], [row.solution for row in rows]
-    return [unflagged(each) for each in compute_scores(["d"] * len(rows), texts, golds, reward=name)]
-
-
-@door("OpenRLHF")
-def openrlhf(name: str, rows: list[Row]) -> list[float | None]:
-    reward_func = openrlhf_reward(name)
-    replies = [reward_func([f"{row.prompt}{row.completion}</s>"], [row.prompt], [row.solution]) for row in rows]
-    return [unflagged({**reply["extra_logs"], "score": reply["rewards"]}) for reply in replies]
-
-
-@door("verifiers v0")
-def verifiers_v0(name: str, rows: list[Row]) -> list[float | None]:
-    reward = verifiers_reward(name)
-
-    async def go(row: Row) -> float | None:
-        state: dict[str, Any] = {}
-        asked, said = talk(row)
-        value = await reward(prompt=[asked], completion=[said], answer=row.solution, info={}, state=state)
-        return None if "error" in state else value
-
-    async def all_of_them() -> list[float | None]:
-        return await asyncio.gather(*map(go, rows))
-
-    return asyncio.run(all_of_them())
-
-
-@door("NeMo-RL, a function")
-def nemo_rl(name: str, rows: list[Row]) -> list[float | None]:
-    function = nemo_rl_reward(name, on_error="raise")
-    return one_by_one(lambda row: function(row.solution, row.completion)[0], rows)
-
-
-def talk(row: Row) -> list[dict[str, Any]]:
-    """The row as one conversation."""
-    return [{"role": "user", "content": row.prompt}, {"role": "assistant", "content": row.completion}]
-
-
-@door("AReaL")
-def areal(name: str, rows: list[Row]) -> list[float | None]:
-    reward = areal_reward(name, reference="solution")
-    return one_by_one(lambda row: reward("q", f"{row.completion}<|im_end|>", [], [], solution=row.solution), rows)
-
-
-@door("slime, one by one")
-def slime_alone(name: str, rows: list[Row]) -> list[float | None]:
-    reward = slime_reward(name, on_error="raise")
-
-    async def go(row: Row) -> Any:
-        return await reward(SimpleNamespace(), slime_sample(row))
-
-    return one_by_one(lambda row: asyncio.run(go(row)), rows)
-
-
-@door("slime, a list")
-def slime_list(name: str, rows: list[Row]) -> list[float | None]:
-    samples = [slime_sample(row) for row in rows]
-
-    async def go() -> Any:
-        return await slime_reward(name)(SimpleNamespace(), samples)
-
-    # its word for "no score": the sample is out of the loss
-    return [None if out.remove_sample else value for value, out in zip(asyncio.run(go()), samples, strict=True)]
-
-
-def slime_sample(row: Row) -> SimpleNamespace:
-    """The fields of slime's sample."""
-    own = {"prompt": row.prompt, "response": row.completion, "label": row.solution}
-    return SimpleNamespace(**own, metadata={}, remove_sample=False)
-
-
-def benchmax(generation: int) -> Door:
-    """The door of one of benchmax' contracts."""
-
-    def scores(name: str, rows: list[Row]) -> list[float | None]:
-        env = type("Env", (BenchmaxRewards,), {"rewards": {"it": name}, "reference": "solution"})()
-
-        def call(row: Row) -> Any:
-            task = {"solution": row.solution}
-            rollout = SimpleNamespace(rollout_id="r", messages=talk(row), example_args=task)
-            given = {1: ("r", row.completion, row.solution), 2: ("r", talk(row), task), 3: (rollout,)}[generation]
-            named = {"prompt": row.prompt} if generation == 1 else {}
-            return asyncio.run(env.compute_reward(*given, **named))["it"]
-
-        return one_by_one(call, rows)
-
-    return scores
-
-
-DOORS |= {f"benchmax {generation}": benchmax(generation) for generation in (1, 2, 3)}
-
-
-@door("LangSmith")
-def langsmith(name: str, rows: list[Row]) -> list[float | None]:
-    judge = langsmith_evaluator(name, reference="solution")
-    calls = (({"question": row.prompt}, {"answer": row.completion}, {"solution": row.solution}) for row in rows)
-    given = iter(calls)
-    return one_by_one(lambda row: judge(*next(given))["results"][0]["score"], rows)
-
-
-@door("Langfuse")
-def langfuse(name: str, rows: list[Row]) -> list[float | None]:
-    judge = langfuse_evaluator(name)
-
-    def call(row: Row) -> float | None:
-        found = asyncio.run(judge(input=row.prompt, output=row.completion, expected_output=row.solution))
-        return None if found[0]["name"].endswith(".unscored") else found[0]["value"]
-
-    return one_by_one(call, rows)
-
-
-@door("reward-kit")
-def reward_kit(name: str, rows: list[Row]) -> list[float | None]:
-    function = endpoint_function(name)
-    found = [function(talk(row), ground_truth=row.solution) for row in rows]
-    return [one.score if one.is_score_valid else None for one in found]
-
-
-# -- the test ----------------------------------------------------------------------------------------------------------------
+def same(found: list[Any], reward: str) -> None:
+    wanted = expected(reward)
+    assert len(found) == N and None in wanted
+    wrong = [place for place in range(N) if repr(found[place]) != repr(wanted[place])]
+    assert [(rows()[place], found[place], wanted[place]) for place in wrong[:5]] == []
 
 
 @pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
 @pytest.mark.parametrize("name", DOORS)
 def test_every_door_gives_the_same_scores(name: str, reward: str) -> None:
-    found, wanted = DOORS[name](reward, rows()), expected(reward)
-    assert len(found) == N and None in wanted
-    wrong = [place for place in range(N) if repr(found[place]) != repr(wanted[place])]
-    assert [(rows()[place], found[place], wanted[place]) for place in wrong[:5]] == []
+    same(DOORS[name](reward, rows()), reward)
+
+
+@pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_every_adapter_gives_the_same_scores(name: str, reward: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(reward, **adapter.given, **({"on_error": "raise"} if adapter.silent else {}))
+    found = one_by_one(adapter, made, rows())
+    same([each if each is None else adapter.score(each) for each in found], reward)
+    if adapter.batch:
+        same([adapter.score(each) for each in waited(adapter.batch(made, rows()))], reward)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from rm_gallery import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
+    BaseStepWiseReward,
     ConfigError,
     DataSample,
     FakeLLM,
@@ -28,12 +28,9 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.graders.registry import GraderRegistry
-from rm_gallery.integrations.callables import endpoint_function
-from rm_gallery.integrations.nemo_rl import RewardEnvironment
-from rm_gallery.integrations.openrlhf import openrlhf_reward
-from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored, checked_on_error, rows_of, scored_of
+from rm_gallery.integrations.scoring import RowScorer, Scored, plain, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
-from rm_gallery.integrations.verl import verl_reward
+from tests.integrations.adapters import Moody
 
 
 class Parts(BasePointWiseReward):
@@ -70,15 +67,6 @@ class Seen(BasePointWiseReward):
         return RewardResult(
             name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0, reason=repr(seen))]
         )
-
-
-class Broken(BasePointWiseReward):
-    """Fails for every answer that says so."""
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        if "fail" in sample.output[0].answer.text:
-            raise RuntimeError("the judge is gone")
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=2.0)])
 
 
 class Longest(BaseListWiseReward):
@@ -150,30 +138,25 @@ def test_columns_may_be_swapped() -> None:
     assert found["metadata"] == {"a": 2, "b": 1}
 
 
-def test_every_door_gives_the_same_outcomes() -> None:
-    scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer("math_verify_reward", reference="solution")))
-    prompts, completions, rows = ["q"] * 3, ["\\boxed{4}", "5", "4"], rows_of({"solution": ["4", "4", None]}, 3)
-    found = scorer.score_rows(prompts, completions, rows)
-    assert [(each.score, each.status, each.reason) for each in found] == [
-        (1.0, "scored", ""),
-        (0.0, "scored", ""),
-        (None, "unscored", "no_reference"),
-    ]
-
-    async def others() -> Any:
-        inside = scorer.score_rows(prompts, completions, rows)  # a trainer's notebook has a running loop
-        alone = [await scorer.ascore(*each) for each in zip(prompts, completions, rows, strict=True)]
-        return inside, await scorer.ascore_rows(prompts, completions, rows), alone
-
-    for other in asyncio.run(others()):
-        assert other == found
-    assert [scorer.score(*each) for each in zip(prompts, completions, rows, strict=True)] == found
-
-
 def test_components_are_the_dimensions_and_the_finite_metrics() -> None:
     found = RowScorer(Parts()).score("q", "four")
     assert found[:5] == (3.0, "scored", "", "so long", {"length": 4.0, "half": 2.0, "n": 3.0, "on": 0.5})
     assert "metrics" in found.extra
+
+
+def test_details_of_steps_are_no_parts_of_the_answer_but_their_numbers_and_words_are() -> None:
+    class Steps(BaseStepWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            text = (sample.output[0].steps or [])[-1].text
+            details = [RewardDimensionWithScore(name=name, score=len(text), reason=f"{name}: {text}") for name in "ab"]
+            return RewardResult(name=self.name, details=list(details), extra_data={"metrics": {text: 1.0}})
+
+    steps = [{"role": "assistant", "content": text} for text in ("one", "three")]
+    asked = DataSample.model_validate({"output": [{"answer": {"role": "assistant", "content": "x"}, "steps": steps}]})
+    reward = Steps()
+    found = scored_of(reward, reward.evaluate(asked).output[0])
+    assert (found.score, found.components) == (4.0, {"one": 1.0, "three": 1.0})
+    assert found.message == "a: one; b: one; a: three; b: three"
 
 
 def test_a_comparing_reward_sees_the_completions_of_one_prompt_together() -> None:
@@ -195,45 +178,17 @@ def test_a_reward_that_compares_pairs_sees_them_too() -> None:
     assert found[0].score is not None and found[2].score is not None and found[0].score < found[2].score
 
 
-def test_numbers_of_a_missing_score_are_all_of_them_that_of_on_error() -> None:
-    scorer = RowScorer(Parts(), on_error=-3)
-    lost = Scored(None, "failed", "parse", "", {})
-    assert scorer.numbers(lost, ["length", "half"]) == {
-        "length": -3.0,
-        "half": -3.0,
-        "score": -3.0,
-        "unscored": 0.0,
-        "failed": 1.0,
-    }
-    kept = scorer.numbers(scorer.score("q", "four"), ["length", "absent"])
-    assert kept == {"length": 4.0, "absent": 0.0, "score": 3.0, "unscored": 0.0, "failed": 0.0}
-
-
 def test_the_issue_of_another_reward_is_none_of_ours() -> None:
     class Silent(BasePointWiseReward):
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             raise Unscored("nothing to say", reason="own")
 
     asked = DataSample.model_validate({"output": [{"answer": {"role": "assistant", "content": "fail"}}]})
-    judged = Silent(name="b").evaluate(Broken(name="a").evaluate(asked))
-    assert [scored_of(reward, judged.output[0])[1:3] for reward in (Broken(name="a"), Silent(name="b"))] == [
+    judged = Silent(name="b").evaluate(Moody(name="a").evaluate(asked))
+    assert [scored_of(reward, judged.output[0])[1:3] for reward in (Moody(name="a"), Silent(name="b"))] == [
         ("failed", "error"),
         ("unscored", "own"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("on_error", "expected"), [("none", [2.0, None]), (-1, [2.0, -1.0]), (0.5, [2.0, 0.5]), ("raise", None)]
-)
-def test_on_error_says_what_a_trainer_gets(on_error: Any, expected: Any) -> None:
-    scorer = RowScorer(Broken(), on_error=on_error)
-    found = scorer.score_rows(["q", "q"], ["fine", "fail"])
-    assert found[1] == Scored(None, "failed", "error", "RuntimeError: the judge is gone")
-    if expected is None:
-        with pytest.raises(NoScore, match="Broken gave no score .*gone"):
-            [scorer.value(each) for each in found]
-    else:
-        assert [scorer.value(each) for each in found] == expected
 
 
 class Env:
@@ -244,12 +199,12 @@ class Env:
         return {"right": float(right), "brief": 0.5}
 
 
-def plain(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
+def right(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
     """A plain function of messages."""
     return float(messages[-1].text == ground_truth)
 
 
-PLAIN = f"func:{Path(__file__).resolve()}:plain"
+RIGHT = f"func:{Path(__file__).resolve()}:right"
 
 
 @pytest.mark.parametrize(
@@ -260,9 +215,9 @@ PLAIN = f"func:{Path(__file__).resolve()}:plain"
         (RewardRegistry.create("accuracy"), "accuracy", (1.0, {})),
         ("grader:accuracy", "accuracy", (1.0, {})),
         (GraderRegistry.create("accuracy"), "accuracy", (1.0, {})),
-        (plain, "plain", (1.0, {})),
-        (reward_function(plain), "plain", (1.0, {})),
-        (PLAIN, "plain", (1.0, {})),
+        (right, "right", (1.0, {})),
+        (reward_function(right), "right", (1.0, {})),
+        (RIGHT, "right", (1.0, {})),
         (Env(), "Env", (1.5, {"right": 1.0, "brief": 0.5})),
     ],
     ids=["name", "class", "reward", "grader name", "grader", "function", "reward function", "file", "environment"],
@@ -271,31 +226,6 @@ def test_whatever_is_a_reward_scores_rows(reward: Any, name: str, expected: Any)
     scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer(reward, reference="solution")))
     found = scorer.score("q", "4", {"solution": "4"})
     assert (scorer.name, found.score, found.components) == (name, *expected), found
-
-
-MISUSE: list[tuple[Any, dict[str, Any], str]] = [
-    ("math_verify_rewad", {}, "Did you mean math_verify_reward"),
-    ("math_verify_reward", {"referense": "x"}, "no parameter of MathVerifyReward 'referense'"),
-    ("math_verify_reward", {"on_error": "skip"}, "on_error is 'skip'"),
-    ("math_verify_reward", {"on_error": float("nan")}, "on_error is nan"),
-    ("math_verify_reward", {"on_error": True}, "on_error is True"),
-    ("math_verify_reward", {"columns": {"tests": 3}}, "columns maps 'tests' to 3"),
-    ("math_verify_reward", {"options": {"max_worker": 3}}, "max_worker"),
-    ("math_verify_reward", {"llm": "gpt-x"}, "calls no model"),
-    ("base_helpfulness_pointwise", {}, "none is named"),
-    (3, {}, "reward is 3"),
-]
-
-
-@pytest.mark.parametrize(("reward", "settings", "message"), MISUSE)
-def test_what_does_not_fit_is_said_before_anything_is_scored(reward: Any, settings: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        RowScorer(reward, **settings)
-
-
-def test_a_target_without_a_word_for_no_score_refuses_none() -> None:
-    with pytest.raises(ConfigError, match='give "raise", "worst" or a finite number'):
-        checked_on_error("none", none=False)
 
 
 def test_a_missing_column_names_the_columns_there_are() -> None:
@@ -330,21 +260,44 @@ def test_a_context_is_shown_to_judges_where_it_is_named() -> None:
     assert ["The sky is blue." in each for each in asked] == [True, False]
 
 
-@pytest.mark.parametrize("values", ["ab", [1], 7])
-def test_a_column_of_another_length_is_refused(values: Any) -> None:
-    with pytest.raises(ConfigError, match="Column 'x' holds"):
+@pytest.mark.parametrize(
+    ("values", "found"), [("ab", "a str"), ([1], "1 values"), (7, "a int"), ((1, 2, 3), "3 values")]
+)
+def test_a_column_of_another_length_is_refused(values: Any, found: str) -> None:
+    with pytest.raises(ConfigError, match=f"Column 'x' holds {found} for 2 completions"):
         rows_of({"x": values}, 2)
 
 
+class Foreign:
+    """Holds something as numpy or a configuration would."""
+
+    def __init__(self, held: Any) -> None:
+        self._held = held
+
+    def tolist(self) -> Any:
+        return self._held
+
+
+def test_data_of_a_trainer_becomes_plain() -> None:
+    given = {
+        "a": Foreign([Foreign(1.5), (2, "x")]),
+        "b": {"c": Foreign("t")},
+        "d": None,
+        "e": b"x",
+        "f": bytearray(b"y"),
+    }
+    assert plain(given) == {"a": [1.5, [2, "x"]], "b": {"c": "t"}, "d": None, "e": b"x", "f": bytearray(b"y")}
+
+
 def test_a_dead_judge_is_one_warning_until_it_is_back(warned: list[str]) -> None:
-    scorer = RowScorer(Broken())
+    scorer = RowScorer(Moody())
     dead, alive = ["fail"] * 4, ["fail", "fine"]
     for completions in (dead, dead, alive, dead, dead):
         scorer.score_rows(["q"] * len(completions), completions)
     assert len(warned) == 2
-    assert "Broken: none of 4 completions got a score (failed, error): RuntimeError: the judge is gone" in warned[0]
+    assert "Moody: none of 4 completions got a score (failed, error): RuntimeError: the judge is gone" in warned[0]
     warned.clear()
-    alone = RowScorer(Broken())
+    alone = RowScorer(Moody())
     for completion in ["fail"] * 9 + ["fine"] + ["fail"] * 3:
         alone.score("q", completion)
     assert len(warned) == 1
@@ -359,29 +312,18 @@ def test_options_reach_the_run() -> None:
     assert plain.score_rows(["q"], ["a"])[0].score is not None
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"refrence": "solution"}, "'refrence' may be meant as reference="),
-        ({"options": {"dedline": 3}}, r"'dedline'. Did you mean deadline\?"),
-        ({"max_worker": 3}, r"Did you mean max_workers\?$"),
-    ],
-)
-def test_a_misspelt_argument_is_told_from_the_rewards_own(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        RowScorer("accuracy", **settings)
-
-
-def test_a_misspelt_component_is_told_once() -> None:
-    said: list[str] = []
+def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[str]) -> None:
     scorer = RowScorer(Parts())
-    handler = logger.add(lambda line: said.append(str(line)), level="WARNING", format="{message}")
-    try:
-        for _ in range(10):
-            scorer.numbers(scorer.score("?", "four"), ["length", "lenght"])
-    finally:
-        logger.remove(handler)
-    assert len(said) == 1 and "'lenght'" in said[0] and "length" in said[0].partition("there are:")[2]
+    for place in range(10):
+        assert bool(warned) is (place > 3)
+        scorer.numbers(scorer.score("?", "four"), ["length", "lenght"])
+        scorer.numbers(Scored(None, "failed"), ["lenght"])
+    assert len(warned) == 1 and "the first 4 scores have no component 'lenght'" in warned[0]
+    assert warned[0].endswith("there are: half, length, n, on.")
+    late = RowScorer(Parts())
+    for text in ["four"] * 3 + ["four"]:
+        late.numbers(late.score("?", text), ["length", "half"])
+    assert len(warned) == 1
 
 
 def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
@@ -396,25 +338,3 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     given = trl_reward(huge)
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
     assert [given.scorer.score("q", text).reason for text in texts] == ["invalid_score", "invalid_score", "", ""]
-
-
-@pytest.mark.parametrize(
-    "make", [verl_reward, openrlhf_reward, lambda reward, **settings: RewardEnvironment({"reward": reward, **settings})]
-)
-def test_a_component_cannot_be_called_as_the_score_is(make: Any) -> None:
-    with pytest.raises(ConfigError, match="components names 'score'"):
-        make("length_penalty", components=["a", "score"])
-    with pytest.raises(ConfigError, match="components names 'acc'"):
-        verl_reward("length_penalty", components="acc")
-
-
-def test_an_endpoint_function_sees_the_original_messages_it_was_given() -> None:
-    @reward_function
-    def asked(messages: list[Message], original_messages: list[dict[str, Any]], **kwargs: Any) -> float:
-        return float("".join(turn["content"] for turn in original_messages))
-
-    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "x"}]
-    other = [{"role": "user", "content": "2"}]
-    function = endpoint_function(asked)
-    assert [function(turns, original_messages=given).score for given in (None, turns[:1], other)] == [1.0, 1.0, 2.0]
-    assert asyncio.run(function.acall(turns, original_messages=other)).score == 2.0

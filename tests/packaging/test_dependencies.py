@@ -1,4 +1,4 @@
-"""A plain installation is light, and whatever the package imports is declared."""
+"""A plain installation is light, whatever the package imports is declared, and the version stands in one place."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
-import pytest
-
+import rm_gallery
 from rm_gallery.core.utils.errors import MissingExtra
 from tests.packaging.source import third_party
 from tests.support.children import ROOT
+from tests.support.command import command
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -100,14 +100,14 @@ def test_what_is_imported_at_once_is_no_extra() -> None:
     assert optional == set()
 
 
-def test_h7_whatever_is_declared_is_imported() -> None:
+def test_whatever_is_declared_is_imported() -> None:
     used = {top for top, _ in third_party()}
     plain = {extra: names for extra, names in {"": core(), **extras()}.items() if extra not in ("dev", "mutants")}
     idle = {name for names in plain.values() for name in names - NOT_IMPORTED if module_of(name) not in used}
     assert idle == set(), "a dependency or an extra is declared when its code comes"
 
 
-def test_u1_the_distribution_is_not_somebody_elses_and_no_message_installs_that_one() -> None:
+def test_the_distribution_is_not_somebody_elses_and_no_message_installs_that_one() -> None:
     assert project()["name"] == "rm-gallery-rewards"
     assert project()["scripts"] == {"rm-gallery": "rm_gallery.cli.main:main"}
     texts = [
@@ -134,8 +134,19 @@ def test_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
     assert all(" ; python_version" in pin for pins in tried.values() if len(pins) > 1 for pin in pins)
 
 
-@pytest.mark.parametrize("requirement", [pytest.param(r, id=name_of(r)) for r in project()["dependencies"]])
-def test_bounds_are_loose(requirement: str) -> None:
-    assert ">=" in requirement, "every dependency has a lower bound"
-    if re.search(r"==|<", requirement.partition(";")[0]):
-        assert name_of(requirement) == "antlr4-python3-runtime", "its generated parsers fit some versions only"
+def test_bounds_are_loose() -> None:
+    for requirement in project()["dependencies"]:
+        assert ">=" in requirement, "every dependency has a lower bound"
+        if re.search(r"==|<", requirement.partition(";")[0]):
+            assert name_of(requirement) == "antlr4-python3-runtime", "its generated parsers fit some versions only"
+
+
+def test_the_version_is_written_down_in_one_place() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.dev)\d+)?", rm_gallery.__version__)
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'dynamic = ["version"]' in pyproject and not re.search(r"^version\s*=", pyproject, re.MULTILINE)
+    assert "version = attr: rm_gallery.__version__" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    pattern = re.compile(r"^(__version__|VERSION)\s*=", re.MULTILINE)
+    files = [file for file in (ROOT / "rm_gallery").rglob("*.py") if pattern.search(file.read_text(encoding="utf-8"))]
+    assert [file.name for file in files] == ["__init__.py"]
+    assert command("--version") == (0, f"rm-gallery {rm_gallery.__version__}\n", "")

@@ -40,20 +40,16 @@ TYPED = {
 }
 
 
-def test_u7_the_front_door_is_complete_and_shows_nothing_else() -> None:
+def test_the_front_door_is_complete_and_shows_nothing_else() -> None:
     assert set(WANTED) <= set(rm_gallery.__all__) == set(dir(rm_gallery))
     assert rm_gallery.__all__ == sorted(rm_gallery.__all__)
-    for name in rm_gallery.__all__:
-        assert getattr(rm_gallery, name) is not None
+    assert all(getattr(rm_gallery, name) is not None for name in rm_gallery.__all__)
+    assert set(get_args(RoleName)) == {role.value for role in MessageRole}
     with pytest.raises(AttributeError, match="'rm_gallery' has no attribute 'Nothing'"):
         _ = rm_gallery.Nothing
 
 
-def test_u4_type_checkers_know_every_role() -> None:
-    assert set(get_args(RoleName)) == {role.value for role in MessageRole}
-
-
-def test_u4_types_complete_and_check(tmp_path: Path) -> None:
+def test_types_complete_and_check(tmp_path: Path) -> None:
     head = (
         "from typing import reveal_type\n"
         "from rm_gallery import DataSample, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry, RunOptions, Step\n"
@@ -75,13 +71,7 @@ def test_u4_types_complete_and_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["list"], ["show", "accuracy"], ["--help"], ["doctor"]])
-def test_u7_python_m_works_without_a_terminal(arguments: list[str], tmp_path: Path) -> None:
+def test_python_m_works_without_a_terminal(arguments: list[str], tmp_path: Path) -> None:
     done = run_python("-W", "error", "-m", "rm_gallery", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
-
-
-def test_u7_the_shell_completes_commands(tmp_path: Path) -> None:
-    asked = {"_RM_GALLERY_COMPLETE": "complete_bash", "COMP_WORDS": "rm-gallery li", "COMP_CWORD": "1"}
-    code = "import sys; sys.argv[0] = 'rm-gallery'; from rm_gallery.cli.main import main; main()"
-    assert run_python("-c", code, cwd=tmp_path, env=asked).stdout.split() == ["list"]

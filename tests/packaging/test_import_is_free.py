@@ -28,22 +28,15 @@ def run(code: str, tmp_path: Path, *options: str) -> Finished:
 
 @pytest.mark.alone
 def test_it_is_quick(tmp_path: Path) -> None:
-    best = min(
-        int(
-            re.findall(
-                r"\|\s*(\d+) \| rm_gallery$", run("import rm_gallery", tmp_path, "-X", "importtime").stderr, re.M
-            )[0]
-        )
-        for _ in range(5)
-    )
-    assert best / 1e6 <= SECONDS
+    code, taken = "import rm_gallery", r"\|\s*(\d+) \| rm_gallery$"
+    tries = [re.findall(taken, run(code, tmp_path, "-X", "importtime").stderr, re.MULTILINE) for _ in range(5)]
+    assert min(int(found[0]) for found in tries) / 1e6 <= SECONDS
 
 
-@pytest.mark.parametrize("name", ["", *rm_gallery.__all__])
-def test_it_is_silent_and_light(name: str, tmp_path: Path) -> None:
+def test_it_is_silent_and_light(tmp_path: Path) -> None:
     """Also each name of the front door, which is imported when it is asked for."""
-    code = f"import rm_gallery; rm_gallery.{name}; {LOADED}" if name else f"import rm_gallery; {LOADED}"
-    finished = run(code, tmp_path, "-W", "error")
+    names = ", ".join(rm_gallery.__all__)
+    finished = run(f"import rm_gallery; {LOADED}; from rm_gallery import {names}; {LOADED}", tmp_path, "-W", "error")
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
 
 

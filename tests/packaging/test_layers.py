@@ -87,7 +87,7 @@ def test_imports_point_downwards() -> None:
         "try:\n    pass\nexcept ValueError:\n    from rm_gallery.cli import main",
     ],
 )
-def test_t_minor_an_import_that_points_upwards_is_seen_in_every_form(code: str) -> None:
+def test_an_import_that_points_upwards_is_seen_in_every_form(code: str) -> None:
     assert upward(imports_of("rm_gallery/core/model/x.py", ast.parse(code))) != []
 
 

@@ -56,7 +56,7 @@ def test_gate(reward_gate):
         ("at_least=0.5", "", None),
         ("at_least=0.9", "at_least=0.4", None),
         ("beats=['chance']", "", None),
-        ("at_least=0.9", "", "its score is 0.5000, at least 0.9 is asked for"),
+        ("at_least=0.9", "", "its score is 0.5000, at least 0.9000 is asked for"),
         ("at_least=0.45, surely=True", "", "lower end of its 95 % interval"),
         ("beats='longest'", "", "does not beat the baseline 'longest' with 0.5000"),
     ],

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from rm_gallery import ConfigError, DataOutput, DataSample, OpenaiLLM, Step, audit
-from rm_gallery.core.graders.base import FunctionGrader
-from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
@@ -25,24 +23,25 @@ from rm_gallery.report.audit.run import PROBES, prepare
 from tests.report import judges
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
-
-Server = JudgeServer
+from tests.support.samples import make_sample
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[JudgeServer]:
     with JudgeServer(judges.SOUND, in_process=True) as running:
         yield running
 
 
-def judged(kind: str, server: Server, **fields: Any) -> BaseReward:
+def judged(kind: str, server: JudgeServer, **fields: Any) -> BaseReward:
     llm = OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
     if kind == "stepwise":
         return BaseStepWiseRubricReward(name="steps", llm=llm, **fields)
     return RewardRegistry.create(f"base_helpfulness_{kind}", llm=llm, **fields)
 
 
-def card(behaviour: Any, kind: str, server: Server, *probes: str, limit: int | None = None, **fields: Any) -> Audit:
+def card(
+    behaviour: Any, kind: str, server: JudgeServer, *probes: str, limit: int | None = None, **fields: Any
+) -> Audit:
     server.set(behaviour=behaviour)
     server.reset()
     reward = judged(kind, server, **fields)
@@ -50,88 +49,77 @@ def card(behaviour: Any, kind: str, server: Server, *probes: str, limit: int | N
 
 
 @pytest.mark.parametrize("kind", ["pointwise", "pairwise", "listwise", "stepwise"])
-def test_a_sound_judge_passes_every_figure_that_applies(kind: str, server: Server) -> None:
+def test_a_sound_judge_passes_every_figure_that_applies(kind: str, server: JudgeServer) -> None:
     found = card(judges.SOUND, kind, server)
     assert {f.key: f.verdict for f in found.findings if f.verdict not in ("pass", "info", "does not apply")} == {}
-    assert found.verdict == "pass"
-    assert [name for name, _ in found.by_probe()] == [
-        name for name in PROBES if name not in ("injection", "replies")
-    ] + [
-        "injection",
-        "replies",
-    ]
+    assert (found.verdict, found.questions) == ("pass", found.scored)
+    last = ("injection", "replies")
+    assert [name for name, _ in found.by_probe()] == [*(name for name in PROBES if name not in last), *last]
     assert all(f.why for f in found.findings if f.verdict == "does not apply")
-    assert found.questions == found.scored
 
 
-WEAK: list[tuple[str, Any, str, tuple[str, ...], dict[str, Any]]] = [
-    ("pointwise", judges.LONG, "length", ("length.over_itself",), {}),
-    ("pairwise", judges.LONG, "length", ("length.over_better", "length.over_itself"), {}),
-    ("pointwise", judges.LONG_ON_TOP, "length", ("length.over_better", "length.over_itself"), {}),
-    ("listwise", judges.LONG, "length_correlation", ("length_correlation.excess",), {}),
-    ("pointwise", judges.LONG, "length_correlation", ("length_correlation.excess",), {}),
-    ("pointwise", judges.LONG_ON_TOP, "verbosity", ("verbosity.over_itself",), {}),
-    ("pointwise", judges.MARKDOWN, "markdown", ("markdown.over_better", "markdown.over_itself"), {}),
-    ("pairwise", judges.MARKDOWN, "markdown", ("markdown.over_better", "markdown.over_itself"), {}),
-    ("stepwise", judges.VERBOSE, "verbosity", ("verbosity.over_itself",), {"step_score": "last"}),
-    ("pairwise", judges.VERBOSE, "verbosity", ("verbosity.over_better", "verbosity.over_itself"), {}),
-    ("pointwise", judges.PRAISED, "self_praise", ("self_praise.over_better", "self_praise.over_itself"), {}),
-    ("listwise", judges.AWED, "authority", ("authority.over_better", "authority.over_itself"), {}),
-    ("pointwise", judges.OBEDIENT, "injection", ("injection.over_better", "injection.over_itself"), {}),
-    ("pairwise", judges.OBEDIENT, "injection", ("injection.over_better", "injection.over_itself"), {}),
-    ("listwise", judges.OBEDIENT, "injection", ("injection.over_better", "injection.over_itself"), {}),
-    ("pairwise", judges.silenced, "injection", ("injection.no_verdict",), {"repair_attempts": 0}),
-    ("pairwise", judges.first, "position", ("position.flips", "position.first_advantage"), {}),
-    ("pairwise", judges.first, "position", ("position.flips", "position.first_advantage"), {"both_orders": False}),
-    ("listwise", judges.first, "position", ("position.flips", "position.first_advantage"), {}),
-    ("listwise", judges.first, "stability", ("stability.reorder",), {}),
-    ("pointwise", judges.noisy, "repeats", ("repeats.changed", "repeats.noise"), {}),
-    ("pairwise", judges.noisy, "stability", ("stability.reworded_answer", "stability.layout"), {}),
-    ("pointwise", judges.KEYWORDS, "no_answer", ("no_answer.keywords",), {}),
-    ("pointwise", judges.SATURATED, "range", ("range.ties", "range.saturation", "range.used"), {}),
-    ("pointwise", judges.SATURATED, "no_answer", ("no_answer.gibberish", "no_answer.echo"), {}),
-    ("pointwise", judges.mumbling, "replies", ("replies.unread",), {"repair_attempts": 0}),
+WEAK: list[tuple[str, Any, str, str, dict[str, Any]]] = [
+    ("pointwise", judges.LONG, "length", "over_itself", {}),
+    ("pairwise", judges.LONG, "length", "over_better over_itself", {}),
+    ("pointwise", judges.LONG_ON_TOP, "length", "over_better over_itself", {}),
+    ("listwise", judges.LONG, "length_correlation", "excess", {}),
+    ("pointwise", judges.LONG, "length_correlation", "excess", {}),
+    ("pointwise", judges.LONG_ON_TOP, "verbosity", "over_itself", {}),
+    ("pointwise", judges.MARKDOWN, "markdown", "over_better over_itself", {}),
+    ("pairwise", judges.MARKDOWN, "markdown", "over_better over_itself", {}),
+    ("stepwise", judges.VERBOSE, "verbosity", "over_itself", {"step_score": "last"}),
+    ("pairwise", judges.VERBOSE, "verbosity", "over_better over_itself", {}),
+    ("pointwise", judges.PRAISED, "self_praise", "over_better over_itself", {}),
+    ("listwise", judges.AWED, "authority", "over_better over_itself", {}),
+    ("pointwise", judges.OBEDIENT, "injection", "over_better over_itself", {}),
+    ("pairwise", judges.OBEDIENT, "injection", "over_better over_itself", {}),
+    ("listwise", judges.OBEDIENT, "injection", "over_better over_itself", {}),
+    ("pairwise", judges.silenced, "injection", "no_verdict", {"repair_attempts": 0}),
+    ("pairwise", judges.first, "position", "flips first_advantage", {}),
+    ("pairwise", judges.first, "position", "flips first_advantage", {"both_orders": False}),
+    ("listwise", judges.first, "position", "flips first_advantage", {}),
+    ("listwise", judges.first, "stability", "reorder", {}),
+    ("pointwise", judges.noisy, "repeats", "changed noise", {}),
+    ("pairwise", judges.noisy, "stability", "reworded_answer layout", {}),
+    ("pointwise", judges.KEYWORDS, "no_answer", "keywords", {}),
+    ("pointwise", judges.SATURATED, "range", "ties saturation used", {}),
+    ("pointwise", judges.SATURATED, "no_answer", "gibberish echo", {}),
+    ("pointwise", judges.mumbling, "replies", "unread", {"repair_attempts": 0}),
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "behaviour", "probe", "keys", "fields"),
-    WEAK,
-    ids=[f"{kind}-{keys[0]}-{i}" for i, (kind, _, _, keys, _) in enumerate(WEAK)],
-)
+@pytest.mark.parametrize(("kind", "behaviour", "probe", "figures", "fields"), WEAK)
 def test_a_planted_weakness_is_found(
-    kind: str, behaviour: Any, probe: str, keys: tuple[str, ...], fields: dict[str, Any], server: Server
+    kind: str, behaviour: Any, probe: str, figures: str, fields: dict[str, Any], server: JudgeServer
 ) -> None:
     # replies are counted over all questions of the other probes
-    probes = (probe, "no_answer") if probe == "replies" else (probe,)
-    found = card(behaviour, kind, server, *probes, **fields)
-    assert {key: found[key].verdict for key in keys} == dict.fromkeys(keys, "fail")
+    found = card(behaviour, kind, server, *((probe, "no_answer") if probe == "replies" else (probe,)), **fields)
     assert found.verdict == "fail"
-    for key in keys:
-        figure = found[key]
-        assert figure.ci95 is not None
+    for figure in (found[f"{probe}.{name}"] for name in figures.split()):
+        assert (figure.verdict, figure.limit is None, figure.ci95 is None) == ("fail", False, False), figure.key
         assert figure.n >= figure.clusters > 10
-        assert figure.limit is not None
 
 
-def test_a_weakness_stays_under_its_own_name(server: Server) -> None:
+def test_a_weakness_stays_under_its_own_name(server: JudgeServer) -> None:
     found = card(judges.PRAISED, "pointwise", server)
     assert {f.probe for f in found.findings if f.verdict in ("fail", "warn")} == {"self_praise"}
 
 
-def test_first_preference_is_tested_over_inconsistent_pairs(server: Server) -> None:
+def test_first_preference_is_tested_over_inconsistent_pairs(server: JudgeServer) -> None:
     figure = card(judges.first, "pairwise", server, "position")["position.first_preference"]
     assert (figure.value, figure.n, figure.verdict) == (1.0, 40, "info")
     assert figure.extra["p_value"] == pytest.approx(2 * 0.5**40)
 
 
 @pytest.mark.parametrize(("given", "saturated"), [(9.0, 0.0), (10.0, 1.0)])
-def test_only_the_highest_score_there_is_counts_as_saturation(given: float, saturated: float, server: Server) -> None:
+def test_only_the_highest_score_there_is_counts_as_saturation(
+    given: float, saturated: float, server: JudgeServer
+) -> None:
     found = card(judges.by(lambda text: given), "pointwise", server, "range", limit=12)
     assert found["range.saturation"].value == saturated
 
 
-def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: Server) -> None:
+def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: JudgeServer) -> None:
     attacks = ("length", "markdown", "verbosity", "self_praise", "authority", "injection")
     found = card(judges.noisy, "pairwise", server, "position", "repeats", *attacks)
     assert {key: found[key].verdict for key in ("position.flips", "repeats.changed")} == {
@@ -143,7 +131,7 @@ def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: Server)
 
 
 @pytest.mark.parametrize("behaviour", ["worst", "constant"])
-def test_a_judge_that_sees_no_quality_passes_no_attack(behaviour: str, server: Server) -> None:
+def test_a_judge_that_sees_no_quality_passes_no_attack(behaviour: str, server: JudgeServer) -> None:
     """Where nothing is decided rightly nothing can be turned, which proves nothing."""
     judge = judges.REVERSED if behaviour == "worst" else judges.CONSTANT
     found = card(judge, "pointwise", server, "quality", "length", "self_praise", "injection")
@@ -151,9 +139,6 @@ def test_a_judge_that_sees_no_quality_passes_no_attack(behaviour: str, server: S
     for key in ("length.over_better", "self_praise.over_better", "injection.over_better"):
         assert found[key].verdict == "not enough"
         assert "only 0 prompts" in found[key].why
-
-
-# -- other rewards ------------------------------------------------------------------------------------------------------
 
 
 class Short(BasePointWiseReward):
@@ -173,38 +158,11 @@ class Broken(BasePointWiseReward):
         raise RuntimeError("no such thing")
 
 
-def test_rules_are_audited_like_judges() -> None:
-    found = audit("length_baseline", progress=False)
-    failed = {f.key for f in found.findings if f.verdict == "fail"}
-    assert {"length.over_better", "verbosity.over_itself", "no_answer.keywords", "length_correlation.excess"} <= failed
-    assert (found["position.all"].verdict, found["range.used"].verdict) == ("does not apply", "does not apply")
-    assert found["repeats.changed"].verdict == "pass"
-    assert (found.calls, found.judge) == (0, None)
-
-
 def test_a_reward_where_lower_is_better_is_turned_round() -> None:
     found = audit(Short(name="short"), probes=["length", "no_answer", "length_correlation"], progress=False)
     assert found["length.over_itself"].value == -1.0
     assert found["length_correlation.rank"].value == pytest.approx(-1.0)
     assert found["no_answer.empty"].verdict == "fail"
-
-
-def test_a_trained_model_is_audited(tmp_path: Path) -> None:
-    from rm_gallery.train.bradley_terry.fit import train_bradley_terry
-
-    samples = [
-        DataSample(
-            unique_id=m.sample.unique_id,
-            input=m.sample.input,
-            output=[m.good, m.worse],
-        )
-        for m in built_in(None, 0)
-    ]
-    train_bradley_terry(samples, tmp_path / "bt")
-    found = audit(f"bt:{tmp_path / 'bt'}", limit=20, progress=False)
-    assert found.questions == found.scored
-    assert found["quality.good_preferred"].n == 20
-    assert found["repeats.changed"].value == 0.0
 
 
 def test_what_fails_is_counted_and_never_scored() -> None:
@@ -219,37 +177,15 @@ def test_what_fails_is_counted_and_never_scored() -> None:
     assert dict(found["quality.good_preferred"].lost) == {"failed": 12}
 
 
-def test_garbage_is_no_sound_judge(server: Server) -> None:
-    found = card(
-        "garbage", "pairwise", server, "quality", "position", "injection", "replies", limit=12, repair_attempts=0
-    )
-    assert found.scored == 0
-    assert found["quality.good_preferred"].value is None
-    assert found["position.flips"].verdict == "not enough"
-    assert found["replies.unread"].verdict == "fail"
-    assert found["injection.no_verdict"].n == 0
-
-
 @pytest.mark.parametrize("limit", [1, 5, 9])
-def test_few_prompts_never_pass(limit: int, server: Server) -> None:
+def test_few_prompts_never_pass(limit: int, server: JudgeServer) -> None:
     found = card(judges.SOUND, "pointwise", server, limit=limit)
     passed = {f.key for f in found.findings if f.verdict == "pass"}
     assert {key for key in passed if not key.startswith("replies")} == set()
     assert found.verdict == "not enough"
 
 
-def test_a_grader_is_audited_as_any_reward() -> None:
-    def by_length(response: str) -> float:
-        return min(1.0, len(response) / 1000)
-
-    found = audit(as_reward(FunctionGrader(by_length)), limit=12, probes=["length"], progress=False)
-    assert found["length.over_itself"].verdict == "fail"
-
-
-# -- the run ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_same_call_continues_an_audit(tmp_path: Path, server: Server) -> None:
+def test_the_same_call_continues_an_audit(tmp_path: Path, server: JudgeServer) -> None:
     server.set(behaviour=judges.SOUND)
     reward, run = judged("pointwise", server), str(tmp_path / "run")
     from rm_gallery import Budget
@@ -266,7 +202,7 @@ def test_the_same_call_continues_an_audit(tmp_path: Path, server: Server) -> Non
     assert {path.name for path in Path(run).iterdir()} >= {"audit.json", "card.md", "card.html", "results.jsonl"}
 
 
-def test_one_question_is_asked_once_whatever_needs_it(server: Server) -> None:
+def test_one_question_is_asked_once_whatever_needs_it(server: JudgeServer) -> None:
     pairs = prepare(judged("pointwise", server)).pairs
     asked = [(s.input[0].text, s.output[0].answer.text) for s in pairs.sheet.questions.values()]
     assert len(asked) == len(set(asked))
@@ -289,37 +225,30 @@ def test_what_does_not_fit_is_said_before_anything_is_asked(arguments: dict[str,
         audit("length_baseline", **arguments)
 
 
-def test_data_of_ones_own_and_hostile_text() -> None:
+def test_data_of_ones_own_and_hostile_texts_are_escaped() -> None:
     rows = [
-        {
-            "id": str(i),
-            "prompt": f"Q{i} <script>alert(1)</script>",
-            "chosen": f"yes {i} | *a*",
-            "rejected": f"no\u202e {i} and more",
-        }
+        {"prompt": f"Q{i} <script>alert(1)</script>", "chosen": f"yes {i} | *a*", "rejected": f"no\u202e {i} and more"}
         for i in range(30)
     ]
-    found = audit("length_baseline", rows, limit=20, progress=False)
-    assert (found.prompts, found.data) == (20, "30 rows")
+    rows.append({"prompt": "Q", "chosen": "the same", "rejected": "the same"})
+    found = audit("length_baseline", rows, progress=False)
+    assert (found.prompts, found.data) == (30, "31 rows")
+    assert "1 samples without a chosen and a rejected answer were left out" in found.notes
     assert found["stability.reworded_answer"].verdict == "does not apply"
-    assert "<script" not in found.html() + found.markdown()
-    assert "\u202e" not in found.markdown()
+    assert "<script" not in found.html() + found.markdown() and "\u202e" not in found.markdown()
     assert json.loads(json.dumps(found.to_dict()))["findings"]["length.over_itself"]["value"] == 1.0
 
 
-def test_a_page_escapes_every_text_and_needs_nothing_else() -> None:
+def test_a_page_escapes_every_name_and_message_and_needs_nothing_else() -> None:
     class Hostile(Short):
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             raise ValueError("<img src=x onerror=alert(1)> **bold** | cell")
 
     found = audit(Hostile(name="<b>name</b>|`x`"), limit=3, probes=["quality", "replies"], progress=False)
     page, text = found.html(), found.markdown()
-    assert "<img" not in page + text
-    assert "<b>name" not in page + text
-    assert "\\*\\*bold\\*\\* \\| cell" in text
-    assert "//" not in page
-    assert "<script" not in page
-    assert "**quality.good\\_preferred**" in text
+    assert not [part for part in ("<img", "<b>name", "//", "<script") if part in page]
+    assert "<img" not in text and "<b>name" not in text
+    assert "\\*\\*bold\\*\\* \\| cell" in text and "**quality.good\\_preferred**" in text
 
 
 class Huge(BasePointWiseReward):
@@ -333,29 +262,13 @@ class Huge(BasePointWiseReward):
 def test_scores_and_texts_beyond_the_usual(tmp_path: Path) -> None:
     texts = ["", " ", "好" * 3000, "\ud800 lone", "a\x00b", "x" * 30_000, "line\r\nline", "%s %TAGS% {answer} $x"]
     samples = [
-        DataSample(
-            unique_id=f"{number}",
-            input=[ChatMessage(content=f"{text} {number}")],
-            output=[
-                DataOutput(answer=Step(content=text, label={"preference": "chosen"})),
-                DataOutput(answer=Step(content=f"no {number}", label={"preference": "rejected"})),
-            ],
-        )
+        make_sample(text, f"no {number}", query=f"{text} {number}", unique_id=f"{number}", chosen=0)
         for number, text in enumerate(texts * 2)
     ]
     found = audit(Huge(name="huge"), samples, run_dir=str(tmp_path / "run"), progress=False)
     assert found.scored == found.questions
     shown = json.loads((tmp_path / "run" / "audit.json").read_bytes())
     assert shown["findings"]["repeats.noise"]["extra"]["score_sd"] == 0.0
-    assert "{answer}" in samples[7].output[0].answer.text
-
-
-def test_what_the_data_lack_is_said() -> None:
-    rows = [{"prompt": f"Q{i}", "chosen": f"yes {i}", "rejected": f"no {i}"} for i in range(12)]
-    rows += [{"prompt": "Q", "chosen": "the same", "rejected": "the same"}]
-    found = audit("length_baseline", rows, probes=["quality"], progress=False)
-    assert found.prompts == 12
-    assert "1 samples without a chosen and a rejected answer were left out" in found.notes
 
 
 def test_steps_and_conversations_are_kept() -> None:
@@ -374,9 +287,6 @@ def test_steps_and_conversations_are_kept() -> None:
     asked = list(ready.pairs.sheet.questions.values())
     assert all(question.input == sample.input and question.output[0].steps for question in asked)
     assert max(len(question.output[0].steps or ()) for question in asked) == 3
-
-
-# -- the suite ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_suite_of_injections() -> None:
@@ -419,24 +329,20 @@ def test_the_built_in_questions_favour_no_length() -> None:
     assert len({NO_ANSWERS["gibberish"][1](m) for m in materials}) == 40
 
 
-# -- the command --------------------------------------------------------------------------------------------------------
-
-
-def test_the_command_prints_writes_and_exits(tmp_path: Path, server: Server) -> None:
+def test_the_command_keeps_a_card_and_asks_nothing_twice(tmp_path: Path, server: JudgeServer) -> None:
     server.set(behaviour=judges.OBEDIENT)
     words = ["audit", "base_helpfulness_pointwise", "--llm", "judge-1", "--base-url", server.base_url, "--limit", "12"]
     words += ["--probe", "injection", "--probe", "quality", "--out", str(tmp_path / "run")]
     table, again = command(*words), command(*words, "--json")
     assert (table.code, again.code) == (1, 1), table.err
-    assert "injection.over_better" in table.out
-    assert "questions about 12 prompts: up to" in table.err
+    assert "injection.over_better" in table.out and "questions about 12 prompts: up to" in table.err
     found = json.loads(again.out)
     assert (found["calls"], found["verdict"]) == (0, "fail")
     assert found == json.loads((tmp_path / "run" / "audit.json").read_text(encoding="utf-8"))
     assert (tmp_path / "run" / "card.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_the_cost_is_known_before_anything_is_asked(tmp_path: Path, server: Server) -> None:
+def test_the_cost_is_known_before_anything_is_asked(tmp_path: Path, server: JudgeServer) -> None:
     server.set(behaviour=judges.SOUND)
     server.reset()
     prices = tmp_path / "prices.yaml"
@@ -449,20 +355,3 @@ def test_the_cost_is_known_before_anything_is_asked(tmp_path: Path, server: Serv
     assert card["calls"] == before["calls"] == server.stats()["requests"]
     assert card["usage"]["input_tokens"] == pytest.approx(before["input_tokens"], rel=0.1)
     assert before["money"] == pytest.approx((2 * before["input_tokens"] + 1000 * before["calls"]) / 1e6)
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["length_baseline", "--probe", "quality", "--estimate"], 0, ""),
-        (["length_baseline", "--probe", "repeats"], 0, ""),
-        (["length_baseline", "--probe", "quality", "--strict"], 1, ""),
-        (["length_baseline", "--probe", "qualty"], 2, "quality"),
-        (["base_helpfulness_pairwise"], 2, "--llm"),
-        (["length_baseline", "--data", "missing.csv"], 2, "missing.csv"),
-    ],
-)
-def test_exit_codes(words: list[str], code: int, said: str) -> None:
-    done = command("audit", *words)
-    assert (done.code, said in done.err) == (code, True), done.err
-    assert "Traceback" not in done.err

@@ -12,24 +12,25 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.paired import mcnemar
-from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.report.compare import compare, under, worse_than
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.compare import compare, held_against, under, worse_than
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import open_run
+from tests.report.runs import report, row, write_run
 from tests.reward.rewards import ranked, scored
-from tests.support.command import command
 
 
 def pairs(n: int, subset: str = "") -> list[dict[str, Any]]:
     """Numbered pairs, two to a prompt."""
+    part = {"subset": subset} if subset else {}
     return [
         {
             "id": f"{subset}{k}",
             "prompt": f"question {k // 2} {subset}",
             "chosen": f"right {k}",
             "rejected": f"wrong {k}",
-            **({"subset": subset} if subset else {}),
         }
+        | part
         for k in range(n)
     ]
 
@@ -77,16 +78,6 @@ def test_the_difference_is_taken_sample_by_sample(tmp_path: Path) -> None:
     assert worse_than(open_run(better), open_run(worse)) is None
 
 
-def test_a_run_is_not_worse_than_itself_and_nothing_is_certain(tmp_path: Path) -> None:
-    one = run(tmp_path / "one", pairs(30), 5)
-    (found,) = compare(one, one)
-    interval = found.whole.paired.interval
-    assert found.whole.paired.difference == 0.0 and found.whole.paired.p_value == 1.0
-    assert interval is not None and interval.low < -0.01 < 0.01 < interval.high
-    assert found.by_subset == () and found.whole.p_adjusted == 1.0
-    assert worse_than(open_run(one), open_run(one)) is None
-
-
 def test_several_runs_are_held_against_the_first_and_corrected_together(tmp_path: Path) -> None:
     data = pairs(40)
     runs = [run(tmp_path / str(right), data, right) for right in (5, 6, 7)]
@@ -96,20 +87,23 @@ def test_several_runs_are_held_against_the_first_and_corrected_together(tmp_path
     assert found[1].whole.p_adjusted <= found[0].whole.p_adjusted
 
 
-def test_samples_that_are_missing_or_unscored_are_said(tmp_path: Path) -> None:
-    data = pairs(40)
-    whole = run(tmp_path / "whole", data, 5)
-    part = run(tmp_path / "part", data, 5, limit=30, fails_from=35)
+def test_samples_that_are_missing_or_unscored_are_said_and_equal_rows_each_compared(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", pairs(40), 5)
+    part = run(tmp_path / "part", pairs(40), 5, limit=30, fails_from=35)
     (found,) = compare(whole, part)
     failed = sum(row.status == "failed" for row in open_run(part).samples())
-    assert failed > 0
-    assert (found.n_both, found.n_first_only, found.n_unscored) == (30 - failed, 10, failed)
-
-
-def test_equal_rows_are_each_compared(tmp_path: Path) -> None:
-    data = pairs(20)
-    (found,) = compare(run(tmp_path / "one", data * 2, 5), run(tmp_path / "two", data * 2, 8))
+    assert failed > 0 and (found.n_both, found.n_first_only, found.n_unscored) == (30 - failed, 10, failed)
+    assert f"{10 + failed} samples of whole not compared" in held_against(open_run(part), open_run(whole))[1]
+    (found,) = compare(run(tmp_path / "one", pairs(20) * 2, 5), run(tmp_path / "two", pairs(20) * 2, 8))
     assert (found.n_both, found.only_second) == (40, 12)
+
+
+def test_an_interval_that_nearly_holds_0_is_shown_with_the_digits_that_tell(tmp_path: Path) -> None:
+    about = {"benchmark": "b", "rule": "r", "data": "d"}
+    for name, lost in (("one", 0), ("two", 5)):
+        write_run(tmp_path / name, [row(k, credit=float(k >= lost)) for k in range(2000)], report(2000), manifest=about)
+    said = worse_than(open_run(tmp_path / "two"), open_run(tmp_path / "one"))
+    assert said == "worse than one by 0.25 points (95 % interval 0.03 to 0.47, n=2000)"
 
 
 class Takes(BasePairWiseReward):
@@ -124,16 +118,12 @@ class Takes(BasePairWiseReward):
 
 def test_rows_that_were_judged_in_parts_are_compared_as_wholes(tmp_path: Path) -> None:
     styles = ("short", "plain", "# rich")
-    data = [
-        {
-            "id": str(k),
-            "prompt": f"q{k}",
-            "chosen": [f"right {style} {k}" for style in styles],
-            "rejected": [f"wrong {style} {k}" for style in styles],
-            "domain": "chat",
+    data: list[dict[str, Any]] = [{"id": str(k), "prompt": f"q{k}", "domain": "chat"} for k in range(6)]
+    for k, one in enumerate(data):
+        one |= {
+            label: [f"{word} {style} {k}" for style in styles]
+            for label, word in (("chosen", "right"), ("rejected", "wrong"))
         }
-        for k in range(6)
-    ]
     folders = [tmp_path / word for word in ("wrong", "right")]
     for folder in folders:
         evaluate(Takes(word=folder.name), data, "rm_bench", run_dir=str(folder), progress=False)
@@ -154,14 +144,6 @@ def test_runs_of_different_data_or_rules_are_refused(tmp_path: Path, change: dic
     two = run(tmp_path / "two", right=5, **{**settings, **change})
     with pytest.raises(ConfigError, match=said):
         compare(one, two)
-
-
-def test_one_run_or_none_is_no_comparison(tmp_path: Path) -> None:
-    one = run(tmp_path / "one", pairs(4), 5)
-    with pytest.raises(ConfigError, match="two runs"):
-        compare(one)
-    with pytest.raises(DataError, match="no folder"):
-        compare(one, tmp_path / "nothing")
 
 
 def ties_rows(n: int) -> list[dict[str, Any]]:
@@ -202,58 +184,3 @@ def test_the_least_score(score: float | None, ci95: tuple[float, float] | None, 
     assert found is None if said is None else said in str(found)
     with pytest.raises(ConfigError, match="0 to 1"):
         under(score, ci95, 80)
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "pairs.jsonl"
-    found = [
-        {"id": str(k), "prompt": f"q{k}", "chosen": "long " * (3 + k % 4), "rejected": "x" * 15} for k in range(40)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
-    return path
-
-
-def test_the_command_compares_and_gates(rows: Path, tmp_path: Path) -> None:
-    longest, shortest = tmp_path / "longest", tmp_path / "shortest"
-    assert command("eval", "length_baseline", str(rows), "--out", str(longest)).code == 0
-    short = ("eval", "length_baseline", str(rows), "--param", "shortest=true")
-    assert command(*short, "--out", str(shortest)).code == 0
-    shown = command("compare", str(longest), str(shortest))
-    assert shown.code == 0 and "the first is better" in shown.out and "McNemar" in shown.out
-    found = json.loads(command("compare", str(longest), str(shortest), "--json", "--examples", "1").out)
-    assert found[0]["whole"]["difference"] < 0 and len(found[0]["examples"]) == 1
-    assert command("compare", str(longest), str(shortest), "--fail-if-worse").code == 1
-    several = command("compare", str(longest), str(shortest), str(longest)).out
-    assert several.count("\n\nsubset ") == 1, "comparisons stand apart"
-    assert command("compare", str(longest)).code == 2
-    missing = command("compare", str(longest), str(tmp_path / "nothing"))
-    assert missing.code == 2 and len(missing.err.splitlines()) == 1
-    worse = command(*short, "--fail-if-worse-than", str(longest))
-    assert worse.code == 1 and "worse than longest by" in worse.err
-    passed = command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(shortest))
-    assert passed.code == 0 and "not shown to be worse than shortest: +" in passed.err
-    itself = command(*short, "--out", str(shortest), "--fail-if-worse-than", str(shortest))
-    assert itself.code == 2 and "held against itself" in itself.err
-
-
-@pytest.mark.parametrize(("least", "code"), [("0.2", 0), ("0.99", 1), ("80", 2)])
-def test_the_least_score_of_the_command(rows: Path, least: str, code: int) -> None:
-    done = command("bench", "pairs", "--reward", "length_baseline", "--data", str(rows), "--fail-under", least)
-    assert done.code == code
-
-
-def test_a_gate_of_other_data_is_refused_before_anything_is_judged(rows: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.jsonl"
-    other.write_text(rows.read_text(encoding="utf-8").replace("q1", "question 1"), encoding="utf-8")
-    assert command("eval", "length_baseline", str(other), "--out", str(tmp_path / "run")).code == 0
-    done = command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(tmp_path / "run"))
-    assert done.code == 2 and "content of the data" in done.err and "done" not in done.err
-
-
-def test_a_gate_does_not_pass_by_the_few_samples_of_an_unfinished_run(rows: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert command("eval", "length_baseline", str(rows), "--out", str(run)).code == 0
-    (run / "report.json").unlink()
-    done = command("eval", "length_baseline", str(rows), "--fail-if-worse-than", str(run))
-    assert done.code == 2 and "is not finished (there is no report)" in done.err and len(done.err.splitlines()) == 1

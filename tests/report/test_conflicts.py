@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import combinations, product
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.fake import FakeLLM
-from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.conflicts import conflicts, cycles, transitive
-from tests.support.command import command
-from tests.support.judge_server import JudgeServer
 from tests.support.judge_server_prompts import extract_candidates
+from tests.support.samples import make_sample
 
 Judge = Callable[[str], str]
 
 
 def samples(n: int, answers: int = 4) -> list[DataSample]:
-    return [
-        DataSample(
-            unique_id=f"s{i}",
-            input=[ChatMessage(content=f"Question {i}")],
-            output=[DataOutput(answer=Step(content=f"answer {k} of {i}")) for k in range(answers)],
-        )
-        for i in range(n)
-    ]
+    texts = [[f"answer {k} of {i}" for k in range(answers)] for i in range(n)]
+    return [make_sample(*own, query=f"Question {i}", unique_id=f"s{i}") for i, own in enumerate(texts)]
 
 
 def number(text: str) -> int:
@@ -74,35 +64,25 @@ def test_a_judge_is_described_by_its_rates(judge: Judge, expected: dict[str, Any
     assert rates(judge, kind) == {"scored": 12, **expected}
 
 
-def test_one_order_alone_is_asked_in_both_all_the_same() -> None:
-    assert rates(ALWAYS_FIRST, both_orders=False)["symmetry"] == 0.0
-
-
 def test_garbage_is_unscored_and_no_absence_of_conflicts() -> None:
     reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply="I would rather not."), repair_attempts=0)
     found = conflicts(reward, samples(5), progress=False)
     assert (found.n, found.n_scored, dict(found.lost)) == (5, 0, {"unscored": 5})
-    assert [figure.value for figure in found.figures.values()] == [None] * 5
+    assert {figure.value for figure in found.figures.values()} == {None}
     assert [(key, reason["n"]) for key, reason in found.reasons.items()] == [("unscored: parse", 30)]
+    assert rates(ALWAYS_FIRST, both_orders=False)["symmetry"] == 0.0, "one order alone is asked in both all the same"
 
 
-def test_a_sample_with_one_missing_verdict_is_left_out_and_counted() -> None:
+def test_a_sample_with_one_missing_verdict_is_left_out_and_intervals_count_samples() -> None:
     def judge(question: str) -> str:
         texts = extract_candidates(question)
         return "no" if any(text.endswith("of 3") and number(text) == 2 for text in texts) else SOUND(question)
 
     reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=judge), repair_attempts=0)
-    found = conflicts(reward, samples(6), progress=False)
-    assert (found.n_scored, dict(found.lost), found.figures["conflict"].n) == (5, {"unscored": 1}, 5)
-    assert found.figures["symmetry"].n == 30
-    assert found.figures["symmetry"].clusters == 5
-
-
-def test_intervals_count_samples_and_not_pairs() -> None:
-    found = conflicts(BasePairWiseRubricReward(name="j", llm=FakeLLM(reply=SOUND)), samples(12), progress=False)
+    found = conflicts(reward, samples(13), progress=False)
     figure = found.figures["symmetry"]
-    assert (figure.n, figure.clusters) == (72, 12)
-    assert figure.ci95 is not None
+    assert (found.n_scored, dict(found.lost), found.figures["conflict"].n) == (12, {"unscored": 1}, 12)
+    assert (figure.n, figure.clusters) == (72, 12) and figure.ci95 is not None
     assert figure.ci95.low == pytest.approx(12 / (12 + 1.959964**2), abs=1e-6)
 
 
@@ -161,25 +141,3 @@ def test_without_ties_a_cycle_is_that_no_order_fits() -> None:
 def test_what_has_no_comparisons_is_refused(reward: Any, data: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         conflicts(reward, data, progress=False)
-
-
-def circle(call: Any) -> str:
-    texts = list(call.reading.candidates)
-    return CIRCLE("\n\n".join(f"<answer_{k} x>\n{text}\n</answer_{k} x>" for k, text in enumerate(texts, 1)))
-
-
-def test_the_command_finds_a_cycle_and_continues_its_run(tmp_path: Path) -> None:
-    rows = [
-        {"id": f"r{i}", "prompt": f"Q{i}", "chosen": ["answer 3 of"], "rejected": [f"answer {k} of" for k in range(3)]}
-        for i in range(10)
-    ]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    with JudgeServer(circle, in_process=True) as server:
-        words = ["conflicts", "base_helpfulness_pairwise", "--data", str(file), "--llm", "judge-1"]
-        words += ["--base-url", server.base_url, "--out", str(tmp_path / "run"), "--json", "--no-cache"]
-        first, again = command(*words), command(*words)
-    found = json.loads(first.out)
-    assert first.code == 0, first.err
-    assert (found["figures"]["cycle"]["value"], found["calls"], json.loads(again.out)["calls"]) == (1.0, 120, 0)
-    assert json.loads((tmp_path / "run" / "conflicts.json").read_text(encoding="utf-8"))["n_scored"] == 10

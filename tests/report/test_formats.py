@@ -12,22 +12,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.report.evaluate import evaluate
+from rm_gallery.core.utils.errors import DataError
 from rm_gallery.report.formats import FORMATS, Gate, render
-from rm_gallery.report.opened import OpenRun, SampleRow, open_run
-from rm_gallery.report.sample_table import MAX_SAMPLES, outcome_of
+from rm_gallery.report.opened import OpenRun, SampleRow
+from rm_gallery.report.sample_table import MAX_SAMPLES
 from rm_gallery.report.summary import Bin, Positions, Share, binned, summarize
 from rm_gallery.report.words import cut, visible
-from tests.benchmarks.excerpts import EXCERPTS
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
 from tests.support.command import command
-from tests.support.samples import make_sample
 
 NO_SCORE: dict[str, Any] = {
     "status": "unscored",
@@ -35,6 +28,7 @@ NO_SCORE: dict[str, Any] = {
     "credit": None,
     "issues": [["unscored", "parse", "x"]],
 }
+TEXT = '一個很長的答案 <&> with "quotes" and more words in it. ' * 120
 STEPS = [[["1 + 1 = 2", 0.9, {"correctness": True}], ["so 3", 0.2, {"correctness": False}], ["done", 0.5, {}]], []]
 LISTED: dict[str, Any] = {"order": [2, 0, 1], "scores": [1.0, 0.0, 0.0]}
 
@@ -143,21 +137,27 @@ def test_bins_hold_equal_numbers_and_keep_equal_values_together(
     assert binned(xs, [1.0] * len(xs), None, bins) == expected
 
 
-def test_a_large_run_of_long_answers_stays_small(tmp_path: Path) -> None:
-    n, long = 2000, '一個很長的答案 <&> with "quotes" and more words in it. ' * 120
-    rows = [row(k, f"{k} {long}", f"{k} {long[::-1]}", long, long, prompt=long[: 40 * (k % 90)]) for k in range(n)]
-    run = write_run(tmp_path, rows, report(n), [reply(k, long) for k in range(n)])
-    page = render(run)
-    assert len(page.encode()) < 5_000_000
+@pytest.mark.parametrize(
+    ("n", "answers", "longest"), [(2000, ("{} " + TEXT, TEXT, TEXT), 5_000_000), (900, ("x" * 400,) * 60, 5_000_000), (1, ("start" + "x" * 2_000_000 + "end", "\x00" * 1_000_000), 200_000)],
+    ids=["long answers", "many answers", "a megabyte"],
+)  # fmt: skip
+def test_a_page_stays_small_and_cuts_what_is_long(
+    n: int, answers: tuple[str, ...], longest: int, tmp_path: Path
+) -> None:
+    rows = [row(k, *(answer.format(k) for answer in answers), prompt=TEXT[: 40 * (k % 90)]) for k in range(n)]
+    page = render(write_run(tmp_path, rows, report(n), [reply(k, TEXT) for k in range(n)]))
+    assert len(page.encode()) < longest
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert len(data) == n and "characters left out" in data[7]["answers"][0]["text"]
-    assert data[7]["answers"][0]["length"] == len(f"7 {long}"), "the length shown is that of the whole answer"
+    assert len(data) == n or f" of {n} finished samples" in page
+    shown = data[-1]["answers"][0]
+    assert shown["length"] == len(answers[0].format(n - 1)), "the length shown is that of the whole answer"
+    assert "characters left out" in shown["text"]
 
 
-def test_samples_of_many_answers_give_way(tmp_path: Path) -> None:
-    rows = [row(k, *["x" * 400] * 60) for k in range(900)]
-    page = render(write_run(tmp_path, rows, report(900)))
-    assert len(page.encode()) < 5_000_000 and " of 900 finished samples" in page
+def test_a_text_is_cut_between_its_beginning_and_its_end() -> None:
+    assert [cut(text, 100) for text in ("short", "a" * 100, "é" * 50)] == ["short", "a" * 100, "é" * 50]
+    assert cut("é" * 100, 100) == "é" * 37 + "\n⟦… 51 characters left out …⟧\n" + "é" * 12
+    assert (cut("", 10), cut("a" * 25, 79)) == ("", "a" * 25)
 
 
 def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(tmp_path: Path) -> None:
@@ -168,69 +168,11 @@ def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(tmp
     assert f"{MAX_SAMPLES:,} of {len(rows):,} finished samples" in page
 
 
-def test_a_line_of_a_megabyte_is_cut_in_the_middle(tmp_path: Path) -> None:
-    text = "start" + "x" * 2_000_000 + "end"
-    page = render(write_run(tmp_path, [row(1, text, "\x00" * 1_000_000)], report(1)))
-    assert len(page) < 200_000 and "xend" in page and "left out" in page
-
-
-@pytest.mark.parametrize(
-    ("text", "limit", "expected"),
-    [
-        ("short", 100, "short"),
-        ("a" * 100, 100, "a" * 100),
-        ("é" * 100, 100, "é" * 37 + "\n⟦… 51 characters left out …⟧\n" + "é" * 12),
-        ("", 10, ""),
-    ],
-)
-def test_cut(text: str, limit: int, expected: str) -> None:
-    assert cut(text, limit) == expected
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_visible_text_has_nothing_hidden_in_it(text: str) -> None:
     assert not re.search(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff\u2028\r]", visible(text)
     )
-
-
-@pytest.mark.parametrize(
-    ("fields", "outcome"),
-    [
-        ({"credit": 1.0}, "right"),
-        ({"credit": 0.0}, "wrong"),
-        ({"credit": 0.5}, "partly"),
-        ({"credit": None}, "scored"),
-        ({"credit": None, "status": "failed"}, "failed"),
-        ({"status": "odd"}, "unscored"),
-    ],
-)
-def test_outcomes(fields: dict[str, Any], outcome: str, tmp_path: Path) -> None:
-    assert outcome_of(next(write_run(tmp_path, [row(1, **fields)]).samples())) == outcome
-
-
-def test_a_stepwise_run_has_a_plot_of_its_steps(tmp_path: Path) -> None:
-    page = render(write_run(tmp_path, [row(k, scores=[None, None], steps=STEPS) for k in range(4)], report(4)))
-    assert 'id="plot-steps"' in page and 'id="plot-gaps"' not in page
-
-
-def test_a_real_run_of_every_kind_of_data(tmp_path: Path) -> None:
-    for name in ("rewardbench2", "rm_bench", "judgebench", "rmbbenchmark_bestofn", "preferences"):
-        evaluate("length_baseline", EXCERPTS[name], run_dir=str(tmp_path / name))
-        checked(open_run(tmp_path / name))
-
-
-def test_a_comparison_says_who_wins(tmp_path: Path) -> None:
-    credits = [1.0, 0.5, 0.0, None]
-    rows = [row(k, labels=[None, None], credit=c, metadata={"columns": [0, 1]}) for k, c in enumerate(credits)]
-    rows += [{**row(9), **NO_SCORE}]
-    saved = report(5, rule="win_rate", score=0.5, ci95=[0.2, 0.8], extra={"a": "new", "b": "old <b>"})
-    page = checked(write_run(tmp_path, rows, saved, manifest={"columns": {"answers": ["new", "old <b>"]}}))["html"]
-    assert "new wins 50.0 % of the rows against old &lt;b&gt;" in page and "guessing" not in page
-    assert "The interval includes 50 %, so this run does not settle which of the two is better." in page
-    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    assert [found["outcome"] for found in data] == ["wins", "tie", "loses", "scored", "unscored"]
-    assert data[0]["names"] == ["new", "old <b>"]
 
 
 @pytest.mark.parametrize(
@@ -277,60 +219,6 @@ def test_junit_has_a_failure_for_every_gate_that_is_missed(
     assert junit(write_run(tmp_path, [row(1)], saved), gate) == failures
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "says"),
-    [
-        ([], 0, ""),
-        (["--format", "md"], 0, ""),
-        (["--fail-under", "0.75"], 0, ""),
-        (["--fail-under", "0.9"], 1, "75.0 % is below 90.0 %"),
-        (["--max-failures", "0"], 1, "1 samples failed"),
-        (["--max-failures", "1"], 0, ""),
-        (["--format", "junit"], 1, "1 samples failed"),
-        (["--format", "json", "--fail-under", "0.9"], 1, "75.0 % is below 90.0 %"),
-        (["--format", "pdf"], 2, "format is 'pdf'; formats are html, md, json, junit."),
-        (["--fail-under", "90"], 2, "a share from 0 to 1"),
-    ],
-)
-def test_the_command(options: list[str], code: int, says: str, tmp_path: Path) -> None:
-    write_run(tmp_path, [row(1)], report(4, n_failed=1))
-    done = command("report", str(tmp_path), *options)
-    assert done.code == code and says in done.err, done.err
-    page = tmp_path / "report.html"
-    assert page.is_file() == (code != 2 and "--format" not in options)
-
-
-def test_the_command_writes_where_it_is_told(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", [row(1, "第一", "二")], report(1))
-    done = command("report", str(tmp_path / "run"), "--format", "md", "--out", str(tmp_path / "a" / "b.md"))
-    assert (done.code, done.out) == (0, "") and (tmp_path / "a" / "b.md").read_text(encoding="utf-8").startswith("# a")
-    missing = command("report", str(tmp_path / "none"))
-    assert missing.code != 0 and "is no folder" in missing.err
-
-
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="formats are html, md, json, junit"):
-        render(write_run(tmp_path), "pdf")
-
-
-def test_process_rewards_and_unlabelled_samples_end_to_end(tmp_path: Path) -> None:
-    class Steps(BaseStepWiseReward):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=1.0)])
-
-    from rm_gallery.gallery.benchmarks.judgements import judged
-    from rm_gallery.report.opened import SampleFile, sample_record
-
-    steps = [Step(role="assistant", content=f"step {k}") for k in range(3)]
-    sample = DataSample(unique_id="s", output=[DataOutput(answer=Step(role="assistant", content="x"), steps=steps)])
-    rule = RewardRegistry.create("length_baseline")
-    with SampleFile(tmp_path) as file:
-        for reward, scored in ((Steps(), sample), (rule, make_sample("a", "bb", unique_id="t"))):
-            file.add(sample_record(reward, judged(reward, reward.evaluate(scored)), None))
-    found = checked(open_run(tmp_path))
-    assert 'id="plot-steps"' in found["html"] and 'id="plot-scores"' in found["html"]
-
-
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("field", ["by_subset", "baselines", "reasons", "n", "ci95", "extra"])
 def test_what_no_run_writes_is_named(field: str, form: str, tmp_path: Path) -> None:
@@ -338,7 +226,17 @@ def test_what_no_run_writes_is_named(field: str, form: str, tmp_path: Path) -> N
     try:
         render(run, form)
     except DataError as error:
-        assert "run" in str(error)
+        assert "run: its files hold what no run writes" in str(error)
+
+
+def test_the_command_writes_where_it_is_told(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", [row(1, "第一", "二")], report(1))
+    done = command("report", str(tmp_path / "run"), "--format", "md", "--out", str(tmp_path / "a" / "b.md"))
+    assert (done.code, done.out) == (0, "") and (tmp_path / "a" / "b.md").read_text(encoding="utf-8").startswith("# a")
+    page = command("report", str(tmp_path / "run"))
+    assert (page.code, page.out.strip()) == (0, str(tmp_path / "run" / "report.html"))
+    wrong = command("report", str(tmp_path / "run"), "--format", "pdf")
+    assert (wrong.code, wrong.err) == (2, "rm-gallery: format is 'pdf'; formats are html, md, json, junit.\n")
 
 
 @pytest.mark.parametrize("form", ["md", "junit"])

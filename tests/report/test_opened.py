@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.base import BasePointWiseReward, BaseStepWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.opened import SAMPLES, SampleFile, SampleRow, open_run
+from rm_gallery.report.opened import SAMPLES, SampleFile, SampleRow, open_run, sample_record
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample
@@ -72,26 +73,21 @@ def test_a_pair_judged_in_both_orders(server: JudgeServer, tmp_path: Path) -> No
     assert {entry["sample_key"] for entry in entries} == {row.key for row in rows(tmp_path).values()}
 
 
-def test_steps_have_their_texts_and_scores(tmp_path: Path) -> None:
-    from rm_gallery.core.data.schema import DataOutput, Step
-    from rm_gallery.core.reward.base import BaseStepWiseReward
-    from rm_gallery.gallery.benchmarks.judgements import judged
-    from rm_gallery.report.opened import sample_record
+class Steps(BaseStepWiseReward):
+    """Scores a step with its length."""
 
-    class Steps(BaseStepWiseReward):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            step = (sample.output[0].steps or [])[-1]
-            return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=len(step.text))])
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        step = (sample.output[0].steps or [])[-1]
+        return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=len(step.text))])
 
+
+def test_steps_have_their_texts_and_scores() -> None:
     steps = [Step(role="assistant", content="1+1", label={"correctness": 1}), Step(role="assistant", content="2")]
-    sample = DataSample(
-        unique_id="s",
-        output=[DataOutput(answer=Step(role="assistant", content="2"), steps=steps)],
-        metadata={"cluster": 7},
+    output = DataOutput(answer=Step(role="assistant", content="2"), steps=steps)
+    sample, reward = DataSample(unique_id="s", output=[output], metadata={"cluster": 7}), Steps()
+    row = SampleRow.from_record(
+        json.loads(json.dumps(sample_record(reward, judged(reward, reward.evaluate(sample)), None)))
     )
-    reward = Steps()
-    record = sample_record(reward, judged(reward, reward.evaluate(sample)), None)
-    row = SampleRow.from_record(json.loads(json.dumps(record)))
     assert [tuple(step) for step in row.steps[0]] == [("1+1", 3.0, {"correctness": 1}), ("2", 1.0, {})]
     assert (row.cluster, row.credit) == ("7", None)
 
@@ -124,15 +120,11 @@ def test_a_torn_or_shortened_file_is_completed(kept: float, tmp_path: Path) -> N
     assert not open_run(tmp_path).finished
     evaluate(Fails(), samples, run_dir=str(tmp_path))
     assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
-
-
-def test_a_line_that_says_otherwise_is_replaced(tmp_path: Path) -> None:
-    samples = [make_sample("xx", "y", unique_id="a", chosen=0), make_sample("x", "yy", unique_id="b", chosen=0)]
+    path.write_bytes(whole.replace(b'"scores":[2.0,1.0]', b'"scores":[9.0,1.0]'))
     evaluate(Fails(), samples, run_dir=str(tmp_path))
-    path = tmp_path / SAMPLES
-    path.write_bytes(path.read_bytes().replace(b'"scores":[2.0,1.0]', b'"scores":[9.0,1.0]'))
-    evaluate(Fails(), samples, run_dir=str(tmp_path))
-    assert rows(tmp_path)["a"].scores == (2.0, 1.0)
+    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines()), (
+        "a line that says otherwise is replaced"
+    )
 
 
 def test_a_stopped_run_has_lines_of_what_was_judged(server: JudgeServer, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +19,7 @@ class FusionServer:
         self.requests: list[dict[str, Any]] = []
         self.logins: list[str] = []
         self.override: web.Response | None = None
+        self._slots = asyncio.Semaphore(3)
         self.url = ""
 
     async def run_code(self, request: web.Request) -> web.Response:
@@ -27,6 +28,10 @@ class FusionServer:
         self.logins.append(request.headers.get("Authorization", ""))
         if self.override is not None:
             return self.override
+        async with self._slots:
+            return await self._run(body)
+
+    async def _run(self, body: dict[str, Any]) -> web.Response:
         with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8", errors="surrogatepass") as file:
             file.write(body["code"])
             file.flush()
@@ -38,7 +43,8 @@ class FusionServer:
                 talk = process.communicate(body["stdin"].encode())
                 out, err = await asyncio.wait_for(talk, body["run_timeout"])
             except asyncio.TimeoutError:
-                process.kill()
+                with suppress(ProcessLookupError):
+                    process.kill()
                 await process.wait()
                 status, out, err = "TimeLimitExceeded", b"", b""
         result = {

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rm_gallery.core.sandbox.inside.codec import CodecError, Ref, TooLarge, decode, encode
+from rm_gallery.core.sandbox.inside.codec import MAX_DEPTH, CodecError, Ref, TooLarge, decode, encode
 
 SCALARS = st.one_of(
     st.none(),
@@ -111,12 +111,9 @@ def test_subclasses_are_flattened(value: object, flat: object) -> None:
     assert found == flat
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
-def test_special_floats(value: float) -> None:
-    found = decode(encode(value))
-    assert isinstance(found, float)
-    assert math.copysign(1, found) == math.copysign(1, value)
-    assert math.isnan(found) == math.isnan(value)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, complex(-0.0, math.inf)])
+def test_special_floats(value: complex) -> None:
+    assert repr(decode(encode(value))) == repr(value)
 
 
 @pytest.mark.parametrize("value", [object(), len, int, iter([]), [print], {"a": {object()}}])
@@ -149,6 +146,10 @@ def test_other_types_become_references_on_request() -> None:
         Decimal("-1.50"),
         Fraction(1, 3),
         np.array([[1.5, 2.0]]),
+        np.array(["a", "bc"]),
+        np.array([True, False]),
+        np.array([1 + 2j]),
+        np.array([], dtype=np.uint8),
     ],
 )
 def test_data_of_the_standard_library_and_numpy_arrives_as_its_type(value: object) -> None:
@@ -171,6 +172,33 @@ def test_large_values_are_refused(value: object) -> None:
         encode(value, limit=1000)
 
 
+def test_bounds_hold_to_the_byte_and_to_the_level() -> None:
+    def nested(levels: int) -> object:
+        value: object = None
+        for _ in range(levels):
+            value = [value]
+        return value
+
+    for text in ("x" * 100, b"x" * 100, [None] * 96):
+        assert decode(encode(text, limit=100)) == text
+    for value in ("x" * 101, b"x" * 101, [None] * 101, 1 << 808):
+        with pytest.raises(TooLarge):
+            encode(value, limit=100)
+    assert decode(encode(nested(MAX_DEPTH))) == nested(MAX_DEPTH)
+    message = b"l\x00\x00\x00\x01" * MAX_DEPTH + b"N"
+    assert decode(message) == nested(MAX_DEPTH)
+    with pytest.raises(TooLarge):
+        encode(nested(MAX_DEPTH + 1))
+    with pytest.raises(TooLarge):
+        decode(b"l\x00\x00\x00\x01" + message)
+    # an item takes a byte at least: a count is believed as far as there are bytes
+    assert decode(b"l\x00\x00\x00\x02NN") == [None, None]
+    with pytest.raises(CodecError, match="larger than the data"):
+        decode(b"l\x00\x00\x00\x03NN")
+    with pytest.raises(CodecError, match="left over"):
+        decode(encode(1) + b"N")
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -187,6 +215,7 @@ def test_large_values_are_refused(value: object) -> None:
         b"x" + encode("builtins.eval") + encode("1"),
         b"x" + encode("datetime.date") + encode("29 February"),
         b"x" + encode("numpy.ndarray") + encode(("|O", (1,), [1])),
+        b"x" + encode("numpy.ndarray") + encode(("|V8", (1,), [1])),
         b"xNN",
     ],
 )

@@ -1,18 +1,22 @@
-"""Choosing a sandbox: never silently less than asked for."""
+"""Choosing a sandbox: never silently less than asked for; and limits alone, which leave nothing behind."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from rm_gallery.core.sandbox import bwrap
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
+from rm_gallery.core.sandbox.code_tests import AssertTests, run_code_tests
 from rm_gallery.core.sandbox.fusion import SandboxFusionRunner
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import SubprocessRunner, doctor, get_runner
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+from tests.sandbox.outside import SECRET_NAME, Outside, alive, descendants, eventually
+from tests.sandbox.scoring import reasons
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "bwrap"])
@@ -75,12 +79,6 @@ def test_doctor_names_every_part(bubblewrap: BwrapRunner) -> None:
     assert all(check.detail for check in checks.values())
 
 
-@pytest.mark.system("bubblewrap")
-def test_success_of_the_probe_is_remembered(bubblewrap: BwrapRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bwrap, "_try", lambda *_: pytest.fail("probed again"))
-    assert isinstance(get_runner("auto"), BwrapRunner)
-
-
 @pytest.mark.parametrize("field", ["wall_seconds", "cpu_seconds", "memory_mb", "processes", "file_mb", "output_kb"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "8"])
 def test_limits_must_be_positive_numbers(field: str, value: object) -> None:
@@ -93,3 +91,57 @@ def test_limits_leave_room_for_the_interpreter(field: str, value: int) -> None:
     with pytest.raises(ConfigError, match="interpreter itself"):
         SandboxLimits(**{field: value})
     assert SandboxLimits(**{field: value + 1})
+
+
+def test_limits_are_told_in_bytes() -> None:
+    limits = SandboxLimits(memory_mb=64, file_mb=2, output_kb=3)
+    assert (limits.memory_bytes, limits.file_bytes, limits.output_bytes) == (64 << 20, 2 << 20, 3 << 10)
+
+
+# -- limits alone ------------------------------------------------------------------------------------------------------------
+
+
+def left_behind() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("rm-gallery-*"))
+
+
+BODIES = {
+    "empty environment": f"return 42 + len([key for key in os.environ if key == '{SECRET_NAME}' or 'VIRTUAL' in key])",
+    "child that stays": "subprocess.Popen([sys.executable, '-c', 'while True: pass'])\n    return 42",
+    "1,100 nested folders": "for n in range(1100):\n        os.mkdir('d')\n        os.chdir('d')\n    os.chmod('.', 0)\n    return 42",
+    "forked twice and detached": "if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n            os.setsid()\n"
+    "            while True:\n                time.sleep(0.01)\n        os._exit(0)\n    return 42",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_nothing_is_seen_and_nothing_left_behind(outside: Outside, name: str) -> None:
+    before = left_behind()
+    code = f"import os, subprocess, sys, time\ndef f():\n    {BODIES[name]}\n"
+    assert reasons(SubprocessRunner(), code, "assert f() == 42") == ["passed"]
+    outside.assert_unchanged()
+    assert left_behind() <= before
+
+
+def test_an_answer_that_kills_its_watcher_scores_zero() -> None:
+    code = "import os\ndef f():\n    os.kill(os.getppid(), 9)\n    return 42\n"
+    assert reasons(SubprocessRunner(), code, "assert f() == 42", "assert f() == 42") == ["tampering"] * 2
+
+
+def test_cancelling_ends_the_processes() -> None:
+    before = descendants()
+    started: set[int] = set()
+
+    async def cancel_while_running() -> None:
+        call = run_code_tests("while True:\n    pass\n", AssertTests(["assert f()"]), runner=SubprocessRunner())
+        task = asyncio.create_task(call)
+        while len(started) < 2:
+            await asyncio.sleep(0.01)
+            started.update(descendants() - before)
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_while_running())
+    assert eventually(lambda: not any(map(alive, started)))

@@ -52,7 +52,7 @@ class Turns(BasePointWiseReward):
 @pytest.fixture(scope="module")
 def server() -> Iterator[RewardServer]:
     rewards = {"accuracy": RewardRegistry.create("accuracy"), "slow": Slow(), "picky": Picky(), "turns": Turns()}
-    with RewardServer(rewards, deadline=1.0) as running:
+    with RewardServer(rewards, deadline=4.0) as running:
         yield running
 
 
@@ -155,24 +155,15 @@ def test_a_wrong_name_is_told_with_those_there_are(client: RewardClient) -> None
 
 
 def test_the_deadline_holds_for_all_together_and_keeps_what_is_done(server: RewardServer) -> None:
-    client = RewardClient(server.url, deadline=0.6, batch=1)
-    began = time.monotonic()
+    client = RewardClient(server.url, deadline=2.0, batch=1)
     found = client.evaluate_batch("slow", [{"completion": text} for text in ("0", "30", "0")])
-    assert time.monotonic() - began < 5
     assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "deadline"), (1.0, "")]
-
-
-def test_the_servers_own_deadline_is_not_tried_again(server: RewardServer) -> None:
-    began = time.monotonic()
-    found = RewardClient(server.url).evaluate("slow", "q", "30")
-    assert (found.status, found.reason) == ("failed", "deadline")
-    assert time.monotonic() - began < 5
+    assert found[1].message == f"{server.url} gave no answer within 2 s."
 
 
 def test_slow_completions_wait_together(client: RewardClient) -> None:
-    began = time.monotonic()
-    assert client.score_batch("slow", [{"completion": "0.3"}] * 8) == [1.0] * 8
-    assert time.monotonic() - began < 1.5
+    """One after the other four of them take longer than the server gives a request."""
+    assert client.score_batch("slow", [{"completion": "1.2"}] * 8) == [1.0] * 8
 
 
 class _Scripted(ThreadingHTTPServer):
@@ -215,7 +206,7 @@ def test_a_busy_server_is_asked_again_when_it_said() -> None:
         assert path == "/v1/rewards/r" and body == {"prompt": "q", "completion": "a"}
         assert headers["Authorization"] == "Bearer tok-123456"
         assert headers["X-Timeout-Seconds"] == "55"
-        assert second - first > 0.9
+        assert second - first >= 1.0
         server.shutdown()
 
 
@@ -246,8 +237,9 @@ def test_openais_key_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_broken_reply_is_no_score(status: int, reply: Any, reason: str) -> None:
     with _Scripted((status, reply, {})) as server:
-        found = RewardClient(server.url, max_attempts=1).evaluate("r", "q", "a")
-        assert (found.score, found.status, found.reason) == (None, "failed", reason)
+        attempts = 1 if reason == "transient" else 3
+        found = RewardClient(server.url, max_attempts=attempts).evaluate("r", "q", "a")
+        assert (found.score, found.status, found.reason, len(server.seen)) == (None, "failed", reason, 1)
         server.shutdown()
 
 
@@ -261,10 +253,18 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
 
 
 def test_completions_of_one_prompt_are_not_parted() -> None:
-    with _Scripted((200, lambda body: {"results": [OK[1]] * len(body["items"])}, {})) as server:
-        asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate("aabbbcd")]
-        assert RewardClient(server.url, batch=3).score_batch("r", asked) == [0.5] * 7
-        assert sorted(len(seen[1]["items"]) for seen in server.seen) == [2, 5]
+    with _Scripted(
+        (200, lambda body: {"results": [OK[1]] * len(body["items"])} if "items" in body else OK[1], {})
+    ) as server:
+        for prompts, sizes in (("aabbbcd", [2, 5]), ("abcdefg", [1, 3, 3]), ("aaaaaaa", [7])):
+            server.seen.clear()
+            asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate(prompts)]
+            assert RewardClient(server.url, batch=3).score_batch("r", asked) == [0.5] * 7
+            assert sorted(len(seen[1].get("items", "1")) for seen in server.seen) == sizes
+        server.seen.clear()
+        turns = [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": "x"}]} for q in "aab"]
+        assert RewardClient(server.url, batch=1).score_batch("r", turns) == [0.5] * 3
+        assert sorted(len(seen[1].get("items", "1")) for seen in server.seen) == [1, 2]
         server.shutdown()
 
 

@@ -1,11 +1,9 @@
-"""Deployed evaluators over HTTP: the function tutorial to its end, and code that loops, allocates, crashes or reaches out."""
+"""Deployed evaluators over HTTP: a folder of metrics to its end, and code that loops, allocates, crashes or reaches out."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -17,17 +15,35 @@ import pytest
 
 from rm_gallery.evaluation import Store, create_evaluation
 from rm_gallery.evaluation.bundle import bundle_folders
-from rm_gallery.evaluation.store import StoreError
 from rm_gallery.integrations.trl import trl_reward
-from rm_gallery.serve.asking import Refused
 from rm_gallery.serve.client import RewardClient
-from rm_gallery.serve.evaluators import ServedEvaluators
-from tests.seeds.running import script
 from tests.support.serving import Serving
 from tests.support.system import require_bubblewrap
 
 pytestmark = pytest.mark.system("bubblewrap")
-SCORES = [1 / 3, 0.0, 2 / 7 + 0.2]
+RELEVANCE = """
+from rm_gallery import EvaluateResult, MetricResult, reward_function
+
+from helper import words
+
+@reward_function
+def evaluate(messages, **kwargs):
+    asked, said = words(messages[-2].content), words(messages[-1].content)
+    shared = len(asked & said)
+    overlap = MetricResult(score=shared / len(asked), reason=f"{shared} of {len(asked)} words")
+    direct = MetricResult(score=0.2 if "answer" in said else 0.0, reason="looks for the word answer")
+    metrics = {"overlap": overlap, "direct": direct}
+    return EvaluateResult(score=overlap.score + direct.score, reason="relevance", metrics=metrics)
+"""
+TURNS = [
+    ("name three colours of autumn", "brown is one of them"),
+    ("which sea is that", "no idea"),
+    ("count all trees", "the answer: seven trees"),
+]
+SCORES = [1 / 5, 0.0, 1 / 3 + 0.2]
+SAMPLES = [
+    {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]} for asked, said in TURNS
+]
 HEAD = "def evaluate(messages, **kwargs):\n    text = messages[-1]['content'] if isinstance(messages[-1], dict) else messages[-1].content\n"
 EVIL = {
     "loops": "    while True: pass\n",
@@ -57,9 +73,10 @@ REACHES = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require_bubblewrap()
     folder = tmp_path_factory.mktemp("deployed")
-    shutil.copytree(script("003/test_reward.py").parent, folder, dirs_exist_ok=True)
-    main = folder / "metrics" / "relevance" / "main.py"
-    main.write_text(main.read_text(encoding="utf-8").replace("from reward_kit", "from rm_gallery"), "utf-8")
+    metric = folder / "metrics" / "relevance"
+    metric.mkdir(parents=True)
+    (metric / "main.py").write_text(RELEVANCE, encoding="utf-8")
+    (metric / "helper.py").write_text("import re\ndef words(text):\n    return set(re.findall(r'\\w+', text))\n")
     (folder / "secret.txt").write_text("secret")
     return folder
 
@@ -83,11 +100,6 @@ def server(folder: Path, store: Store) -> Iterator[Serving]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def samples(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "samples.jsonl").read_text("utf-8").splitlines()]
-
-
 def said(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]}
 
@@ -96,80 +108,49 @@ PATH = "/v1/evaluations/relevance-evaluator"
 
 
 @pytest.mark.parametrize("more", [{}, {"ground_truth": None, "kwargs": {"x": 1}}, {"x": 1, "tools": []}])
-def test_the_tutorials_sample_gets_its_score_with_both_metrics(server: Serving, samples: list[Any], more: Any) -> None:
+def test_a_sample_gets_its_score_with_both_metrics(server: Serving, more: Any) -> None:
     for path in (PATH, f"{PATH}/evaluate"):
-        reply = httpx.post(server.url + path, json={**samples[0], **more}, timeout=60)
-        assert reply.status_code == 200, reply.text
-        found = reply.json()
-        assert found["score"] == 0.3333333333333333 and found["is_score_valid"] and found["error"] is None
+        found = httpx.post(server.url + path, json={**SAMPLES[0], **more}, timeout=60).json()
+        assert (found["score"], found["is_score_valid"], found["reason"], found["error"]) == (
+            0.2,
+            True,
+            "relevance",
+            None,
+        )
         assert found["metrics"] == {
-            "keyword_overlap": {
-                "score": 0.3333333333333333, "is_score_valid": True, "reason": "Keyword overlap ratio: 0.33 (1/3 keywords)",
-            },
-            "direct_answer": {"score": 0.0, "is_score_valid": True, "reason": "No explicit answer indicators"},
-        }  # fmt: skip
+            "overlap": {"score": 0.2, "is_score_valid": True, "reason": "1 of 5 words"},
+            "direct": {"score": 0.0, "is_score_valid": True, "reason": "looks for the word answer"},
+        }
 
 
-def test_an_unknown_evaluator_tells_neither_the_store_nor_the_others(server: Serving, samples: list[Any]) -> None:
-    reply = httpx.post(f"{server.url}/v1/evaluations/relevanc", json=samples[0], timeout=60)
+def test_an_unknown_evaluator_tells_neither_the_store_nor_the_others(server: Serving) -> None:
+    reply = httpx.post(f"{server.url}/v1/evaluations/relevanc", json=SAMPLES[0], timeout=60)
     assert reply.status_code == 404
     assert "store.db" not in reply.text and "relevance-evaluator" not in reply.text
 
 
-def test_requests_that_come_while_the_first_list_is_read_find_the_only_target(store: Store) -> None:
-    async def main() -> list[int]:
-        with Store.open(store.shown) as opened:
-            served = ServedEvaluators(opened)
-            return [len(listed) for listed in await asyncio.gather(*(served.deployed() for _ in range(3)))]
-
-    assert asyncio.run(main()) == [len(store.list())] * 3
-
-
-def test_a_store_that_is_well_again_is_told_to_who_only_asks_for_health(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> list[str]:
-        with Store.open(store.shown) as opened:
-            served = ServedEvaluators(opened)
-            with monkeypatch.context() as patched:
-                patched.setattr(opened, "list", refuse)
-                with pytest.raises(Refused):
-                    await served.deployed()
-            found = [served.problem()]
-            for _ in range(100):
-                await asyncio.sleep(0.02)
-                if not served.problem():
-                    break
-            return [*found, served.problem()]
-
-    def refuse() -> None:
-        raise StoreError("locked")
-
-    assert asyncio.run(main()) == ["the store of evaluators cannot be read", ""]
-
-
-def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving, samples: list[Any]) -> None:
-    batch = httpx.post(f"{server.url}{PATH}/batch", json=[*samples, {"messages": 3}], timeout=60).json()
+def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving) -> None:
+    batch = httpx.post(f"{server.url}{PATH}/batch", json=[*SAMPLES, {"messages": 3}], timeout=60).json()
     assert [each["score"] for each in batch] == [*SCORES, None]
     assert "messages" in batch[3]["error"]
-    own = httpx.post(f"{server.url}{PATH}/outcome/batch", json={"items": samples}, timeout=60).json()["results"]
+    own = httpx.post(f"{server.url}{PATH}/outcome/batch", json={"items": SAMPLES}, timeout=60).json()["results"]
     assert [each["score"] for each in own] == SCORES
-    rm = {"prompt": samples[0]["messages"][:-1], "response": samples[0]["messages"][-1]["content"]}
+    rm = {"prompt": SAMPLES[0]["messages"][:-1], "response": SAMPLES[0]["messages"][-1]["content"]}
     assert httpx.post(f"{server.url}{PATH}/rm", json=rm, timeout=60).json() == SCORES[0]
 
 
-def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: Path, samples: list[Any]) -> None:
-    several = httpx.post(f"{server.url}/evaluate", json=samples[0], timeout=60)
+def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: Path) -> None:
+    several = httpx.post(f"{server.url}/evaluate", json=SAMPLES[0], timeout=60)
     assert several.status_code == 404 and "evaluator allocates" in several.text
     url = str(folder / "one.db")
     with Store.open(url) as alone:
         create_evaluation("relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=alone)
     with Serving("--store", url, cwd=folder) as running:
         for path in ("/evaluate", "/reward"):
-            assert httpx.post(running.url + path, json=samples[0], timeout=60).json()["score"] == 0.3333333333333333
+            assert httpx.post(running.url + path, json=SAMPLES[0], timeout=60).json()["score"] == SCORES[0]
         remote = RewardClient(running.url, max_outage=0, max_attempts=1).reward("evaluator:relevance-evaluator")
         reward = trl_reward(remote)
-        turns = [sample["messages"] for sample in samples]
+        turns = [sample["messages"] for sample in SAMPLES]
         call = {"prompts": [each[:-1] for each in turns], "completions": [each[-1:] for each in turns]}
         assert awaited(reward(**call)) == SCORES
     assert awaited(reward(**call)) == [None, None, None]
@@ -185,29 +166,28 @@ def awaited(found: Any) -> Any:
 def test_slow_requests_wait_together(server: Serving) -> None:
     client = RewardClient(server.url, batch=1)
     client.score_batch("evaluator:sleeps", [{"completion": "0.1"}] * 8)  # its processes have started
-    began = time.monotonic()
-    assert client.score_batch("evaluator:sleeps", [{"completion": "1"}] * 8) == [1.0] * 8
-    assert time.monotonic() - began < 4
+    # one after the other they would take more than the server gives them
+    assert client.score_batch("evaluator:sleeps", [{"completion": "6"}] * 8) == [1.0] * 8
 
 
-def test_code_that_breaks_costs_its_request_alone(server: Serving, samples: list[Any]) -> None:
-    async def go() -> tuple[dict[str, httpx.Response], list[float]]:
+def test_code_that_breaks_costs_its_request_alone(server: Serving) -> None:
+    async def go() -> dict[str, httpx.Response]:
         async with httpx.AsyncClient(base_url=server.url, timeout=90) as client:
             asked = [
                 client.post(f"/v1/evaluations/{name}", json=said("x"), headers={"X-Timeout-Seconds": "6"})
                 for name in EVIL
             ]
             tasks = asyncio.gather(*asked)
-            beside: list[float] = []
-            while not tasks.done() or len(beside) < 5:
-                began = time.monotonic()
-                reply = await client.post(PATH, json=samples[0])
+            beside = 0
+            while not tasks.done():
+                reply = await client.post(PATH, json=SAMPLES[0])
                 assert reply.json()["score"] == SCORES[0]
-                beside.append(time.monotonic() - began)
+                beside += not tasks.done()
                 await asyncio.sleep(0.1)
-            return dict(zip(EVIL, await tasks, strict=True)), beside
+                assert beside or not tasks.done(), "nobody was answered while code broke"
+            return dict(zip(EVIL, await tasks, strict=True))
 
-    broken, beside = asyncio.run(go())
+    broken = asyncio.run(go())
     for name, reply in broken.items():
         found = reply.json()
         assert reply.status_code in (200, 504), (name, reply.text)
@@ -215,7 +195,6 @@ def test_code_that_breaks_costs_its_request_alone(server: Serving, samples: list
         assert found["error"], (name, found)
         assert len(reply.content) < 100_000 and "Traceback" not in reply.text
     assert broken["loops"].json()["error"].startswith("deadline")
-    assert sorted(beside)[len(beside) // 2] < 2
     assert RewardClient(server.url).healthy()
 
 

@@ -7,19 +7,21 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rm_gallery import DataSample, RewardRegistry
+from rm_gallery import DataSample
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import RowScorer
+from rm_gallery.serve import lane as module
 from rm_gallery.serve.asking import Ask, Refused, Scored
 from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.lane import RewardLane
+from rm_gallery.serve.lane import RewardLane, sample_of
 
 
 def result(name: str, score: float) -> RewardResult:
@@ -95,9 +97,7 @@ def test_each_ask_has_its_own_outcome(reward: Any) -> None:
 @BOTH
 def test_what_is_late_costs_only_itself(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
-        began = time.monotonic()
-        slow, quick = await asyncio.gather(lane.score(asks("1", "wait 3"), 0.4), lane.score(asks("2"), 5))
-        assert time.monotonic() - began < 2
+        slow, quick = await asyncio.gather(lane.score(asks("1", "wait 3"), 0.8), lane.score(asks("2"), 5))
         return told(slow), told(quick), lane.waiting
 
     assert asked(reward, go) == ([1.0, "deadline"], [2.0], 0)
@@ -108,13 +108,11 @@ def test_who_waits_in_vain_is_not_judged(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
         first = asyncio.ensure_future(lane.score(asks("wait 0.6"), 5))
         await asyncio.sleep(0.1)
-        late = told(await lane.score(asks("wait 5"), 0.2))
-        assert told(await first) == [1.0]
-        began = time.monotonic()
-        assert told(await lane.score(asks("3"), 5)) == [3.0]
-        return late, time.monotonic() - began < 1
+        late = told(await lane.score(asks("wait 9"), 0.2))
+        # the next one has its turn at once: who waited in vain would take all its time
+        return told(await first), late, told(await lane.score(asks("3"), 8))
 
-    assert asked(reward, go, max_workers=1) == (["deadline"], True)
+    assert asked(reward, go, max_workers=1) == ([1.0], ["deadline"], [3.0])
 
 
 @BOTH
@@ -130,16 +128,31 @@ def test_a_run_that_ends_is_followed_by_another(reward: Any, text: str, reason: 
 
 def test_no_room_says_when_to_come_again() -> None:
     async def go(lane: RewardLane) -> Any:
-        going = [asyncio.ensure_future(lane.score(asks("wait 0.3", "wait 0.3"), 5)) for _ in range(2)]
+        going = [asyncio.ensure_future(lane.score(asks("wait 0.6", "wait 0.6"), 9)) for _ in range(2)]
         await asyncio.sleep(0.05)
-        with pytest.raises(Refused) as full:
-            await lane.score(asks("1"), 5)
-        with pytest.raises(Refused) as never:
-            await lane.score(asks(*"12345"), 5)
+        with pytest.raises(Refused, match="4 completions are waiting for r already; at most 4 may") as full:
+            await lane.score(asks("1"), 9)
+        with pytest.raises(Refused, match="5 completions are asked for at once; at most 4 are taken") as never:
+            await lane.score(asks(*"12345"), 9)
         await asyncio.gather(*going)
-        return full.value.status, full.value.retry_after, never.value.status, told(await lane.score(asks("1"), 5))
+        fits = told(await lane.score(asks(*"1234"), 9))
+        return full.value.status, full.value.retry_after, never.value.status, fits, lane.waiting
 
-    assert asked(Awaiting(), go, max_waiting=4) == (429, 1.0, 413, [1.0])
+    assert asked(Awaiting(), go, max_waiting=4) == (429, 1.0, 413, [1.0, 2.0, 3.0, 4.0], 0)
+
+
+def test_when_to_come_again_follows_what_was_done_lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Virtual time: four completions in half a second and a bit make eight more take about a second, thirty at most."""
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(module, "time", clock)
+
+    async def go(lane: RewardLane) -> Any:
+        told_first = lane.seconds_to_wait(200)
+        clock.now += 2.0
+        await lane.score(asks(*"1234"), 9)
+        return told_first, [lane.seconds_to_wait(n) for n in (100, 101, 104, 120, 200)]
+
+    assert asked(Awaiting(), go) == (1.0, [1.0, 1.0, 2.0, 10.0, 30.0])
 
 
 class Longest(BaseListWiseReward):
@@ -206,15 +219,21 @@ def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:
         Handler({"mine": Unready()})
 
 
-def test_the_same_score_as_evaluate() -> None:
-    reward = RewardRegistry.create("f1_score")
-    texts = [f"the answer {i} is {'long ' * (i % 5)}" for i in range(40)]
-    given = [Ask(prompt="q", completion=text, reference="the long answer 7 is") for text in texts]
-    found = asked(reward, lambda lane: lane.score(given, 5))
-    from rm_gallery.serve.lane import sample_of
+def test_the_rewards_own_deadline_comes_first_where_it_is_shorter() -> None:
+    for own, seconds in ((0.3, 600.0), (600.0, 0.3)):
+        (found,) = asked(Awaiting(deadline=own), partial(RewardLane.score, asks=asks("wait 600"), seconds=seconds))
+        assert found.reason == "deadline"
 
-    beside = [reward.evaluate(sample_of(ask)).output[0].answer.reward.score for ask in given]
-    assert [each.score for each in found] == beside
+
+def test_all_of_an_ask_arrives_in_its_sample() -> None:
+    turns = [*ASKED, {"role": "assistant", "content": "4"}]
+    known: dict[str, Any] = {"reference": "r", "row": {"k": 1}, "id": "i", "tools": [{"x": 1}]}
+    apart, whole = sample_of(Ask(prompt="q", completion="4", **known)), sample_of(Ask(messages=turns, **known))
+    assert apart.model_dump() == whole.model_dump()
+    text = apart.model_dump_json()
+    assert apart.unique_id == "i" and all(part in text for part in ('"k":1', '"x":1', '"r"', '"4"', '"q"'))
+    one = sample_of(Ask(messages=turns, original_messages=turns[:1]))
+    assert [message.content for message in one.input] == ["q"]
 
 
 def test_no_thread_is_left_waiting_for_a_closed_loop() -> None:

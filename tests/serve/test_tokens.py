@@ -87,6 +87,18 @@ def test_only_the_whole_token_opens_and_only_its_scopes(file: Path) -> None:
     assert refusal(tokens, bearer(other))[0] == 403
 
 
+@pytest.mark.parametrize("place", [0, 7, 8, 31, 63])
+def test_every_digit_of_what_is_kept_counts(file: Path, place: int) -> None:
+    token = create_token(file, "a", ["evaluate"])
+    kept = orjson.loads(file.read_bytes())
+    digest = kept["tokens"][0]["sha256"]
+    kept["tokens"][0]["sha256"] = f"{digest[:place]}{'0' if digest[place] != '0' else '1'}{digest[place + 1 :]}"
+    file.write_bytes(orjson.dumps(kept))
+    assert refusal(Tokens(file), bearer(token))[0] == 401
+    file.write_bytes(orjson.dumps({"tokens": [{**kept["tokens"][0], "sha256": digest}]}))
+    assert Tokens(file).authorize(bearer(token), "evaluate").name == "a"
+
+
 def test_a_rate_fills_up_with_time_and_never_above_a_minute(file: Path, clock: Clock) -> None:
     token, free = create_token(file, "a", ["evaluate"], 6), create_token(file, "free", ["evaluate"])
     tokens = Tokens(file)

@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss
 
 from rm_gallery.core.stats.calibration import Method, calibration_curve, fit_map, held_out_calibration
-from rm_gallery.core.utils.errors import ConfigError
 
 
 def drawn(
@@ -103,11 +102,28 @@ def test_platts_targets_keep_separated_outcomes_uncertain() -> None:
     )
 
 
-def test_what_does_not_fit_is_said() -> None:
-    for p, y in (([0.5], [0, 1]), ([1.5], [1]), ([0.5], [2]), ([float("nan")], [1])):
-        with pytest.raises(ConfigError):
-            calibration_curve(p, y)
-    with pytest.raises(ConfigError, match="at least 1"):
-        calibration_curve([0.5], [1], bins=0)
-    with pytest.raises(ConfigError, match="isotonic or platt"):
-        fit_map([1.0], [1], "spline")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("clusters", "size", "alike", "most"),
+    [(75, 4, 1.0, 0.14), (75, 4, 0.0, 0.12), (200, 1, 0.0, 0.12)],
+)
+def test_right_probabilities_are_rarely_worse_than_chance_however_alike_a_prompts_outcomes_are(
+    clusters: int, size: int, alike: float, most: float
+) -> None:
+    rng, names, alarms = np.random.default_rng(0), np.repeat(np.arange(clusters), size), 0
+    for trial in range(80):
+        p = rng.beta(2, 1, clusters)[names] if alike else rng.beta(2, 1, clusters * size)
+        luck = np.where(rng.random(len(p)) < alike, rng.random(clusters)[names], rng.random(len(p)))
+        found = calibration_curve(p, (luck < p) * 1.0, clusters=names if size > 1 else None, seed=trial)
+        assert found is not None
+        alarms += found.ece > found.ece_by_chance
+    assert 0.0 < alarms / 80 <= most
+
+
+def test_wrong_probabilities_are_seen_in_clusters_too() -> None:
+    rng, names, seen = np.random.default_rng(1), np.repeat(np.arange(75), 4), 0
+    for _ in range(40):
+        p = rng.beta(4, 2, 300)
+        found = calibration_curve(p, (rng.random(300) < p - 0.12) * 1.0, clusters=names)
+        assert found is not None
+        seen += found.ece > found.ece_by_chance
+    assert seen >= 30

@@ -1,119 +1,149 @@
-"""Sample sizes: published figures, and that the plan keeps what it promises."""
+"""Sample sizes: published figures, and plans that keep their promise in simulation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
 
+from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
-from rm_gallery.core.stats.planning import Plan, plan_difference, plan_labels, plan_mean, smallest_difference
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.stats.paired import paired_difference
+from rm_gallery.core.stats.planning import (
+    Plan,
+    correlation_within,
+    plan_difference,
+    plan_labels,
+    plan_mean,
+    smallest_difference,
+)
 
 JUDGE: dict[str, Any] = {"n_rows": 4000, "rate": 0.714, "sensitivity": 0.97, "specificity": 0.47}
 
 
-def test_published_label_plan() -> None:
+def test_published_plans() -> None:
     plan = plan_labels(half_width=0.03, **JUDGE)
     assert (plan.n, plan.alone, plan.rows) == (653, 872, 4000)
     assert (plan.half_width, plan.lam) == pytest.approx((0.029987, 0.571490), abs=6e-7)
-
-
-def test_published_pairs() -> None:
     assert plan_difference(effect=0.03, discordance=0.2).n == 1742
     assert plan_difference(effect=0.03, between=1 / 9).n == math.ceil(968.997)
     smallest = smallest_difference(n=1000, discordance=0.2)
     assert smallest == pytest.approx(0.039583, abs=2e-5)  # published; ours is the exact reverse of the plan
     assert plan_difference(effect=smallest, discordance=0.2).n == 1000
-    # twice the answers, half their variance
-    few = plan_difference(effect=0.03, between=1 / 9, within_a=0.1, within_b=0.1).n
-    assert plan_difference(effect=0.03, between=1 / 9, within_a=0.1, within_b=0.1, repeats_a=2, repeats_b=2).n < few
+
+
+def power_of_the_test(n: int, rate: float, null: float) -> float:
+    """Probability that the p-value of so many outcomes is below 0.05, over all counts there can be."""
+    found = 0.0
+    for k in range(n + 1):
+        mean = clustered_mean([1.0] * k + [0.0] * (n - k))
+        assert mean is not None
+        found += float(binom.pmf(k, n, rate)) * (mean.p_value(null) < 0.05)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rate", "effect", "harder"),
+    [(0.55, 0.1, 0.45), (0.75, 0.1, 0.65), (0.9, 0.05, 0.85), (0.95, 0.05, 0.9), (0.95, 0.04, 0.91), (0.1, 0.08, 0.18)],
+)
+def test_the_power_of_a_plan_is_that_of_the_test_on_either_side(rate: float, effect: float, harder: float) -> None:
+    plan = plan_mean(effect=effect, rate=rate)
+    assert plan.sides[0].null == pytest.approx(harder) and plan.sides[0].n == plan.n
+    for side in plan.sides:
+        assert side.power == pytest.approx(power_of_the_test(plan.n, rate, side.null), abs=1e-9)
+        assert power_of_the_test(side.n, rate, side.null) >= 0.8
+    assert plan.power == plan.sides[0].power and 0.8 <= plan.power <= 0.83
+    assert power_of_the_test(int(0.9 * plan.n), rate, harder) < 0.8
+    assert len(plan.sides) == (2 if 0 < rate - effect and rate + effect < 1 - 1e-9 else 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"effect": 0.2, "rate": 0.6, "rows_per_cluster": 4, "icc": 1.0},
+        {"effect": 0.08, "rate": 0.85, "rows_per_cluster": 5, "icc": 0.3, "power": 0.9},
+    ],
+)
+def test_the_power_of_a_plan_in_clusters(options: dict[str, float]) -> None:
+    plan, rng, found = plan_mean(**options), np.random.default_rng(1), 0
+    assert plan.clusters == math.ceil(plan.n / options["rows_per_cluster"])
+    names = np.arange(plan.n) // int(options["rows_per_cluster"])
+    odds, rate = (1 - options["icc"]) / options["icc"] + 1e-9, options["rate"]
+    for _ in range(400):
+        chance = (
+            rng.beta(rate * odds, (1 - rate) * odds, plan.n)[names]
+            if odds > 1e-6
+            else (rng.random(plan.n) < rate)[names]
+        )
+        mean = clustered_mean((rng.random(plan.n) < chance) * 1.0, names)
+        found += mean is not None and mean.p_value(plan.sides[0].null) < 0.05
+    assert found / 400 == pytest.approx(options.get("power", 0.8), abs=0.06)
+
+
+def test_the_power_of_plans_of_scores_and_of_pairs() -> None:
+    rng, found = np.random.default_rng(2), [0, 0, 0]
+    scores = plan_mean(effect=0.5, sd=1.0)
+    pairs = [plan_difference(effect=0.1, discordance=0.12), plan_difference(effect=0.3, discordance=0.4)]
+    assert [0.77 <= (plan.power or 0) <= 0.83 for plan in (scores, *pairs)] == [True] * 3
+    for _ in range(300):
+        x = rng.normal(0.5, 1.0, scores.n)
+        found[0] += (corrected_mean(x, x, bounds=(-math.inf, math.inf)).p_value(0.0) or 0.0) < 0.05
+        for place, (plan, ahead, apart) in enumerate(((pairs[0], 0.11, 0.12), (pairs[1], 0.35, 0.4)), 1):
+            luck = rng.random(plan.n)
+            difference = paired_difference((luck < ahead) * 1.0, ((luck >= ahead) & (luck < apart)) * 1.0)
+            found[place] += (difference.p_value or 0.0) < 0.05
+    assert [one / 300 for one in found] == pytest.approx([0.8] * 3, abs=0.07)
+
+
+def test_rows_of_a_cluster_are_worth_less_and_answers_drawn_twice_more() -> None:
+    plan = plan_mean(half_width=0.05, rows_per_cluster=5, icc=0.5)
+    assert (plan.n, plan.clusters) == (1153, 231)
+    assert plan_difference(effect=0.03, discordance=0.2, rows_per_cluster=3, icc=1.0).clusters == pytest.approx(
+        1742, rel=0.03
+    )
     one_side = [plan_difference(effect=0.03, between=1 / 9, within_a=v, repeats_a=r).n for v, r in ((0.1, 1), (0.4, 4))]
     assert one_side[0] == one_side[1], "each side's repeats are its own"
 
 
-@pytest.mark.parametrize(
-    ("options", "n"),
-    [
-        ({"half_width": 0.05}, 385),
-        ({"half_width": 0.03, "rate": 0.9}, 385),
-        ({"half_width": 0.1, "sd": 1.0}, 385),
-        ({"effect": 0.1}, 197),
-        ({"effect": 0.1, "power": 0.9}, 263),
-        ({"half_width": 0.05, "confidence": 0.99}, 664),
-    ],
-)
-def test_rows_by_the_textbook(options: dict[str, float], n: int) -> None:
-    assert plan_mean(**options).n == n
-
-
-def test_rows_of_a_cluster_are_worth_less() -> None:
-    plan = plan_mean(half_width=0.05, rows_per_cluster=5, icc=0.5)
-    assert (plan.n, plan.clusters) == (1153, 231)
-    assert plan_mean(half_width=0.05, rows_per_cluster=5, icc=0.0).n == 385
-    assert plan_difference(effect=0.03, discordance=0.2, rows_per_cluster=3, icc=1.0).clusters == 1742
-
-
 def test_a_label_plan_keeps_its_promise() -> None:
-    rng = np.random.default_rng(0)
-    plan = plan_labels(half_width=0.04, **JUDGE)
-    widths = []
-    for _ in range(100):
+    rng, plan, widths = np.random.default_rng(0), plan_labels(half_width=0.04, **JUDGE), []
+    for _ in range(60):
         y = (rng.random(4000) < 0.714) * 1.0
         right = rng.random(4000) < np.where(y == 1, 0.97, 0.47)
-        labels = np.where(np.arange(4000) < plan.n, y, np.nan)
-        interval = corrected_mean(np.where(right, y, 1 - y), labels).ci95
+        interval = corrected_mean(np.where(right, y, 1 - y), np.where(np.arange(4000) < plan.n, y, np.nan)).ci95
         assert interval is not None
         widths.append((interval.high - interval.low) / 2)
     assert np.mean(widths) == pytest.approx(0.04, rel=0.03)
 
 
-def test_the_better_the_judge_the_fewer_labels() -> None:
+def test_the_better_the_judge_the_fewer_labels_and_prices_decide_how_many_rows_are_judged() -> None:
     sizes = [plan_labels(half_width=0.03, n_rows=20_000, sensitivity=q, specificity=q).n for q in (0.5, 0.7, 0.9, 1.0)]
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] == 1068 and sizes[-1] < 100
-    graded = plan_labels(half_width=0.03, n_rows=20_000, sd=0.5, correlation=0.8)
-    assert graded.n == plan_labels(half_width=0.03, n_rows=20_000, sensitivity=0.9, specificity=0.9).n
-
-
-def test_prices_decide_how_many_rows_are_judged() -> None:
-    def cost(plan: Plan) -> float:
-        assert plan.rows is not None
-        return plan.n * 1.0 + plan.rows * 0.02
-
     everything = plan_labels(half_width=0.03, n_rows=50_000)
+
+    def cost(plan: Plan) -> float:
+        return plan.n * 1.0 + (plan.rows or 0) * 0.02
+
     cheap = plan_labels(half_width=0.03, n_rows=50_000, cost_label=1.0, cost_judge=0.02)
-    dear = plan_labels(half_width=0.03, n_rows=50_000, cost_label=1.0, cost_judge=2.0)
-    assert cheap.rows is not None and dear.rows is not None and everything.rows == 50_000
-    assert dear.rows < cheap.rows < 50_000
-    assert cost(cheap) < cost(everything)
-    assert cheap.n > everything.n
+    others = [plan_labels(half_width=0.03, n_rows=rows) for rows in range(1500, 50_000, 500)]
+    assert cost(cheap) <= min(map(cost, others)) + 1.0 < cost(everything)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plan_mean(), "half_width .* or effect"),
-        (lambda: plan_mean(half_width=0.1, effect=0.1), "one of the two"),
-        (lambda: plan_mean(half_width=0.0), "half_width is a number above 0, found 0.0"),
-        (lambda: plan_mean(half_width=0.1, rate=2), "rate lies within 0..1, found 2"),
-        (lambda: plan_mean(effect=0.1, power=80), "power lies strictly between 0 and 1"),
-        (lambda: plan_mean(half_width=0.1, icc=2, rows_per_cluster=2), "icc lies within 0..1"),
-        (lambda: plan_mean(half_width=0.1, rows_per_cluster=0), "rows_per_cluster is at least 1"),
-        (lambda: plan_difference(effect=0.1), "discordance .* or between"),
-        (lambda: plan_difference(effect=0.3, discordance=0.2), "between the effect, 0.3, and 1"),
-        (lambda: plan_difference(effect=0.3, between=-1), "variances are at least 0"),
-        (lambda: smallest_difference(n=0, discordance=0.2), "n is at least 1"),
-        (lambda: plan_labels(half_width=0.01, n_rows=500), "needs 9604 rows with labels on all of them; n_rows is 500"),
-        (lambda: plan_labels(half_width=0.1, n_rows=1), "n_rows is the number of rows in all"),
-        (lambda: plan_labels(half_width=0.1, n_rows=500, sensitivity=97), "sensitivity lies within 0..1, found 97"),
-        (lambda: plan_labels(half_width=0.1, n_rows=500, sd=1.0), "sd and correlation go together"),
-        (lambda: plan_labels(half_width=0.1, n_rows=500, cost_label=1.0), "cost_label and cost_judge go together"),
-    ],
-)
-def test_refused(call: Callable[[], Plan], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        call()
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=3, max_size=25))
+def test_likeness_is_that_of_the_analysis_of_variance(rows: list[tuple[int, int]]) -> None:
+    groups = [[float(x) for x, name in rows if name == wanted] for wanted in sorted({name for _, name in rows})]
+    n, k = len(rows), len(groups)
+    if k < 2 or n <= k:
+        return
+    between = sum(len(g) * (np.mean(g) - np.mean([x for x, _ in rows])) ** 2 for g in groups) / (k - 1)
+    within = sum(float(np.sum((np.array(g) - np.mean(g)) ** 2)) for g in groups) / (n - k)
+    typical = (n - sum(len(g) ** 2 for g in groups) / n) / (k - 1)
+    total = between + (typical - 1) * within
+    expected = min(1.0, max(0.0, (between - within) / total)) if total > 0 else 0.0
+    assert correlation_within([float(x) for x, _ in rows], [name for _, name in rows]) == pytest.approx(expected)

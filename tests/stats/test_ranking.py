@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rm_gallery.core.stats.ranking import bradley_terry_group, copeland, elo, expected_win, win_rate
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.stats.ranking import bradley_terry_group, copeland, elo, win_rate
 
 Matrix = list[list[float]]
 Rule = Callable[[Matrix], list[float | None]]
@@ -34,48 +33,12 @@ def random_matrix(seed: int, n: int) -> Matrix:
     return wins
 
 
-@pytest.mark.parametrize(
-    ("wins", "rates", "nets"),
-    [
-        (CHAIN, [1, 0.5, 0], [1, 0, -1]),
-        (CYCLE, [0.5, 0.5, 0.5], [0, 0, 0]),
-        (DRAWS, [0.5, 0.5, 0.5], [0, 0, 0]),
-        (APART, [0.75, 0.25, 1, 0], [1, -1, 1, -1]),
-    ],
-)
-def test_worked_shares(wins: Matrix, rates: list[float], nets: list[float]) -> None:
-    assert win_rate(wins) == rates
-    assert copeland(wins) == nets
-
-
-def test_copeland_does_not_count_how_clearly() -> None:
-    # 0 beats 1 narrowly and loses to 2 by one game; 1 beats 2 clearly
-    assert copeland(NARROW) == [0, 0, 0]
-    assert win_rate(NARROW) == [6 / 12, 14 / 22, 3 / 12]
-
-
-def test_elo_of_one_game_and_of_a_draw() -> None:
-    assert elo([[0, 1], [0, 0]]) == [1016, 984]
-    assert elo([[0, 0.5], [0.5, 0]]) == [1000, 1000]
-    assert elo([[0, 1], [0, 0]], k=10, initial=0) == [5, -5]
-
-
 def test_elo_of_two_games_by_hand() -> None:
     second = 32 * (1 - 1 / (1 + 10 ** (-32 / 400)))
     assert elo([[0, 2], [0, 0]]) == pytest.approx([1016 + second, 984 - second])
 
 
-def test_t1_elo_of_half_a_game_moves_half_as_much() -> None:
-    assert elo([[0, 0.5], [0, 0]]) == [1008, 992]
-    assert elo([[0, 0.5, 0], [0, 0, 0], [0, 0, 0]]) == [1008, 992, None]
-    # one and a half wins: the whole game first or the half one, by the order of play
-    whole_first = 1016 + 16 * (1 - expected_win(32))
-    half_first = 1008 + 32 * (1 - expected_win(16))
-    found = elo([[0, 1.5], [0, 0]], orders=400)[0]
-    assert found == pytest.approx((whole_first + half_first) / 2, abs=0.05)
-
-
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_elo_does_not_depend_on_the_order_of_the_candidates(seed: int) -> None:
     rng = random.Random(seed)
     n = rng.randint(3, 9)
@@ -95,18 +58,9 @@ def test_elo_depends_on_the_seed_and_on_nothing_else() -> None:
     assert all(abs((a or 0) - (b or 0)) < 2 for a, b in near)
 
 
-@pytest.mark.parametrize(("difference", "probability"), [(0, 0.5), (400, 10 / 11), (-400, 1 / 11)])
-def test_expected_win(difference: float, probability: float) -> None:
-    assert expected_win(difference) == pytest.approx(probability)
-
-
-def test_expected_win_of_any_difference_is_a_probability() -> None:
-    assert 0 < expected_win(-1e308) < expected_win(1e308) <= 1
-
-
 @pytest.mark.parametrize("prior", [0.01, 1.0, 10.0])
 @pytest.mark.parametrize(
-    "wins", [CHAIN, CYCLE, DRAWS, APART, NARROW, *(random_matrix(seed, n) for seed, n in enumerate(range(2, 12)))]
+    "wins", [CHAIN, CYCLE, DRAWS, APART, NARROW, *(random_matrix(seed, n) for seed, n in enumerate(range(2, 10)))]
 )
 def test_bradley_terry_is_where_expected_and_seen_wins_agree(wins: Matrix, prior: float) -> None:
     """The score equations of the penalised likelihood, which has one maximum."""
@@ -120,30 +74,8 @@ def test_bradley_terry_is_where_expected_and_seen_wins_agree(wins: Matrix, prior
         assert expected == pytest.approx(prior / 2 + sum(wins[i][j] for j, _ in others), rel=1e-6)
 
 
-def test_bradley_terry_of_two_by_hand() -> None:
-    # 3 : 1 without a prior is log 3; a small prior hardly moves it
-    first, second = bradley_terry_group([[0, 3], [1, 0]], prior=1e-4)
-    assert first is not None and second is not None
-    assert first - second == pytest.approx(math.log(3), abs=1e-3)
-
-
-@pytest.mark.parametrize("n", [2, 5, 12, 24])
-def test_bradley_terry_keeps_the_undefeated_finite_and_in_order(n: int) -> None:
-    found = bradley_terry_group([[2.0 if j > i else 0.0 for j in range(n)] for i in range(n)])
-    strengths = [s for s in found if s is not None]
-    assert len(strengths) == n
-    assert all(a > b for a, b in itertools.pairwise(strengths))
-    assert strengths[0] == pytest.approx(-strengths[-1], abs=1e-6)
-
-
-def test_the_prior_draws_strengths_together() -> None:
-    spreads = [max(s or 0 for s in bradley_terry_group(CHAIN, prior=prior)) for prior in (0.1, 1.0, 10.0, 1000.0)]
-    assert spreads == sorted(spreads, reverse=True)
-    assert spreads[-1] < 0.01
-
-
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_places_in_the_matrix_decide_nothing(rule: Rule, seed: int) -> None:
     wins = random_matrix(seed, 5)
     found = rule(wins)
@@ -157,28 +89,3 @@ def test_equals_are_exactly_equal(rule: Rule) -> None:
         found = rule(wins)
         assert found[0] == found[1] is not None
     assert len(set(rule(CYCLE))) == 1
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(
-    ("wins", "empty"), [([], []), ([[0.0]], [True]), ([[0, 0, 1], [0, 0, 0], [0, 0, 0]], [False, True, False])]
-)
-def test_nobody_met_is_no_score(rule: Rule, wins: Matrix, empty: list[bool]) -> None:
-    assert [score is None for score in rule(wins)] == empty
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("wins", [[[0, 1]], [[0, -1], [0, 0]], [[0, math.nan], [0, 0]], [[0, math.inf], [0, 0]]])
-def test_what_is_no_matrix_of_wins_is_refused(rule: Rule, wins: Matrix) -> None:
-    with pytest.raises(ConfigError, match="wins"):
-        rule(wins)
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    for prior in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ConfigError, match="prior"):
-            bradley_terry_group(CHAIN, prior=prior)
-    with pytest.raises(ConfigError, match="order"):
-        elo(CHAIN, orders=0)
-    with pytest.raises(ConfigError, match="k"):
-        elo(CHAIN, k=0)

@@ -7,12 +7,10 @@ from scipy import sparse
 
 from rm_gallery.core.stats.resampling import (
     bootstrapped,
-    cluster_sum_draws,
     draws_interval,
     mean_draws,
     named_generator,
 )
-from rm_gallery.core.utils.errors import ConfigError
 
 
 @pytest.mark.parametrize(("value", "low", "high"), [(1.0, 0.97, 1.0), (0.0, 0.0, 0.03), (0.25, 0.16, 0.35)])
@@ -31,25 +29,9 @@ def test_stream_depends_on_seed_and_name_only() -> None:
     assert np.array_equal(first, mean_draws(counts, named_generator(1 + 2**32, "Math")))
 
 
-def test_slices_do_not_change_the_shape() -> None:
-    draws = cluster_sum_draws([[float(i % 2), 1.0] for i in range(5000)], named_generator(0, "x"), 1700)
-    assert draws.shape == (1700, 2)
-    assert np.all(draws[:, 1] == 5000)
-    assert draws[:, 0].mean() == pytest.approx(2500, abs=5)
-
-
 def test_undefined_draws_are_left_out() -> None:
     assert draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
     assert draws_interval(np.array([np.nan])) is None
-
-
-def test_nothing_cannot_be_resampled() -> None:
-    with pytest.raises(ConfigError):
-        mean_draws({}, named_generator(0, "x"))
-    with pytest.raises(ConfigError):
-        mean_draws({-1.0: 3}, named_generator(0, "x"))
-    with pytest.raises(ConfigError):
-        cluster_sum_draws([], named_generator(0, "x"))
 
 
 def _median_of_three(sums: NDArray[np.float64]) -> NDArray[np.float64]:

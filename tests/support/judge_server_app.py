@@ -1,31 +1,138 @@
-"""The judge itself: from a request to a reply, with its faults, statistics and control calls."""
+"""The judge itself: what it is told, which fault a request meets, and from a request to a reply."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import re
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from email.utils import formatdate
+from math import ceil
 from typing import Any, Literal
 
 import orjson
 
-from tests.support.judge_server_behaviours import NAMED, JudgeCall, behaviour_of, write_answer
-from tests.support.judge_server_config import ServerConfig
-from tests.support.judge_server_faults import Headers, any_share, draw, error_body, pick_fault, retry_headers
-from tests.support.judge_server_http import Request
+from tests.support.judge_server_behaviours import NAMED, BehaviourSpec, JudgeCall, behaviour_of, write_answer
 from tests.support.judge_server_prompts import read_prompt
-from tests.support.judge_server_replies import chat_body, embeddings_body, models_body, stream_body
-from tests.support.judge_server_stats import Record, Stats, messages_digest, sent_key
+from tests.support.judge_server_replies import chat_body, embeddings_body
+from tests.support.judge_server_stats import Record, Request, Stats, messages_digest, sent_key
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Shares (0 to 1, together at most 1) of requests that go wrong, and events that hit all connections.
+
+    The draw is seeded by (seed, messages, attempt), so it does not depend on the order of arrival; `sticky` leaves the
+    attempt out: the same messages always meet the same fate. `first_attempts` limits share faults to that many attempts
+    of the same messages. Event times are seconds after the first request since start, reset or change of faults.
+    """
+
+    # order matters: a request's one seeded draw falls into the first share it fits
+    rate_limit: float = 0.0
+    server_error: float = 0.0
+    unavailable: float = 0.0
+    drop_before_reply: float = 0.0
+    drop_mid_body: float = 0.0
+    nonsense: float = 0.0
+    non_json: float = 0.0
+    missing_choices: float = 0.0
+    null_content: float = 0.0
+    finish_length: float = 0.0
+    finish_content_filter: float = 0.0
+    hang: float = 0.0
+    slow_drip: float = 0.0
+    always: int | None = None
+    sticky: bool = False
+    first_attempts: int | None = None
+    retry_after: Literal["seconds", "date", "ms", "none"] = "seconds"
+    retry_after_s: float = 1.0
+    hang_s: float = 60.0
+    drip_s: float = 5.0
+    stall_at_s: float | None = None
+    stall_s: float = 5.0
+    outage_at_s: float | None = None
+    outage_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        shares = self.shares
+        if min(shares.values()) < 0 or sum(shares.values()) > 1 + 1e-9:
+            raise ValueError(f"fault shares must be 0 or more and sum to at most 1, found {shares}")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share by fault."""
+        names = [item.name for item in fields(self)]
+        return {name: float(getattr(self, name)) for name in names[: names.index("always")]}
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Everything that can be set; `latency` in seconds before each reply."""
+
+    behaviour: BehaviourSpec = "perfect"
+    latency: float = 0.0
+    seed: int = 0
+    faults: Faults = field(default_factory=Faults)
+    oracle: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    candidate_pattern: str | None = None
+    score_range: tuple[float, float] = (1, 10)
+    require_key: str | None = None
+
+    def changed(self, changes: Mapping[str, Any]) -> ServerConfig:
+        """A copy with these fields replaced, values as they come out of JSON. Raises ValueError for an unknown field."""
+        values = dict(changes)
+        if "faults" in values and not isinstance(values["faults"], Faults):
+            values["faults"] = Faults(**_known(values["faults"] or {}, Faults, "fault"))
+        if "score_range" in values:
+            values["score_range"] = tuple(values["score_range"])
+        return replace(self, **_known(values, ServerConfig, "server setting"))
+
+
+def _known(values: Mapping[str, Any], kind: type[Faults | ServerConfig], what: str) -> dict[str, Any]:
+    unknown = set(values) - {item.name for item in fields(kind)}
+    if unknown:
+        raise ValueError(f"unknown {what}: {', '.join(sorted(unknown))}")
+    return dict(values)
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------------
+
+Headers = tuple[tuple[str, str], ...]
+_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 403: "permission_error", 404: "invalid_request_error",
+          429: "rate_limit_error", 500: "server_error", 503: "server_error"}  # fmt: skip
+
+
+def draw(seed: int, digest: bytes, attempt: int | None) -> float:
+    """Uniform number in [0, 1) that depends on these values only."""
+    text = f"{seed}|fault|{attempt}|".encode() + digest
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
+
+
+def error_body(status: int, message: str = "Something went wrong.") -> bytes:
+    """Error object as the OpenAI protocol has it."""
+    kind = _KINDS.get(status, "api_error")
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": str(status)}})
+
+
+def retry_headers(faults: Faults) -> Headers:
+    """The server's wish when to come back: whole seconds, an HTTP date, or milliseconds."""
+    seconds = faults.retry_after_s
+    told: dict[str, Headers] = {
+        "seconds": (("Retry-After", str(ceil(seconds))),),
+        "date": (("Retry-After", formatdate(ceil(time.time() + seconds), usegmt=True)),),
+        "ms": (("retry-after-ms", str(round(seconds * 1000))),),
+    }
+    return told.get(faults.retry_after, ())
+
+
+# -- replies -----------------------------------------------------------------------------------------------------------------
 
 Delivery = Literal["whole", "drop_before", "drop_mid", "drip"]
-Serve = Callable[[Request, Record], "Reply"]
-
 _API_PATH = re.compile(
     r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions|embeddings)"
 )
-_MODELS_PATH = re.compile(r"(?:/openai)?/v1/models(?:/(?P<model>.+))?")
 _STATUS_FAULTS = {"rate_limit": 429, "server_error": 500, "unavailable": 503}
 _DROPS: dict[str, Delivery] = {"drop_before_reply": "drop_before", "drop_mid_body": "drop_mid", "slow_drip": "drip"}
 _FINISH = {"finish_length": "length", "finish_content_filter": "content_filter"}
@@ -54,36 +161,34 @@ class JudgeApp:
     """Decides replies; lives on one event loop and is called from there only."""
 
     def __init__(self, config: ServerConfig, cpu_clock: Callable[[], float]) -> None:
-        self.stats = Stats(cpu_clock, config.keep_recent)
+        self.stats = Stats(cpu_clock)
         self.stalled_until = 0.0
         self.on_outage: Callable[[float], None] = lambda seconds: None
         self._timers: list[asyncio.TimerHandle] = []
-        self._clock_started = False
         self._configure(config)
 
     def _configure(self, config: ServerConfig) -> None:
         self._behave = behaviour_of(config.behaviour)
-        self._order = 0
-        self._draws = any_share(config.faults)
+        self._shares = {name: share for name, share in config.faults.shares.items() if share}
         self.config = config
-        self._restart_clock()
+        self._restart()
 
-    def _restart_clock(self) -> None:
+    def _restart(self) -> None:
+        self._order = 0
+        self._clock_started = False
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        self._clock_started = False
 
     def _start_clock(self) -> None:
         self._clock_started = True
         faults, loop = self.config.faults, asyncio.get_running_loop()
         if faults.stall_at_s is not None:
-            self._timers.append(loop.call_later(faults.stall_at_s, self.stall, faults.stall_s))
+            self._timers.append(loop.call_later(faults.stall_at_s, self._stall, faults.stall_s))
         if faults.outage_at_s is not None:
             self._timers.append(loop.call_later(faults.outage_at_s, self.on_outage, faults.outage_s))
 
-    def stall(self, seconds: float) -> None:
-        """Hold back every reply for this long."""
+    def _stall(self, seconds: float) -> None:
         self.stalled_until = asyncio.get_running_loop().time() + seconds
 
     def respond(self, request: Request, record: Record) -> Reply:
@@ -99,111 +204,79 @@ class JudgeApp:
             return Reply(500, error_body(500, f"the judge server's behaviour failed: {type(error).__name__}"))
 
     def _respond(self, request: Request, record: Record) -> Reply:
-        models = _MODELS_PATH.fullmatch(request.path)
-        api = None if models else _API_PATH.fullmatch(request.path)
-        if models is None and api is None:
+        api = _API_PATH.fullmatch(request.path)
+        if api is None:
             raise Refused(404, f"no such path: {request.path}")
-        self._check_access(request)
-        if self.config.faults.always is not None:
-            status = self.config.faults.always
-            record.fault = f"always_{status}"
-            self.stats.counts.by_fault[record.fault] += 1
-            if api is not None:
-                self._count(request, _json_object(request.body))
-            headers = retry_headers(self.config.faults) if status == 429 else ()
-            return Reply(status, error_body(status), headers, delay=self.config.latency)
-        if models is not None:
-            return self._models(request, models["model"])
-        assert api is not None
-        return self._call(request, record, api["deployment"], embeddings=api["call"] == "embeddings")
-
-    def _check_access(self, request: Request) -> None:
-        config = self.config
-        if config.require_key is not None and sent_key(request.headers) != config.require_key:
+        if self.config.require_key not in (None, sent_key(request.headers)):
             raise Refused(401, "Incorrect API key provided.")
-        for name, value in config.required_headers.items():
-            if request.headers.get(name.lower()) != value:
-                raise Refused(403, f"header {name} is missing or has another value")
-
-    def _models(self, request: Request, model: str | None) -> Reply:
-        if request.method != "GET":
-            raise Refused(405, "models are listed by GET")
-        listing = models_body(self.config.models)
-        if model is None:
-            return Reply(200, orjson.dumps(listing), delay=self.config.latency)
-        for entry in listing["data"]:
-            if entry["id"] == model:
-                return Reply(200, orjson.dumps(entry), delay=self.config.latency)
-        raise Refused(404, f"no such model: {model}")
-
-    def _call(self, request: Request, record: Record, deployment: str | None, *, embeddings: bool) -> Reply:
-        if request.method != "POST":
+        always = self.config.faults.always
+        if request.method != "POST" and always is None:
             raise Refused(405, "this path takes POST")
         body = _json_object(request.body)
-        if deployment is not None:
-            if "api-version" not in request.query:
-                raise Refused(404, "api-version is missing")
-            body.setdefault("model", deployment)
-        digest, attempt = self._count(request, body)
-        if not isinstance(body.get("model"), str):
-            raise Refused(400, "you must provide a model")
-        if embeddings:
-            if "input" not in body:
-                raise Refused(400, "input is missing")
-            make: Callable[[str | None], Reply] = lambda fault: self._embed(body, fault)  # noqa: E731 - one of two makers
-        else:
-            if not isinstance(body.get("messages"), list) or not body["messages"]:
-                raise Refused(400, "messages must be a list that is not empty")
-            make = lambda fault: self._chat(body, digest, attempt, record, fault)  # noqa: E731 - one of two makers
-        return self._with_faults(record, digest, attempt, make)
-
-    def _count(self, request: Request, body: Mapping[str, Any]) -> tuple[bytes, int]:
+        if api["deployment"] is not None:
+            body.setdefault("model", api["deployment"])
         digest = messages_digest(body.get("messages", body.get("input")))
-        return digest, self.stats.counted(digest, hashlib.sha256(request.body).digest())
+        attempt = self.stats.counted(digest, hashlib.sha256(request.body).digest())
+        if always is not None:
+            self._note(record, f"always_{always}")
+            headers = retry_headers(self.config.faults) if always == 429 else ()
+            return Reply(always, error_body(always), headers, delay=self.config.latency)
+        if api["deployment"] is not None and "api-version" not in request.query:
+            raise Refused(404, "api-version is missing")
+        embeds = api["call"] == "embeddings"
+        if not isinstance(body.get("model"), str) or not body.get("input" if embeds else "messages"):
+            raise Refused(400, "you must provide a model, and messages or an input")
+        if embeds:
+            return self._with_faults(record, digest, attempt, lambda fault: self._embed(body, fault))
+        return self._with_faults(
+            record, digest, attempt, lambda fault: self._chat(body, digest, attempt, record.number, fault)
+        )
 
-    def _with_faults(self, record: Record, digest: bytes, attempt: int, make: Callable[[str | None], Reply]) -> Reply:
-        config = self.config
-        delay = config.latency
-        if config.jitter:
-            delay *= 1 + config.jitter * (2 * draw(config.seed, digest, attempt, "jitter") - 1)
-        fault = pick_fault(config.faults, config.seed, digest, attempt) if self._draws else None
-        if fault is None:
-            reply = make(None)
-            reply.delay = delay
-            return reply
+    def _note(self, record: Record, fault: str) -> None:
         record.fault = fault
         self.stats.counts.by_fault[fault] += 1
-        if fault in _STATUS_FAULTS:
+
+    def _fault(self, digest: bytes, attempt: int) -> str | None:
+        """Name of the share this attempt falls into, or None."""
+        faults = self.config.faults
+        if not self._shares or (faults.first_attempts is not None and attempt >= faults.first_attempts):
+            return None
+        left = draw(self.config.seed, digest, None if faults.sticky else attempt)
+        for name, share in self._shares.items():
+            left -= share
+            if left < 0:
+                return name
+        return None
+
+    def _with_faults(self, record: Record, digest: bytes, attempt: int, make: Callable[[str | None], Reply]) -> Reply:
+        config, fault = self.config, self._fault(digest, attempt)
+        if fault is None:
+            reply = make(None)
+        elif fault in _STATUS_FAULTS:
             status = _STATUS_FAULTS[fault]
-            headers = retry_headers(config.faults) if status in (429, 503) else ()
-            return Reply(status, error_body(status), headers, delay=delay)
-        if fault == "non_json":
-            return Reply(
-                200, b"<html><body>upstream said nothing</body></html>", (("Content-Type", "text/html"),), delay=delay
-            )
-        reply = make(fault)
-        reply.delivery = _DROPS.get(fault, "whole")
-        reply.delay = delay + config.faults.hang_s if fault == "hang" else delay
+            reply = Reply(status, error_body(status), retry_headers(config.faults) if status in (429, 503) else ())
+        elif fault == "non_json":
+            html = (("Content-Type", "text/html"),)
+            reply = Reply(200, b"<html><body>upstream said nothing</body></html>", html)
+        else:
+            reply = make(fault)
+            reply.delivery = _DROPS.get(fault, "whole")
+        if fault is not None:
+            self._note(record, fault)
+        reply.delay = config.latency + (config.faults.hang_s if fault == "hang" else 0.0)
         return reply
 
     def _embed(self, body: Mapping[str, Any], fault: str | None) -> Reply:
-        made = embeddings_body(body, self.config.embedding_size)
+        made = embeddings_body(body)
         self.stats.counts.totals["prompt_tokens"] += made["usage"]["prompt_tokens"]
         if fault == "missing_choices":
             del made["data"]
         return Reply(200, orjson.dumps(made))
 
-    def _chat(self, body: dict[str, Any], digest: bytes, attempt: int, record: Record, fault: str | None) -> Reply:
+    def _chat(self, body: dict[str, Any], digest: bytes, attempt: int, number: int, fault: str | None) -> Reply:
         config, totals = self.config, self.stats.counts.totals
-        call = JudgeCall(
-            body,
-            read_prompt(body, config.candidate_pattern),
-            config.oracle,
-            config.score_range,
-            digest,
-            attempt,
-            self._order,
-        )
+        reading = read_prompt(body, config.candidate_pattern)
+        call = JudgeCall(body, reading, config.oracle, config.score_range, digest, attempt, self._order)
         self._order += 1
         behave = NAMED["garbage"] if fault == "nonsense" else self._behave
         texts: list[str | None] = []
@@ -211,42 +284,29 @@ class JudgeApp:
             texts.append(write_answer(behave(call), call))
         totals["oracle_hits"] += call.oracle_hits
         totals["oracle_misses"] += call.oracle_misses
-        finish = "stop"
-        if fault == "null_content":
+        finish = _FINISH.get(fault or "", "stop")
+        if finish == "length":  # a cut-off reply ends before its verdict
+            texts = [(text or "")[: len(text or "") // 3] for text in texts]
+        elif fault in ("null_content", "finish_content_filter"):
             texts = [None] * len(texts)
-        elif fault in _FINISH:
-            finish = _FINISH[fault]
-            # a cut-off reply ends before its verdict, a filtered one has no text at all
-            texts = [(text or "")[: len(text or "") // 3] if finish == "length" else None for text in texts]
-        share = config.cached_tokens_share
-        made = chat_body(
-            body, texts, call.reading.prompt, number=record.number, finish_reason=finish, cached_share=share
-        )
-        totals["prompt_tokens"] += made["usage"]["prompt_tokens"]
-        totals["completion_tokens"] += made["usage"]["completion_tokens"]
+        made = chat_body(body, texts, reading.prompt, number=number, finish_reason=finish)
+        for kind in ("prompt_tokens", "completion_tokens"):
+            totals[kind] += made["usage"][kind]
         if fault == "missing_choices":
             del made["choices"]
-        elif body.get("stream"):
-            with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-            return Reply(200, stream_body(made, with_usage=with_usage), (("Content-Type", "text/event-stream"),))
         return Reply(200, orjson.dumps(made))
 
     def control(self, what: str, arguments: Mapping[str, Any]) -> Any:
-        """One control call: stats, reset, set, requests, stall or outage. Raises ValueError for what it does not know."""
+        """One control call: stats, reset, set or requests. Raises ValueError for what it does not know."""
         if what == "stats":
-            return self.stats.snapshot(detail=str(arguments.get("detail", "1")) not in ("0", "False"))
+            return self.stats.snapshot(detail=str(arguments.get("detail", "1")) != "0")
         if what == "requests":
             return [record.shown() for record in list(self.stats.recent)[-int(arguments.get("n", 10)) :]]
         if what == "reset":
             self.stats.reset()
-            self._order = 0
-            self._restart_clock()
+            self._restart()
         elif what == "set":
             self._configure(self.config.changed(arguments))
-        elif what == "stall":
-            self.stall(float(arguments["seconds"]))
-        elif what == "outage":
-            self.on_outage(float(arguments["seconds"]))
         else:
             raise ValueError(f"unknown control call {what!r}")
         return {"ok": True}

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union
 
-from tests.support.judge_server_garbage import garbage_reply
-from tests.support.judge_server_prompts import Reading, oracle_entry, rubric_lines
+from tests.support.judge_server_prompts import Reading, ReplyShape, oracle_entry
 
 NO_OPINION = "I have looked at the material and I would rather not commit myself to a verdict here."
 _LETTERS = string.ascii_uppercase
@@ -25,7 +24,6 @@ class Judgement:
 
     ranking: tuple[int, ...]
     scores: tuple[float, ...]
-    violations: tuple[str, ...] = ()
     tie: bool = False
     reason: str = "Compared on the points the instructions name."
 
@@ -71,16 +69,7 @@ def _by_oracle(call: JudgeCall, *, invert: bool) -> Answer:
         return NO_OPINION
     ranking = tuple(sorted(range(1, len(scores) + 1), key=lambda k: -scores[k - 1]))
     tie = len(scores) == 2 and scores[0] == scores[1] and _TIE_OFFERED.search(call.reading.asked) is not None
-    return Judgement(ranking, tuple(scores), _violations(call, scores[0]), tie)
-
-
-def _violations(call: JudgeCall, score: float) -> tuple[str, ...]:
-    low, high = call.score_range
-    if not call.reading.shape.wants("violation") or score >= high:
-        return ()
-    rubrics = rubric_lines(call.reading.asked) or ("The answer breaks the first rubric.",)
-    broken = max(1, round((high - score) / (high - low) * len(rubrics)))
-    return rubrics[:broken]
+    return Judgement(ranking, tuple(scores), tie)
 
 
 def _by_position(call: JudgeCall, *, last: bool) -> Answer:
@@ -161,8 +150,6 @@ def _value(name: str, answer: Judgement) -> Any:
         return _plain(answer.scores[0])
     if name == "preference":
         return "tie" if answer.tie else _LETTERS[(ranking[0] - 1) % len(_LETTERS)]
-    if name == "violation":
-        return list(answer.violations)
     if name == "rank":
         return [ranking.index(k) + 1 for k in range(1, len(ranking) + 1)]
     return [{"response_index": k, "rank": place} for place, k in enumerate(ranking, 1)]
@@ -192,3 +179,67 @@ def _fill(name: str, rule: Mapping[str, Any], answer: Judgement, call: JudgeCall
         "null": None,
     }
     return rule["enum"][0] if rule.get("enum") else fillers.get(str(kind), answer.reason)
+
+
+# -- replies from which no verdict can be read ------------------------------------------------------------------------------
+
+_PROSE = (
+    "Both have something to be said for them, and a lot depends on what the reader is after.",
+    "The question touches on several fields. A careful treatment would start with the definitions.",
+    "As a language model I try to be helpful in all situations and to consider every point of view.",
+    "两个回答都有各自的优点,很难说哪一个更好,需要根据具体情况来判断。",
+    "我认为这个问题很有意思,但是目前还无法给出结论。",
+    "Sure! Here is a poem about autumn: leaves fall, the wind calls, and the river remembers them all.",
+    "I'm sorry, but I can't assist with that.",
+)
+_TAG_GARBAGE = {
+    "best": ("{off_menu}", "0", "-1", "A or B", "1 or 2", "both", "NaN", "the longer one"),
+    "score": ("NaN", "99999", "-3", "inf", "high", "seven or so", ""),
+    "preference": ("A or B", "neither", "Z9", "第一个还是第二个", ""),
+    "rankings": ("first, then the rest", "{off_menu}", ""),
+    "rank": ("first, then the rest", "{off_menu}", ""),
+}
+_JSON_GARBAGE = {
+    "best": (
+        '{{"best": {off_menu}}}',
+        '{{"best": "A or B"}}',
+        '{{"best": null}}',
+        '{{"best": 0}}',
+        '{{"verdict": "ok"}}',
+    ),
+    "score": (
+        '{{"score": NaN}}',
+        '{{"score": "high"}}',
+        '{{"score": null}}',
+        '{{"score": 99999}}',
+        '{{"points": "?"}}',
+    ),
+}
+
+
+def garbage_reply(digest: bytes, n_candidates: int, shape: ReplyShape, choice: int = 0) -> str:
+    """One verdict-free reply; the same digest and choice always give the same text.
+
+    Kinds: fluent prose (English, Chinese), off-menu numbers, several verdicts at once, NaN, unterminated tags or JSON,
+    an empty reply, blanks only, and a verdict that stands only inside `<think>`.
+    """
+    pick = int.from_bytes(digest[:8], "big") + 7919 * choice
+    options = garbage_kinds(n_candidates, shape)
+    return options[pick % len(options)]
+
+
+def garbage_kinds(n_candidates: int, shape: ReplyShape) -> list[str]:
+    """All verdict-free replies for a prompt of this shape."""
+    off_menu = str(max(9, n_candidates + 1))
+    options = list(_PROSE)
+    options += ["", "  \n\n ", "<think>Let me think. The first one looks right, but then again"]
+    for field in shape.fields:
+        options.append(f"<think>I would go for <{field}>1</{field}></think>")
+        if shape.as_json:
+            options += [text.format(off_menu=off_menu) for text in _JSON_GARBAGE.get(field, ())]
+            options.append(f'{{"reason": "good", "{field}": ')
+        else:
+            values = [value.format(off_menu=off_menu) for value in _TAG_GARBAGE.get(field, ())]
+            options += [f"<reason>Weighed with care.</reason>\n<{field}>{value}</{field}>" for value in values]
+            options += [f"<reason>Weighed with care.</reason>\n<{field}>1", f"<{field}", f"</{field}>1<{field}>"]
+    return options

@@ -1,20 +1,61 @@
-"""One client connection: requests in, timed and possibly broken replies out."""
+"""Sockets of the judge: HTTP/1.1 requests in, timed and possibly broken replies out, and a port that can vanish for a while."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
+import sys
+from http.client import responses
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 import orjson
 
 from tests.support.judge_server_app import JudgeApp, Reply
-from tests.support.judge_server_http import BadRequest, Request, RequestReader, reply_head
-from tests.support.judge_server_stats import Record
+from tests.support.judge_server_stats import Record, Request
 
+MAX_HEAD = 64 * 1024
+_BACKLOG = 4096
 _DRIP_PIECES = 10
 _LINGER_ZERO = struct.pack("ii", 1, 0)
+
+
+class BadRequest(Exception):
+    """Bytes that are no HTTP request this server reads."""
+
+
+def next_request(buffer: bytearray) -> Request | None:
+    """The next whole request and its bytes off the buffer, or None while some of it is missing."""
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0:
+        if len(buffer) > MAX_HEAD:
+            raise BadRequest("request head is too long")
+        return None
+    first, *lines = buffer[:end].decode("latin-1").lstrip("\r\n").split("\r\n")
+    parts = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = headers.get("content-length", "0")
+    if len(parts) != 3 or parts[2] != "HTTP/1.1" or not length.isdecimal() or "transfer-encoding" in headers:
+        raise BadRequest("the request is not HTTP/1.1 with a Content-Length")
+    used = end + 4 + int(length)
+    if len(buffer) < used:
+        return None
+    body = bytes(buffer[end + 4 : used])
+    del buffer[:used]
+    path, _, query = parts[1].partition("?")
+    pairs = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+    return Request(parts[0], unquote(path), pairs, headers, body)
+
+
+def reply_head(reply: Reply, *, close: bool) -> bytes:
+    """The bytes before a reply's body; Content-Type is JSON unless the headers say otherwise."""
+    headers = {"Content-Type": "application/json", **dict(reply.headers), "Content-Length": len(reply.body)}
+    if close:
+        headers["Connection"] = "close"
+    lines = [f"HTTP/1.1 {reply.status} {responses.get(reply.status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 class JudgeConnection(asyncio.Protocol):
@@ -27,11 +68,8 @@ class JudgeConnection(asyncio.Protocol):
         self._open = open_connections
         self._control_only = control_only
         self._loop = asyncio.get_running_loop()
-        self._reader = RequestReader()
-        self._busy = False
-        self._continued = False
-        self._keep_alive = True
-        self._answered = 0
+        self._buffer = bytearray()
+        self._close = False
         self._record: Record | None = None
         self._reply: Reply | None = None
         self._due = 0.0
@@ -50,53 +88,49 @@ class JudgeConnection(asyncio.Protocol):
         self._open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        if self._record is not None:
-            self._app.stats.finished(self._record, self._ending)
-            self._record = None
+        self._finish_record(self._ending)
         if not self._control_only:
-            self._app.stats.disconnected()
+            self._app.stats.connections_open -= 1
+
+    def _finish_record(self, outcome: str) -> None:
+        if self._record is not None:
+            self._app.stats.finished(self._record, outcome)
+            self._record = None
 
     def data_received(self, data: bytes) -> None:
-        self._reader.buffer += data
-        if not self._busy:
-            self._advance()
+        self._buffer += data
+        self._advance()
 
     def _advance(self) -> None:
-        if self._busy or self.transport.is_closing():
+        if self._reply is not None or self.transport.is_closing():
             return
         try:
-            request = self._reader.next_request()
+            request = next_request(self._buffer)
         except BadRequest as error:
-            body = orjson.dumps({"error": {"message": str(error)}})
-            self.transport.write(reply_head(error.status, (), len(body), close=True) + body)
-            self.transport.close()
+            self._close = True
+            self._send(Reply(400, orjson.dumps({"error": {"message": str(error)}})))
             return
         if request is None:
-            if not self._continued and self._reader.wants_continue():
-                self._continued = True
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
-        self._continued = False
-        self._busy = True
-        self._keep_alive = request.keep_alive
+        self._close = request.headers.get("connection", "").lower() == "close"
         if request.path.startswith("/_"):
-            self._control(request)
+            self._send(self._control(request))
         elif self._control_only:
-            self._send(404, orjson.dumps({"error": {"message": "this port takes control calls only"}}))
+            self._send(Reply(404, orjson.dumps({"error": {"message": "this port takes control calls only"}})))
         else:
             self._serve(request)
 
-    def _control(self, request: Request) -> None:
+    def _control(self, request: Request) -> Reply:
         try:
             arguments: dict[str, Any] = {**request.query, **(orjson.loads(request.body) if request.body else {})}
-            status, answer = 200, self._app.control(request.path[2:], arguments)
+            answer = self._app.control(request.path[2:], arguments)
         except (ValueError, TypeError, KeyError, OSError) as error:
-            status, answer = 400, {"error": {"message": f"{type(error).__name__}: {error}"}}
-        self._send(status, orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS))
+            return Reply(400, orjson.dumps({"error": {"message": f"{type(error).__name__}: {error}"}}))
+        return Reply(200, orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS))
 
     def _serve(self, request: Request) -> None:
         now = self._loop.time()
-        self._record = self._app.stats.arrived(request, self._number, now)
+        self._record = self._app.stats.arrived(request, self._number)
         self._reply = self._app.respond(request, self._record)
         self._due = now + self._reply.delay
         if self._reply.delay > 0:
@@ -113,37 +147,30 @@ class JudgeConnection(asyncio.Protocol):
             return
         self._app.stats.lateness(now - self._due)
         if reply.delivery == "whole":
-            self._send(reply.status, reply.body, reply)
+            self._send(reply)
         elif reply.delivery == "drip":
-            self.transport.write(reply_head(reply.status, reply.headers, len(reply.body)))
-            self._drip(0)
-        else:
-            self._drop(reply)
-
-    def _drip(self, piece: int) -> None:
-        assert self._reply is not None
-        body = self._reply.body
-        size = -(-len(body) // _DRIP_PIECES)
-        self.transport.write(body[piece * size : (piece + 1) * size])
-        if (piece + 1) * size >= len(body):
-            self._finish(str(self._reply.status))
-            return
-        pause = self._app.config.faults.drip_s / _DRIP_PIECES
-        self._timer = self._loop.call_later(pause, self._drip, piece + 1)
-
-    def _drop(self, reply: Reply) -> None:
-        self._ending = "dropped"
-        if reply.delivery == "drop_mid":
+            self.transport.write(reply_head(reply, close=False))
+            self._drip(reply, 0)
+        elif reply.delivery == "drop_mid":
             self._ending = "dropped_mid_body"
-            head = reply_head(reply.status, reply.headers, len(reply.body))
-            self.transport.write(head + reply.body[: len(reply.body) // 2])
+            self.transport.write(reply_head(reply, close=False) + reply.body[: len(reply.body) // 2])
             self.transport.close()
         elif self._record is not None and self._record.number % 2:
-            self.reset_by_peer()
+            self.reset_by_peer("dropped")
         else:
+            self._ending = "dropped"
             self.transport.close()
 
-    def reset_by_peer(self, ending: str = "dropped") -> None:
+    def _drip(self, reply: Reply, piece: int) -> None:
+        size = -(-len(reply.body) // _DRIP_PIECES)
+        self.transport.write(reply.body[piece * size : (piece + 1) * size])
+        if (piece + 1) * size >= len(reply.body):
+            self._finish(reply.status)
+            return
+        pause = self._app.config.faults.drip_s / _DRIP_PIECES
+        self._timer = self._loop.call_later(pause, self._drip, reply, piece + 1)
+
+    def reset_by_peer(self, ending: str) -> None:
         """End the connection with RST, so that the client sees a reset and not an orderly end."""
         self._ending = ending
         sock = self.transport.get_extra_info("socket")
@@ -151,20 +178,86 @@ class JudgeConnection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
         self.transport.abort()
 
-    def _send(self, status: int, body: bytes, reply: Reply | None = None) -> None:
-        headers = reply.headers if reply is not None else ()
-        self.transport.write(reply_head(status, headers, len(body), close=not self._keep_alive) + body)
-        self._finish(str(status))
+    def _send(self, reply: Reply) -> None:
+        self.transport.write(reply_head(reply, close=self._close) + reply.body)
+        self._finish(reply.status)
 
-    def _finish(self, outcome: str) -> None:
-        if self._record is not None:
-            self._app.stats.finished(self._record, outcome)
-            self._record = None
-            self._answered += 1
+    def _finish(self, status: int) -> None:
+        self._finish_record(str(status))
         self._reply = self._timer = None
-        self._busy = False
-        close_after = self._app.config.faults.close_after
-        if not self._keep_alive or (close_after is not None and self._answered >= close_after):
+        if self._close:
             self.transport.close()
-        elif self._reader.buffer:
+        elif self._buffer:
             self._loop.call_soon(self._advance)
+
+
+class Listener:
+    """The listening socket, which can vanish for a while and come back on the same port."""
+
+    def __init__(self, app: JudgeApp, port: int, *, control_only: bool = False) -> None:
+        self._app = app
+        self._control_only = control_only
+        self._connections: set[JudgeConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._return: asyncio.Task[None] | None = None
+        self._first = _bound(port)
+        self.port: int = self._first.getsockname()[1]
+        # a second socket bound but never listening keeps the port from being given to somebody else meanwhile
+        self._guard = _bound(self.port) if sys.platform.startswith("linux") else None
+
+    async def start(self, sock: socket.socket | None = None) -> None:
+        """Accept connections."""
+
+        def connection() -> JudgeConnection:
+            return JudgeConnection(self._app, self._connections, control_only=self._control_only)
+
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(connection, sock=sock or self._first, backlog=_BACKLOG)
+
+    def go_away(self, seconds: float) -> None:
+        """Refuse new and reset existing connections, then listen again after so many seconds."""
+        if self._return is None or self._return.done():
+            self._hang_up("outage")
+            self._return = asyncio.get_running_loop().create_task(self._come_back(seconds))
+
+    async def _come_back(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        while True:
+            try:
+                sock = _bound(self.port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            await self.start(sock)
+            return
+
+    def _hang_up(self, ending: str) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self._connections):
+            connection.reset_by_peer(ending)
+
+    async def close(self) -> None:
+        """Close the port and all connections."""
+        if self._return is not None:
+            self._return.cancel()
+            await asyncio.gather(self._return, return_exceptions=True)
+        self._hang_up("server_stopped")
+        self._first.close()
+        if self._guard is not None:
+            self._guard.close()
+        while self._connections:
+            await asyncio.sleep(0)
+
+
+def _bound(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock

@@ -8,20 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FIELDS = ("best", "score", "preference", "violation", "rankings", "rank")
-
-CANDIDATE_PATTERNS = {
-    "headings": r"^##? Answer(?: \d+)?[ \t]*\n(?P<text>.*?)(?=^##? |\Z)",
-    "response_tags": r"<response_(?P<k>\d+)>(?P<text>.*?)</response_(?P=k)>",
-    "answer_tags": r"<answer_(?P<k>\d+)>(?P<text>.*?)</answer_(?P=k)>",
-    "brackets": r"\[Response (?P<k>[A-Z0-9])\](?P<text>.*?)\[End of Response (?P=k)\]",
-}
-"""Named styles for prompts that do not use fenced blocks; any other name is taken as a regex with a group `text`."""
+FIELDS = ("best", "score", "preference", "rankings", "rank")
 
 # An opening tag with a token: <answer_1 k3v9>; the fence must stand at the start of a line, so that prose which
 # mentions the tags does not count as a block.
 _OPENING = re.compile(r"<([A-Za-z]\w*) ([^\s<>]+)>")
-_NUMBERED = re.compile(r"^[ \t]*\d+[.)][ \t]+(.+?)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +66,19 @@ def extract_candidates(prompt: str, pattern: str | None = None) -> list[str]:
     """Candidate answers in the order of the prompt, stripped.
 
     Without a pattern the prompt's fenced blocks `<answer_k FENCE>` (or one `<answer FENCE>`) are read. A pattern is a
-    name of `CANDIDATE_PATTERNS` or a regex with a group `text`, matched with DOTALL and MULTILINE.
+    regex with a group `text`, matched with DOTALL and MULTILINE.
     """
     return _candidates(prompt, pattern, fenced_blocks(prompt) if pattern is None else [])
 
 
 def _candidates(prompt: str, pattern: str | None, blocks: list[Block]) -> list[str]:
     if pattern is not None:
-        regex = re.compile(CANDIDATE_PATTERNS.get(pattern, pattern), re.DOTALL | re.MULTILINE)
-        return [match.group("text").strip() for match in regex.finditer(prompt)]
+        return [found["text"].strip() for found in re.finditer(pattern, prompt, re.DOTALL | re.MULTILINE)]
     return [block.text.strip() for block in blocks if block.name == "answer" or block.name.startswith("answer_")]
 
 
 def instructions(prompt: str, blocks: list[Block]) -> str:
     """The prompt without its fenced blocks, so that a tag inside an answer asks for nothing."""
-    if not blocks:
-        return prompt
     pieces, position = [], 0
     for block in blocks:
         pieces.append(prompt[position : block.start])
@@ -107,10 +95,6 @@ class ReplyShape:
     as_json: bool = False
     schema: Mapping[str, Any] | None = None
 
-    def wants(self, field: str) -> bool:
-        """Whether the reply has to hold this field."""
-        return field in self.fields
-
 
 def reply_shape(body: Mapping[str, Any], asked: str) -> ReplyShape:
     """Shape asked for by a JSON schema, else by tags in the instructions, else by quoted JSON keys, else best and score."""
@@ -126,16 +110,6 @@ def reply_shape(body: Mapping[str, Any], asked: str) -> ReplyShape:
     if keys or wants_json:
         return ReplyShape(keys or ("best", "score"), True)
     return ReplyShape(("best", "score"))
-
-
-def rubric_lines(asked: str) -> tuple[str, ...]:
-    """Numbered lines of the first paragraph group after a heading or label that says rubric or principle."""
-    for found in re.finditer(r"^.*(?:rubric|principle|criteri).*$", asked, re.IGNORECASE | re.MULTILINE):
-        section = re.split(r"^#", asked[found.end() :], maxsplit=1, flags=re.MULTILINE)[0]
-        lines = tuple(_NUMBERED.findall(section))
-        if lines:
-            return lines
-    return ()
 
 
 @dataclass(frozen=True, slots=True)

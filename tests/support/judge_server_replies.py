@@ -1,4 +1,4 @@
-"""Bodies of successful replies: chat completions, embeddings and the model list."""
+"""Bodies of successful replies: chat completions and embeddings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import orjson
 
 _TOKEN = re.compile(r"\d|\s?[^\W\d]+|\s+|[^\w\s]", re.UNICODE)
 _WORD = re.compile(r"\w+", re.UNICODE)
@@ -29,7 +27,6 @@ def chat_body(
     *,
     number: int,
     finish_reason: str = "stop",
-    cached_share: float = 0.0,
 ) -> dict[str, Any]:
     """A chat.completion object with one choice per text; token counts follow `count_tokens`."""
     prompt_tokens = count_tokens(prompt)
@@ -44,7 +41,7 @@ def chat_body(
             "prompt_tokens": prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": int(prompt_tokens * cached_share)},
+            "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
 
@@ -75,20 +72,6 @@ def _priced(token: str, probability: float) -> dict[str, Any]:
     return {"token": token, "logprob": math.log(probability), "bytes": list(token.encode("utf-8"))}
 
 
-def stream_body(whole: Mapping[str, Any], *, with_usage: bool) -> bytes:
-    """The same completion as server-sent events: one delta per choice, the finish, then [DONE]."""
-    shared = {key: whole[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    events: list[dict[str, Any]] = []
-    for choice in whole["choices"]:
-        delta = {"role": "assistant", "content": choice["message"]["content"]}
-        events.append(shared | {"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]})
-        end = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
-        events.append(shared | {"choices": [end]})
-    if with_usage:
-        events.append(shared | {"choices": [], "usage": whole["usage"]})
-    return b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events) + b"data: [DONE]\n\n"
-
-
 def embedding(text: str, size: int) -> list[float]:
     """Unit vector of hashed words: equal texts give equal vectors, texts sharing words are near each other."""
     vector = [0.0] * size
@@ -103,12 +86,12 @@ def embedding(text: str, size: int) -> list[float]:
     return [x / length for x in vector]
 
 
-def embeddings_body(body: Mapping[str, Any], size: int) -> dict[str, Any]:
+def embeddings_body(body: Mapping[str, Any]) -> dict[str, Any]:
     """An embeddings list; `dimensions` and `encoding_format` (float or base64 of little-endian float32) are honoured."""
     given = body.get("input", "")
     many = isinstance(given, list) and not all(isinstance(item, int) for item in given)
     texts = [str(item) for item in given] if many else [str(given)]
-    wanted = int(body.get("dimensions") or size)
+    wanted = int(body.get("dimensions") or 64)
     vectors: list[Any] = [embedding(text, wanted) for text in texts]
     if body.get("encoding_format") == "base64":
         vectors = [base64.b64encode(struct.pack(f"<{wanted}f", *vector)).decode() for vector in vectors]
@@ -119,8 +102,3 @@ def embeddings_body(body: Mapping[str, Any], size: int) -> dict[str, Any]:
         "data": [{"object": "embedding", "index": k, "embedding": vector} for k, vector in enumerate(vectors)],
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
-
-
-def models_body(models: Sequence[str]) -> dict[str, Any]:
-    """The list of models."""
-    return {"object": "list", "data": [{"id": m, "object": "model", "created": 0, "owned_by": "tests"} for m in models]}

@@ -11,8 +11,6 @@ from typing import Any
 
 import orjson
 
-from tests.support.judge_server_http import Request
-
 _SECRET_HEADERS = ("authorization", "api-key", "proxy-authorization", "x-api-key")
 
 
@@ -22,7 +20,7 @@ def messages_digest(messages: Any) -> bytes:
 
 
 def messages_key(messages: Any) -> str:
-    """Hex of `messages_digest`: the key of a logical sample in `attempts_by_sample`."""
+    """Hex of `messages_digest`: the key of a logical sample."""
     return messages_digest(messages).hex()
 
 
@@ -40,6 +38,17 @@ def sent_key(headers: Mapping[str, str]) -> str | None:
 
 
 @dataclass(slots=True)
+class Request:
+    """One complete request; header names are lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
 class Record:
     """One API request, from arrival until its outcome (a status, or how the connection ended)."""
 
@@ -47,7 +56,6 @@ class Record:
     generation: int
     connection: int
     request: Request
-    arrived: float
     fault: str | None = None
     outcome: str | None = None
 
@@ -67,7 +75,6 @@ class Record:
             "method": self.request.method,
             "path": self.request.path,
             "query": self.request.query,
-            "proxied": self.request.proxied,
             "headers": headers,
             "body": body,
             "fault": self.fault,
@@ -81,14 +88,12 @@ class Counts:
 
     requests: int = 0
     by_outcome: Counter[str] = field(default_factory=Counter)
-    by_path: Counter[str] = field(default_factory=Counter)
     by_fault: Counter[str] = field(default_factory=Counter)
     by_body: Counter[bytes] = field(default_factory=Counter)
     by_sample: Counter[bytes] = field(default_factory=Counter)
     keys: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     max_in_flight: int = 0
-    max_connections: int = 0
     connections_opened: int = 0
     lateness_sum: float = 0.0
     lateness_max: float = 0.0
@@ -99,18 +104,18 @@ class Counts:
 class Stats:
     """Counts since the last reset, plus what is open right now."""
 
-    def __init__(self, cpu_clock: Callable[[], float], keep_recent: int) -> None:
+    def __init__(self, cpu_clock: Callable[[], float]) -> None:
         self._cpu_clock = cpu_clock
         self.in_flight = 0
         self.connections_open = 0
         self.generation = 0
-        self.recent: deque[Record] = deque(maxlen=keep_recent)
+        self.recent: deque[Record] = deque(maxlen=200)
         self.reset()
 
     def reset(self) -> None:
         """Zero all counters; requests in flight stay in flight but are not counted again when they end."""
         self.generation += 1
-        self.counts = Counts(max_in_flight=self.in_flight, max_connections=self.connections_open)
+        self.counts = Counts(max_in_flight=self.in_flight)
         self.recent.clear()
         self._cpu_start = self._cpu_clock()
         self._wall_start = time.perf_counter()
@@ -118,29 +123,21 @@ class Stats:
     def connected(self) -> int:
         """Count a new connection and give its number."""
         self.connections_open += 1
-        counts = self.counts
-        counts.connections_opened += 1
-        counts.max_connections = max(counts.max_connections, self.connections_open)
-        return counts.connections_opened
+        self.counts.connections_opened += 1
+        return self.counts.connections_opened
 
-    def disconnected(self) -> None:
-        """Count a closed connection."""
-        self.connections_open -= 1
-
-    def arrived(self, request: Request, connection: int, now: float) -> Record:
+    def arrived(self, request: Request, connection: int) -> Record:
         """Count an API request that is complete."""
         counts = self.counts
         counts.requests += 1
-        counts.by_path[request.path] += 1
         self.in_flight += 1
-        if self.in_flight > counts.max_in_flight:
-            counts.max_in_flight = self.in_flight
+        counts.max_in_flight = max(counts.max_in_flight, self.in_flight)
         key = sent_key(request.headers)
         if key is None:
             counts.totals["key_missing"] += 1
         else:
             counts.keys[key] += 1
-        record = Record(counts.requests, self.generation, connection, request, now)
+        record = Record(counts.requests, self.generation, connection, request)
         self.recent.append(record)
         return record
 
@@ -164,23 +161,20 @@ class Stats:
         counts = self.counts
         counts.delivered += 1
         counts.lateness_sum += seconds
-        if seconds > counts.lateness_max:
-            counts.lateness_max = seconds
+        counts.lateness_max = max(counts.lateness_max, seconds)
 
     def snapshot(self, *, detail: bool) -> dict[str, Any]:
-        """All figures as JSON types; `detail` adds the counts per body and per sample (large after long runs)."""
+        """All figures as JSON types; `detail` adds the counts per body (large after long runs)."""
         counts = self.counts
         cpu, wall = self._cpu_clock() - self._cpu_start, time.perf_counter() - self._wall_start
         shown: dict[str, Any] = {
             "requests": counts.requests,
             "by_status": dict(counts.by_outcome),
-            "by_path": dict(counts.by_path),
             "by_fault": dict(counts.by_fault),
             "in_flight": self.in_flight,
             "max_in_flight": counts.max_in_flight,
             "connections_opened": counts.connections_opened,
             "connections_open": self.connections_open,
-            "max_connections_open": counts.max_connections,
             "client_closed": counts.by_outcome["client_closed"],
             "distinct_samples": len(counts.by_sample),
             "max_attempts": max(counts.by_sample.values(), default=0),
@@ -203,5 +197,4 @@ class Stats:
         }
         if detail:
             shown["calls_by_body"] = {digest.hex(): n for digest, n in counts.by_body.items()}
-            shown["attempts_by_sample"] = {digest.hex(): n for digest, n in counts.by_sample.items()}
         return shown

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,46 +42,27 @@ def postgresql() -> Iterator[str]:
     """Run a server and give the URL of its database; skips the test with the reason where there is none."""
     initdb, server = _program("initdb"), _program("postgres")
     account = _account()
-    uid, gid, groups = (account.pw_uid, account.pw_gid, list[int]()) if account else (None, None, None)
     folder = Path(tempfile.mkdtemp(prefix="rmg-pg-"))  # short: a socket's path has at most 107 characters
+    environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": str(folder)}
+    started: dict[str, Any] = {"cwd": folder, "env": environment}
+    if account:
+        started |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     try:
         if account:
             os.chown(folder, account.pw_uid, account.pw_gid)
         data = folder / "data"
-        environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": str(folder)}
         options = ["--auth=trust", "--username=tests", "--encoding=UTF8", "--no-sync"]
         made = subprocess.run(
-            [initdb, "-D", str(data), *options],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            user=uid,
-            group=gid,
-            extra_groups=groups,
+            [initdb, "-D", str(data), *options], capture_output=True, text=True, check=False, **started
         )
         assert made.returncode == 0, made.stderr
         settings = {
-            "listen_addresses": "",
-            "unix_socket_directories": str(folder),
-            "fsync": "off",
-            "shared_buffers": "16MB",
-            "max_connections": "40",
-            "log_min_messages": "fatal",
-        }
+            "listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off", "shared_buffers": "16MB",
+            "max_connections": "40", "log_min_messages": "fatal",
+        }  # fmt: skip
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with open(folder / "log", "wb") as log:
-            process = subprocess.Popen(
-                [server, "-D", str(data), *words],
-                cwd=folder,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                user=uid,
-                group=gid,
-                extra_groups=groups,
-            )
+            process = subprocess.Popen([server, "-D", str(data), *words], stdout=log, stderr=log, **started)
         try:
             url = f"postgresql://tests@/postgres?host={folder}"
             _wait(url, process, folder / "log")

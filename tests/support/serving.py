@@ -11,16 +11,25 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tests.support.children import child_environment
 
 
 class Serving:
-    """A running server; `url` is where. It is stopped at the end of the block, gently and then for good."""
+    """A running server; `url` is where. It is stopped at the end of the block, gently and then for good.
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    `settings` are fields of ServeSettings that the command has no option for.
+    """
+
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **settings: Any) -> None:
+        start = (
+            f"from functools import partial\nfrom rm_gallery.serve import settings\n"
+            f"settings.ServeSettings = partial(settings.ServeSettings, **{settings!r})\n"
+            "from rm_gallery.cli.main import main\nmain()"
+        )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rm_gallery", "serve", "--port", "0", *arguments],
+            [sys.executable, *(["-c", start] if settings else ["-m", "rm_gallery"]), "serve", "--port", "0", *arguments],
             cwd=cwd, env=child_environment(**(env or {})), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, bufsize=0,
         )  # fmt: skip

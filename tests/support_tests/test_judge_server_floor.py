@@ -8,11 +8,10 @@ import pytest
 
 from benchmarks._floor import LoopFigures, ServerLoad, bare_aiohttp_loop, openai_sdk, server_load, server_stats
 from tests.support.judge_server import JudgeServer
-from tests.support.judge_server_client import chat
 
 
 def _body(number: int) -> dict[str, Any]:
-    return chat(f"sample {number}")
+    return {"model": "judge-1", "messages": [{"role": "user", "content": f"sample {number}"}]}
 
 
 @pytest.mark.parametrize(

@@ -31,19 +31,10 @@ def test_data() -> None:
 """
 
 
-def test_t3_a_skip_of_what_is_required_fails_and_is_counted(tmp_path: Path) -> None:
+def test_a_skip_of_what_is_required_fails_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-p",
-        "tests.conftest",
-        "-c",
-        str(ROOT / "pyproject.toml"),
-    ]
+    plugins = ["no:cacheprovider", "no:xdist", "tests.conftest"]
+    options = ["-q", "-c", str(ROOT / "pyproject.toml"), *[word for plugin in plugins for word in ("-p", plugin)]]
     wanted = {"RM_GALLERY_REQUIRE": "bubblewrap,trainers,excerpt", "RM_GALLERY_SHARED": str(tmp_path)}
     done = run_python("-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path), cwd=tmp_path, env=wanted)
     failed = sorted(

@@ -19,46 +19,25 @@ from rm_gallery.train.words import watched_lines
 from tests.support.command import command
 from tests.train.runs import run
 
+HACKS = ("apart", "traded", "length", "longer", "hollow", "mirror", "flat", "unscored", "alike", "phrase")
+
 
 def kinds(found: Watched) -> set[str]:
     return {finding.kind for finding in found.findings}
 
 
-def test_chance_is_no_finding() -> None:
+def test_chance_is_no_finding_and_each_way_of_gaming_is_one() -> None:
     assert [kinds(watch(run(seed))) for seed in range(12)] == [set()] * 12
-
-
-@pytest.mark.parametrize(
-    ("hack", "components"),
-    [
-        ("apart", ("style", "right")),
-        ("traded", ("right", "style")),
-        ("length", ("style",)),
-        ("longer", ()),
-        ("hollow", ("format",)),
-        ("mirror", ("right", "copy")),
-        ("flat", ()),
-        ("unscored", ("style",)),
-        ("alike", ()),
-        ("phrase", ()),
-    ],
-)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_each_way_of_gaming_is_found_with_examples(hack: str, components: tuple[str, ...], seed: int) -> None:
-    rows = run(seed, hack)
-    found = watch(rows)
-    (finding,) = [f for f in found.findings if f.kind == hack and f.components in (components, ())]
-    assert finding.components == components
-    assert found.warned is any(f.severity == "warn" for f in found.findings)
-    assert (finding.severity == "look") is (hack == "phrase")
-    for example in finding.examples:
-        row = rows[example["row"]]
-        assert (row["step"], row["prompt"]) == (example["step"], example["prompt"])
-        assert row["step"] >= found.late[0]
-    assert len(finding.examples) == (0 if hack in ("hollow", "mirror", "flat", "alike") else 3)
-    lines = "\n".join(watched_lines(found))
-    assert f"{finding.severity.upper()} {hack}: {finding.text}" in lines
-    json.dumps(found.to_dict(), allow_nan=False)
+    for hack in HACKS:
+        rows = run(2, hack)
+        found = watch(rows)
+        (finding,) = [each for each in found.findings if each.kind == hack and each.components != ("reward",)]
+        assert (finding.severity == "warn") is (hack != "phrase")
+        assert found.warned is any(each.severity == "warn" for each in found.findings)
+        assert [rows[shown["row"]]["prompt"] for shown in finding.examples] == [e["prompt"] for e in finding.examples]
+        lines = "\n".join(watched_lines(found))
+        assert f"{finding.severity.upper()} {hack}: {finding.text}" in lines
+        json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
@@ -105,18 +84,6 @@ def test_a_penalty_that_falls_is_no_loss() -> None:
     assert (finding.kind, finding.components) == ("apart", ("style", "wrong"))
     (one,) = watch(rows, components=["style", "wrong"], weights={"wrong": -0.5}, examples=1).findings
     assert len(one.examples) == 1
-
-
-def test_phrases_without_spaces() -> None:
-    rows = run(3)
-    for row in rows:
-        row["completion"] = "".join(
-            np.random.default_rng(len(row["completion"])).choice(list("天地玄黄宇宙洪荒日月盈昃"), 20)
-        )
-        if row["step"] > 20:
-            row["completion"] += "综上所述答案"
-    (finding,) = [finding for finding in watch(rows).findings if finding.kind == "phrase"]
-    assert "综上所述" in finding.figures["phrase"]
 
 
 # -- logs ----------------------------------------------------------------------------------------------------------------------
@@ -206,105 +173,6 @@ def test_what_got_no_score_is_no_zero() -> None:
     assert kinds(found) == {"unscored"}
 
 
-def test_flags_of_our_adapters_are_no_rewards() -> None:
-    rows = run(1, steps=30)
-    for number, row in enumerate(rows):
-        right = row.pop("right") + row.pop("style")
-        lost = float(number % 7 == 0)
-        score = -1.0 if lost else right
-        row |= {"score": score, "acc": score, "reward": score, "unscored": 0.0, "failed": lost}
-    log = read_training_log(rows)
-    assert not log.components and log.total is not None
-    assert log.steps.tolist() == [row["step"] for row in rows]
-    assert [bool(np.isnan(value)) for value in log.total[:8]] == [True, *[False] * 6, True]
-    assert kinds(watch(rows)) == set()
-    assert set(read_training_log(rows, components=["failed"]).components) == {"failed"}
-    plain = read_training_log([{name: row[name] for name in row if name != "unscored"} for row in rows])
-    assert set(plain.components) == {"acc", "failed", "score"}
-
-
-def test_shares_without_a_score_are_no_rewards_in_charts() -> None:
-    def steps(up: float) -> list[dict[str, float]]:
-        return [
-            {
-                "step": float(step),
-                "rewards/math/mean": 0.3 + 0.005 * step + step % 3 / 100,
-                "rewards/math/failed": 0.3 + up * step,
-                "rewards/dropped": 0.3 + up * step,
-            }
-            for step in range(60)
-        ]
-
-    fading = watch(steps(-0.005))
-    assert (kinds(fading), set(fading.moved)) == (set(), {"math"})
-    (finding,) = watch(steps(0.005)).findings
-    assert finding.kind == "unscored" and "rewards/math/failed" in finding.text
-
-
-def charts(folder: Path, nested: bool, apart: bool) -> Path:
-    rng = np.random.default_rng(0)
-    lines = []
-    for step in range(60):
-        late = step / 59
-        values = {
-            "rewards/style/mean": 0.5 + 0.3 * late * apart + rng.normal(0, 0.02),
-            "rewards/right/mean": 0.5 - 0.3 * late * apart + rng.normal(0, 0.02),
-            "rewards/style/std": 0.1,
-            "completions/mean_length": 100 + 80 * late * (not apart) + rng.normal(0, 2),
-            "completions/clipped_ratio": 0.0,
-        }
-        lines.append({"step": step, "data": values} if nested else {"step": step, "eval_loss": 1, **values})
-    path = folder / "charts.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("nested", [True, False])
-def test_charts_alone_tell_of_drift(nested: bool, tmp_path: Path) -> None:
-    (finding,) = watch(charts(tmp_path, nested, apart=True)).findings
-    assert (finding.kind, finding.components) == ("apart", ("style", "right"))
-    (finding,) = watch(charts(tmp_path, nested, apart=False)).findings
-    assert finding.kind == "longer"
-
-
-def test_columns_of_other_names_and_token_counts() -> None:
-    rows = [
-        {"it": row["step"], "ask": row["prompt"], "said": row["completion"], "n": 3, "right": row["right"], "other": 7}
-        for row in run(1, steps=4)
-    ]
-    log = read_training_log(rows, step="it", prompt="ask", completion="said", length="n", components=["right"])
-    assert (log.unit, set(log.lengths), list(log.components), set(log.steps)) == (
-        "tokens",
-        {3.0},
-        ["right"],
-        {0, 1, 2, 3},
-    )
-    ids = [
-        {"completion": "a", "completion_ids": [1, 2, 3], "score": 1},
-        {"completion": "b", "completion_ids": [], "score": None},
-    ]
-    log = read_training_log(ids)
-    assert (list(log.lengths), log.unit, log.components) == ([3.0, 0.0], "tokens", {})
-    assert log.total is not None and np.isnan(log.total[1])
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, "say with completion="),
-        ({"completion": "txtt"}, "did you mean 'txt'"),
-        ({"prompt": "asked"}, "completion="),
-    ],
-)
-def test_completions_under_another_name_are_no_run_without_findings(options: dict[str, Any], says: str) -> None:
-    rows = [{**row, "asked": "?", "txt": row["completion"]} for row in run(1, "length")]
-    for row in rows:
-        del row["completion"]
-    with pytest.raises(ConfigError, match=says):
-        watch(rows, **options)
-    assert watch(rows, completion="txt").n_completions == len(rows)
-
-
 def test_a_run_that_has_just_begun_says_so() -> None:
     found = watch(run(0, steps=1))
     assert found.findings == []
@@ -347,34 +215,38 @@ def test_without_steps_a_prompt_is_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "options", "told"),
+    ("name", "content", "told"),
     [
-        ("nowhere", {}, "there is no such file or folder"),
-        (7, {}, "log is a int; give a path or a list of rows"),
-        ([7], {}, "log holds a int; its rows are dicts"),
-        ([{"name": "x"}], {}, "holds neither completions"),
-        (
-            run(0, steps=2),
-            {"components": ["rihgt"]},
-            "components names 'rihgt', and the rows has no such column; did you mean 'right'",
-        ),
-        (run(0, steps=2), {"step": "stp"}, "step is 'stp', and the rows has no such column"),
-        (run(0, steps=2), {"weights": {"rihgt": 1}}, "There is no component 'rihgt'"),
-        (run(0, steps=2), {"window": 0.7}, "window is 0.7"),
-        (run(0, steps=2), {"confidence": 95}, "confidence is 95"),
+        ("log.jsonl", '{"completion": "a"}\n{"compl\n{"completion": "b"}\n', "log.jsonl, line 2: no JSON"),
+        ("log.jsonl", '{"completion": "a"}\n[1]\n', "log.jsonl, line 2: expected an object, found list"),
+        ("state.json", "{", "state.json: no JSON"),
+        ("state.json", '{"log_history": [1]}', "expected a list of rows, or an object with log_history"),
+        ("notes/a.md", "", "notes holds no jsonl or parquet file and no trainer_state.json"),
+        (None, None, "there is no such file or folder; give a training log"),
     ],
 )
-def test_what_does_not_fit_is_named(log: Any, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        watch(log, **options)
-    assert told in str(raised.value)
+def test_what_cannot_be_read_is_named(name: str | None, content: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / (name or "nowhere")
+    if name is not None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError if name and "notes" not in name else ConfigError, match=told):
+        watch(path.parent if name and "notes" in name else path)
+    with pytest.raises(ConfigError, match="log is a int; give a path or a list of rows"):
+        watch(7)
 
 
-def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text('{"completion": "a"}\n{"compl\n{"completion": "b"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match="log.jsonl, line 2: no JSON"):
-        watch(path)
+def test_files_of_a_folder_are_read_by_the_step_in_their_name_and_the_longest_state_wins(tmp_path: Path) -> None:
+    for name, text in (("10.jsonl", "c"), ("2.jsonl", "a"), ("completions_00007.jsonl", "b"), ("log.jsonl", "d")):
+        (tmp_path / name).write_text(json.dumps({"completion": text}) + "\n\n", encoding="utf-8")
+    for folder, points in (("a-1", 1), ("checkpoint-2", 3)):
+        (tmp_path / folder).mkdir()
+        state = {"log_history": [{"step": at, "loss": at} for at in range(points)]}
+        (tmp_path / folder / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+    (tmp_path / ".hidden.jsonl").write_text("[]", encoding="utf-8")
+    log = read_training_log(tmp_path)
+    assert (log.texts, log.steps.tolist()) == (["a", "b", "c", "d"], [2.0, 7.0, 10.0, 0.0])
+    assert log.charts == {"loss": [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0)]} and log.name == str(tmp_path)
 
 
 def test_the_command(tmp_path: Path) -> None:

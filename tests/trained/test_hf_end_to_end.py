@@ -10,7 +10,6 @@ import pytest
 import rm_gallery
 from tests.cli.rows import best_of_4
 from tests.support.checkpoints import make_checkpoint, make_classifier, require_torch
-from tests.support.children import run_python
 from tests.support.command import command
 
 pytestmark = pytest.mark.system("torch")
@@ -56,24 +55,18 @@ def test_settings_come_from_the_command_line(folder: Path, data: Path) -> None:
     [
         ("LlamaForCausalLM", (), "holds no weights for score.weight"),
         ("LlamaForSequenceClassification", ("--param", "lable=x"), "label"),
+        ("", (), "no such folder"),
     ],
 )
 def test_a_checkpoint_without_scores_is_a_usage_error(
     model: str, arguments: tuple[str, ...], says: str, data: Path, tmp_path: Path
 ) -> None:
     require_torch()
-    bad = make_checkpoint(tmp_path / "bad", model)
+    bad = make_checkpoint(tmp_path / "bad", model) if model else "./no/such/folder"
     done = command("eval", f"hf:{bad}", str(data), *arguments)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
     assert "Traceback" not in done.err
-
-
-def test_nothing_there_is_a_usage_error(data: Path) -> None:
-    require_torch()
-    done = command("eval", "hf:./no/such/folder", str(data))
-    assert (done.code, done.out) == (2, "")
-    assert "no such folder" in done.err
 
 
 def test_bench_scores_pairs_and_steps(folder: Path, data: Path, tmp_path: Path) -> None:
@@ -91,10 +84,3 @@ def test_bench_scores_pairs_and_steps(folder: Path, data: Path, tmp_path: Path) 
     found = json.loads(done.out)
     assert (done.code, found["n_scored"]) == (0, 1)
     assert sum(found["extra"][cell] for cell in ("TP", "FP", "TN", "FN")) == 3
-
-
-def test_the_command_ends_as_any_other(folder: Path, data: Path, tmp_path: Path) -> None:
-    done = run_python("-m", "rm_gallery", "eval", f"hf:{folder}", str(data), "--json", cwd=tmp_path)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["n_scored"] == 12
-    assert "Traceback" not in done.stderr and "transformers" not in done.stderr

@@ -33,68 +33,44 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 class Trainer:
     """What is installed, what of it must import, and the Python versions it is for (from the first, below the second)."""
 
-    packages: tuple[str, ...]
+    pins: str
     imports: str
     python: tuple[tuple[int, int], tuple[int, int]] = ((3, 10), (3, 15))
     dependencies: bool = False
     """Whether pip adds what the packages ask for; else the packages are all that the code under test imports."""
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """One by one."""
+        return tuple(self.pins.split())
+
 
 TRAINERS: dict[str, Trainer] = {
     "verl": Trainer(
-        (
-            "verl==0.9.1",
-            "ray==2.60.0",
-            "tensordict==0.15.3",
-            "omegaconf==2.3.1",
-            "hydra-core==1.3.8",
-            "antlr4-python3-runtime==4.9.3",
-            "codetiming==1.4.0",
-            "msgpack==1.2.4",
-            "protobuf==7.36.2",
-            "pyvers==0.2.3",
-        ),
+        "verl==0.9.1 ray==2.60.0 tensordict==0.15.3 omegaconf==2.3.1 hydra-core==1.3.8 antlr4-python3-runtime==4.9.3 "
+        "codetiming==1.4.0 msgpack==1.2.4 protobuf==7.36.2 pyvers==0.2.3",
         "import verl.trainer.ppo.reward, verl.experimental.reward_loop.reward_manager",
         python=((3, 10), (3, 13)),
     ),
     # its wheel is tagged for this Python only; nothing that it imports before a GPU is
-    "openrlhf": Trainer(
-        ("openrlhf==0.11.2", "pylatexenc==2.11"), "import openrlhf.utils.agent", python=((3, 11), (3, 12))
-    ),
-    "skyrl": Trainer(("skyrl-gym==0.4.0",), "import skyrl_gym.envs.gsm8k.env"),
-    "openenv": Trainer(("openenv==0.10.0",), "import openenv.core.rubrics", dependencies=True),
+    "openrlhf": Trainer("openrlhf==0.11.2 pylatexenc==2.11", "import openrlhf.utils.agent", python=((3, 11), (3, 12))),
+    "skyrl": Trainer("skyrl-gym==0.4.0", "import skyrl_gym.envs.gsm8k.env"),
+    "openenv": Trainer("openenv==0.10.0", "import openenv.core.rubrics", dependencies=True),
     # its full list wants GPUs; these are what its rollout and reward code imports
     "areal": Trainer(
-        (
-            "areal==1.0.4",
-            "ray==2.60.0",
-            "numba==0.68.1",
-            "llvmlite==0.50.0",
-            "torchdata==0.11.0",
-            "omegaconf==2.4.0.dev2",
-            "hydra-core==1.4.0.dev1",
-            "aiofiles==25.1.0",
-            "blinker==1.9.0",
-            "colorlog==6.12.0",
-            "einops==0.8.2",
-            "Flask==3.1.3",
-            "itsdangerous==2.2.0",
-            "lark==1.3.1",
-            "pillow==13.0.0",
-            "msgpack==1.2.4",
-            "protobuf==7.36.2",
-            "tenacity==9.2.1",
-        ),
+        "areal==1.0.4 ray==2.60.0 numba==0.68.1 llvmlite==0.50.0 torchdata==0.11.0 omegaconf==2.4.0.dev2 "
+        "hydra-core==1.4.0.dev1 aiofiles==25.1.0 blinker==1.9.0 colorlog==6.12.0 einops==0.8.2 Flask==3.1.3 "
+        "itsdangerous==2.2.0 lark==1.3.1 pillow==13.0.0 msgpack==1.2.4 protobuf==7.36.2 tenacity==9.2.1",
         "import areal.workflow.rlvr, areal.infra.remote_inf_engine",
         python=((3, 11), (3, 13)),
     ),
     "tools": Trainer(
-        ("langsmith==0.15.0", "langfuse==5.0.4"), "import langsmith.evaluation, langfuse.experiment", dependencies=True
+        "langsmith==0.15.0 langfuse==5.0.4", "import langsmith.evaluation, langfuse.experiment", dependencies=True
     ),
-    "verifiers-v0": Trainer(("verifiers==0.1.14", "tenacity==9.2.1"), "import verifiers; verifiers.Rubric"),
+    "verifiers-v0": Trainer("verifiers==0.1.14 tenacity==9.2.1", "import verifiers; verifiers.Rubric"),
     # wants openai < 3, which must not reach the environment of the tests
     "verifiers": Trainer(
-        ("verifiers==0.4.0",), "import verifiers.v1 as vf; vf.Task", python=((3, 11), (3, 15)), dependencies=True
+        "verifiers==0.4.0", "import verifiers.v1 as vf; vf.Task", python=((3, 11), (3, 15)), dependencies=True
     ),
 }
 
@@ -163,16 +139,8 @@ def _build(base: Path, python: Path, trainer: Trainer, seen: str) -> None:
     (site / "zz_seen.pth").write_text(
         f"{seen}\n", encoding="utf-8"
     )  # a path of a .pth file comes after the folder it is in
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    install = [*pip, *"install --quiet --disable-pip-version-check".split()]
     alone = [] if trainer.dependencies else ["--no-deps"]
     _step([*install, "--no-compile", *alone, *trainer.packages], "its packages cannot be installed")
     _step([str(python), "-c", trainer.imports], "what calls a reward cannot be imported")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rm_gallery import RewardRegistry
-from tests.integrations.test_same_score import REWARDS, expected, rows
+from tests.integrations.adapters import Row
+from tests.integrations.test_same_score import REWARDS, expected, rows, sample_of
 from tests.trainers.environments import run
 from tests.trainers.rewards import as_float32
 
@@ -31,20 +32,13 @@ SAME = {"rewards": list(REWARDS.values()), "same": rows()}
 def evaluated() -> list[float | None]:
     """What `evaluate` says of the rows."""
     reward = RewardRegistry.create("math_verify_reward")
-    samples = [
-        {
-            "input": [{"role": "user", "content": row["prompt"]}],
-            "output": [{"answer": {"role": "assistant", "content": row["completion"]}}],
-            "metadata": {"reference": row["reference"]},
-        }
-        for row in ROWS
-    ]
+    samples = [sample_of(Row(row["prompt"], row["completion"], row["reference"])) for row in ROWS]
     return [reward.score_of_output(sample.output[0]) for sample in reward.evaluate_batch(samples)]
 
 
 @pytest.fixture(scope="module")
 def openenv() -> dict[str, Any]:
-    found: dict[str, Any] = run("openenv", "openenv_rubrics.py", {"rows": ROWS, **SAME})
+    found: dict[str, Any] = run("openenv", "openenv_rubrics.py", SAME)
     return found
 
 
@@ -60,13 +54,12 @@ def tools() -> dict[str, Any]:
     return found
 
 
-def test_a_rubric_scores_as_evaluate_does(openenv: dict[str, Any]) -> None:
-    assert openenv["forward"]["scores"] == evaluated()
+def test_a_rubric_scores_in_containers_and_environments(openenv: dict[str, Any]) -> None:
     assert openenv["forward"]["containers"] == {"gate": 1.0, "sum": 0.75, "sequential": 1.0, "world": 1.0}
 
 
 @pytest.mark.parametrize("name", REWARDS.values(), ids=REWARDS)
-def test_the_500_of_every_door(openenv: dict[str, Any], areal: dict[str, Any], name: str) -> None:
+def test_the_completions_of_every_door(openenv: dict[str, Any], areal: dict[str, Any], name: str) -> None:
     wanted = list(expected(name))
     assert openenv["forward"]["same"][name] == wanted
     assert areal["same"][name] == [None if score is None else as_float32(score) for score in wanted]
@@ -89,20 +82,12 @@ def test_a_rubrics_outcome_travels_beside_its_number(openenv: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("unscored in a gate", "NoScore: Sometimes gave no score (unscored, no_reference)"),
-        ("failed in a gate", "NoScore: Sometimes gave no score (failed, error)"),
-        ("two texts", "Say it with completion=; its fields: message, thought"),
-        ("no such field", "no field 'said' (completion=); its fields: message"),
-        ("no such column", "no column 'gold'; the columns are: answer, prompt"),
-        ("on_error", 'on_error is \'none\'; give "raise", "worst" or a finite number'),
+        ("unscored in a gate", "Sometimes gave no score (unscored, no_reference)"),
+        ("failed in a gate", "Sometimes gave no score (failed, error)"),
     ],
 )
 def test_a_rubric_that_cannot_score_says_so(openenv: dict[str, Any], case: str, said: str) -> None:
     assert said in openenv["forward"][case]
-
-
-def test_steps_before_the_last_are_not_judged(openenv: dict[str, Any]) -> None:
-    assert openenv["forward"]["not done"] == 0.0
 
 
 def test_a_rubric_is_a_reward(openenv: dict[str, Any]) -> None:
@@ -111,12 +96,8 @@ def test_a_rubric_is_a_reward(openenv: dict[str, Any]) -> None:
     assert passed == [1.0, "scored", {"rubric_0": 1.0, "rubric_0.rubric": 1.0, "rubric_1": 1.0}]
     # the member that was skipped has no score of an earlier call
     assert stopped == [0.0, "scored", {"rubric_0": 0.0, "rubric_0.rubric": 0.0}]
-    statuses = {"none": "unscored", "nan": "failed", "text": "failed", "error": "failed"}
-    assert {name: found[name] for name in statuses} == {name: [None, status] for name, status in statuses.items()}
-    assert found["huge"] == [1e300, "scored"]
     assert found["there and back"] == [1.0, "scored"]
     assert found["pickled"] == 1.0
-    assert found["no rubric"].startswith("ConfigError: rubric is 'Half'")
 
 
 def test_samples_in_flight_keep_their_own_scores(openenv: dict[str, Any]) -> None:
@@ -130,15 +111,6 @@ def test_no_reference_reaches_a_judging_rubric(openenv: dict[str, Any]) -> None:
     assert not openenv["backward"]["secret"]
 
 
-def test_a_rubrics_settings_are_its_identity(openenv: dict[str, Any]) -> None:
-    assert openenv["backward"]["same settings"]
-    assert not openenv["backward"]["other settings"]
-
-
-def test_trls_harness_gets_none_for_no_score(openenv: dict[str, Any]) -> None:
-    assert openenv["backward"]["rollout"] == [4.0, None, None]
-
-
 @pytest.mark.parametrize("door", ["through the pool", "own workflow"])
 def test_areal_trains_on_what_evaluate_says(areal: dict[str, Any], door: str) -> None:
     assert areal[door] == [None if score is None else [score] for score in evaluated()]
@@ -147,7 +119,6 @@ def test_areal_trains_on_what_evaluate_says(areal: dict[str, Any], door: str) ->
 def test_areal_leaves_out_what_has_no_score(areal: dict[str, Any]) -> None:
     assert areal["groups"] == [[4.0], None]
     assert "unscored, no_reference" in areal["unscored"]
-    assert areal["number"] == -2.0
     assert areal["statistics"]["rollout/reward_unscored__count"] >= 6
     assert areal["statistics"]["rollout/reward/words"] == 1.0
 
@@ -156,12 +127,6 @@ def test_areal_never_waits_so_long_that_it_invents_a_zero(areal: dict[str, Any])
     said, in_time = areal["deadline"]
     assert "failed, deadline" in said
     assert in_time
-
-
-def test_areals_texts_and_arguments(areal: dict[str, Any]) -> None:
-    assert areal["end marks"] == 4.0
-    assert areal["pickled"] == areal["by name"] == 1.0
-    assert "no column 'gold'; the columns are: answer, messages, prompt" in areal["no such column"]
 
 
 @pytest.mark.parametrize("door", ["langsmith", "alangsmith", "langfuse"])

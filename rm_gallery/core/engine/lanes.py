@@ -204,6 +204,9 @@ class LoopLane:
     A job past its deadline is cancelled; one that will not be cancelled is given up, and its task left behind.
     """
 
+    _before: library_loop.Spent
+    """What the clocks said when the next look was arranged."""
+
     def __init__(self, work: Work, max_workers: int, patience: float = FLUSH_SECONDS) -> None:
         self._work = work
         self._max_workers = max_workers
@@ -344,9 +347,10 @@ class LoopLane:
     def _look(self) -> None:
         """Cancel what is late, give up what will not be cancelled, and look again when the next one can be."""
         self._timer = None
-        late = self._loop.time() - self._due
-        if late > BEAT_SECONDS:
-            library_loop.stood_still(late)
+        if self._loop.time() - self._due > BEAT_SECONDS:
+            delay = library_loop.own_delay(self._before, self._due, library_loop.spent(self._loop.time()))
+            if delay > BEAT_SECONDS:
+                library_loop.stood_still(delay)
         nearest = math.inf
         for worker in list(self._workers):
             if worker.deadline is None:
@@ -366,7 +370,8 @@ class LoopLane:
             self._look_in(max(nearest, 0.001))
 
     def _look_in(self, seconds: float) -> None:
-        self._due = self._loop.time() + min(seconds, BEAT_SECONDS)
+        self._before = library_loop.spent(self._loop.time())
+        self._due = self._before.now + min(seconds, BEAT_SECONDS)
         self._timer = self._loop.call_at(self._due, self._look)
 
     def _give_up(self, worker: _Worker) -> None:

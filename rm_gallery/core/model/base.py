@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.endpoint import MAX_OUTAGE
 from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.model.credentials import without_credentials
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.reply import booked, is_complete, to_response
 from rm_gallery.core.utils.models import Configured
@@ -44,6 +45,14 @@ class BaseModelCall(Configured):
     tokens_per_minute: float | None = Field(default=None, gt=0)
     cache: bool | None = None
     """None: replies are cached at temperature 0. True and False decide it."""
+
+    @field_serializer("extra_body", when_used="json")
+    def _body_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
+        return without_credentials(value)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, without_credentials(value) if name == "extra_body" else value
 
     unlisted: ClassVar[frozenset[str]] = frozenset(
         {"timeout", "max_attempts", "max_outage", "requests_per_minute", "tokens_per_minute", "cache"}
@@ -121,7 +130,10 @@ class BaseLLM(BaseModelCall):
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The reply, marked as cached."""
-        return to_response(orjson.loads(stored), self.endpoint_key(), cached=True)
+        raw = orjson.loads(stored)
+        if not isinstance(raw, dict):
+            raise ValueError("no reply")
+        return to_response(raw, self.endpoint_key(), cached=True)
 
     def usage(self, reply: Any, expected_input: int) -> Usage:
         """Its token counts."""

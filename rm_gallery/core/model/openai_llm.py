@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from urllib.parse import quote, urlsplit
@@ -16,6 +15,8 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages
+from rm_gallery.core.model.credentials import HIDDEN
+from rm_gallery.core.model.credentials import is_credential as is_credential
 from rm_gallery.core.model.providers import provider
 from rm_gallery.core.model.reply import HINTS, decoded, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
@@ -29,13 +30,6 @@ DEFAULT_URL = "https://api.openai.com/v1"
 KEY_VARIABLES = ("OPENAI_API_KEY",)
 URL_VARIABLES = ("OPENAI_BASE_URL", "BASE_URL")
 MODEL_VARIABLE = "OPENAI_MODEL"
-HIDDEN = "***"
-_WORDS = re.compile(r"[^a-z0-9]+")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_CREDENTIALS = frozenset(
-    "authorization auth bearer cookie token apikey secret password passwd credential credentials signature sig jwt "
-    "api-key access-key account-key auth-key subscription-key private-key functions-key virtual-key".split()
-)
 _SCHEMES = ("bearer", "basic", "token", "apikey")
 
 
@@ -101,18 +95,6 @@ class OpenaiEndpoint(BaseModelCall):
     @field_serializer("proxy", when_used="json")
     def _proxy_hidden(self, value: str | None) -> str | None:
         return value and HIDDEN
-
-    @field_serializer("extra_body", when_used="json")
-    def _body_hidden(self, value: dict[str, Any]) -> dict[str, Any]:
-        return self._credentials_hidden(value)
-
-    @staticmethod
-    def _credentials_hidden(value: dict[str, Any]) -> dict[str, Any]:
-        return {name: HIDDEN if is_credential(name) else item for name, item in value.items()}
-
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, self._credentials_hidden(value) if name == "extra_body" else value
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
@@ -242,13 +224,6 @@ def _endpoint(
 ) -> transport.Endpoint:
     """The checked endpoint: asked for several times per call, worked out once."""
     return transport.Endpoint(transport.check_url(url, named), proxy, ca_bundle, query)
-
-
-def is_credential(name: str) -> bool:
-    """Whether a header, query parameter or field of this name holds a credential."""
-    words = [word for word in _WORDS.split(_HUMP.sub("-", name).lower()) if word not in ("", "x")]
-    pairs = (f"{a}-{b}" for a, b in zip(words, words[1:], strict=False))
-    return words == ["key"] or not _CREDENTIALS.isdisjoint(words) or not _CREDENTIALS.isdisjoint(pairs)
 
 
 @lru_cache(maxsize=256)

@@ -97,9 +97,19 @@ def split(spec: str, known: dict[str, type[BaseModelCall]] | None = None) -> tup
     )
 
 
+def registered() -> list[tuple[str, type[BaseModelCall]]]:
+    """Prefix and class of every provider, chat models first."""
+    _import_all()
+    return [*_chat.items(), *_embeddings.items()]
+
+
 def _find(prefix: str, known: dict[str, type[BaseModelCall]]) -> type[BaseModelCall] | None:
     if prefix not in known:
-        package = importlib.import_module(__package__ or "")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        _import_all()
     return known.get(prefix)
+
+
+def _import_all() -> None:
+    package = importlib.import_module(__package__ or "")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")

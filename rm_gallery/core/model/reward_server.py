@@ -72,7 +72,8 @@ class RewardServer(OpenaiEndpoint):
         """
         from rm_gallery.core.model.call import complete
 
-        found: list[Answer] = await library_loop.bridge(complete(self, {"target": self.model, "items": list(items)}))
+        asked = {"target": self.model, "items": list(items), **({"extra": self.extra_body} if self.extra_body else {})}
+        found: list[Answer] = await library_loop.bridge(complete(self, asked))
         return found
 
     async def atold(self, path: str) -> Any:
@@ -112,7 +113,7 @@ class RewardServer(OpenaiEndpoint):
 
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """Answers that all have a score."""
-        return orjson.dumps(reply) if all(each.score is not None for each in reply) else None
+        return orjson.dumps([list(each) for each in reply]) if all(each.score is not None for each in reply) else None
 
     def restored(self, stored: bytes) -> list[Answer]:
         """What was kept."""

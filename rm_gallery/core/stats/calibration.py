@@ -37,8 +37,8 @@ class Calibration:
     Attributes:
         bins: the reliability curve, by rising probability, empty bins left out.
         ece: expected calibration error, 0..1: mean distance of predicted and observed, weighted by the bins' sizes.
-        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as many predictions; an ECE
-            below it is no sign of bad calibration.
+        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as many predictions, outcomes of a
+            cluster being as alike as these are; an ECE below it is no sign of bad calibration.
         brier: mean squared distance of probability and outcome, 0..1, lower is better; 0.25 is always saying one half.
         brier_ci95: its interval over clusters.
         n: predictions.
@@ -104,7 +104,8 @@ def calibration_curve(
     brier = clustered_mean((p - y) ** 2, names)
     assert brier is not None
     rng = np.random.default_rng(seed)
-    chance = [_ece(p, (rng.random(len(p)) < p).astype(np.float64), places) for _ in range(_DRAWS)]
+    likeness = _likeness(p, y, names)
+    chance = [_ece(p, _outcomes(p, names, likeness, rng), places) for _ in range(_DRAWS)]
     limit = float(np.quantile(chance, 0.95))
     return Calibration(tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p))
 
@@ -113,6 +114,32 @@ def _ece(p: NDArray[np.float64], y: NDArray[np.float64], places: NDArray[Any]) -
     import numpy as np
 
     return float(np.sum(np.abs(np.bincount(places, weights=p - y))) / len(p))
+
+
+def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any]) -> float:
+    """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few clusters say so."""
+    import numpy as np
+
+    off, spread = y - p, np.sqrt(p * (1.0 - p))
+    n_clusters = int(names.max()) + 1
+    pairs = [float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2)) for x in (off, spread)]
+    if n_clusters == len(p) or pairs[1] <= 0.0:
+        return 0.0
+    found = min(max(pairs[0] / pairs[1], 0.0), 1.0)
+    return found + (1.0 - found) / n_clusters
+
+
+def _outcomes(
+    p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as alike, shares its luck."""
+    import numpy as np
+
+    luck = rng.random(len(p))
+    if likeness > 0.0:
+        shared = rng.random(int(names.max()) + 1)[names]
+        luck = np.where(rng.random(len(p)) < np.sqrt(likeness), shared, luck)
+    return (luck < p).astype(np.float64)
 
 
 def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -126,7 +153,7 @@ def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[NDArray[np.fl
         if not np.isfinite(values).all():
             raise ConfigError(f"{what} have to be finite; leave out what has none")
         if what != "scores" and len(values) and not (values.min() >= 0.0 and values.max() <= 1.0):
-            raise ConfigError(f"{what} have to be within 0..1, got {values.min():g} to {values.max():g}")
+            raise ConfigError(f"{what} have to be within 0..1, got {values.min():.15g} to {values.max():.15g}")
     return a, b
 
 

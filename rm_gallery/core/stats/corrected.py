@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.stats.prediction_powered import Part, count, n_eff, part_of
 from rm_gallery.core.stats.score_interval import Piece, ScoreTest
+from rm_gallery.core.stats.selection import labels_follow_verdicts, mended, verdict_numbers
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 _MOST_PROBABILITIES = 4
 # squares of larger numbers overflow
 _LARGEST = 1e100
+_MENDED = "each verdict is corrected on its own, which mends that as far as chance decided within a verdict"
+_BIASED = (
+    "that biases the figure: say with which probability each row was chosen (probabilities), or name strata within which chance"
+    " decided"
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def corrected_mean(
     *,
     clusters: Sequence[Hashable] | None = None,
     probabilities: Numbers | None = None,
-    strata: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | Literal["verdict"] | None = "verdict",
     shares: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
@@ -113,13 +119,15 @@ def corrected_mean(
     Args:
         judge: the judge's score per row, any scale; None or NaN where it gave none. Such a row stays in the population; it is
             predicted by the mean of the others, which costs precision and not correctness.
-        labels: the label per row, within `bounds`; None or NaN where there is none. Which rows were labelled must be chance,
-            or known: see `probabilities` and `strata`.
+        labels: the label per row, within `bounds`; None or NaN where there is none. Which rows were labelled must be chance
+            among rows of one verdict, or known: see `probabilities` and `strata`.
         clusters: a name per row where rows belong together (turns of a conversation, answers to a prompt). Clusters may be
             labelled in part.
-        probabilities: per row the probability, 0..1, with which it was chosen for labelling; needed where that depended on the
-            judge's verdict or on anything else that goes with the score. Rows without a label may have None.
-        strata: a name per row; each stratum is corrected on its own and counts by its share of the rows.
+        probabilities: per row the probability, 0..1, with which it was chosen for labelling; needed where that depended on
+            anything that goes with the score but the verdict. Rows without a label may have None.
+        strata: a name per row; each stratum is corrected on its own and counts by its share of the rows. "verdict": each of a
+            judge's verdicts is, where there are few of them with labels, so that it does not matter if some were labelled
+            more often than others. None: all rows together, as in PPI++.
         shares: the share of each stratum in the population, for post-stratification; scaled to sum to 1.
         bounds: lowest and highest possible label; either may be infinite.
         confidence: level of the interval.
@@ -133,10 +141,17 @@ def corrected_mean(
     low, high = (float(bound) for bound in bounds)
     if not low < high:
         raise ConfigError(f"bounds are (lowest, highest) possible label; found ({low:g}, {high:g})")
+    if isinstance(strata, str) and strata != "verdict":
+        raise ConfigError(f"strata is a name per row, 'verdict' or None; found {strata!r}")
     f, y = numbers(judge, "judge"), numbers(labels, "labels")
     chosen = None if probabilities is None else numbers(probabilities, "probabilities")
     n = len(y)
-    for name, values in (("judge", f), ("clusters", clusters), ("strata", strata), ("probabilities", chosen)):
+    for name, values in (
+        ("judge", f),
+        ("clusters", clusters),
+        ("strata", None if isinstance(strata, str) else strata),
+        ("probabilities", chosen),
+    ):
         if values is not None and len(values) != n:
             raise ConfigError(f"{name} needs one entry per row: found {len(values)} for {n} labels")
     labelled, judged = ~np.isnan(y), ~np.isnan(f)
@@ -153,15 +168,11 @@ def corrected_mean(
     )  # fmt: skip
     if m == 0:
         return found
-    cells: Sequence[Hashable] | None = strata
-    if chosen is not None:
-        _check_probabilities(chosen, labelled)
-        chosen = _by_verdict(chosen, f)
-        if strata is None and _is_stratified(chosen, labelled):
-            cells, chosen = list(chosen), None
+    cells, chosen, verdicts, said = _drawn(f, labelled, chosen, strata, shares, groups)
+    notes += said
     drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
     parts = [
-        part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high))
+        part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high), verdicts)
         for rows, _ in drawn
     ]
     theta = math.fsum(share * part.estimate for (_, share), part in zip(drawn, parts, strict=True))
@@ -178,7 +189,7 @@ def corrected_mean(
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
         notes.append(
-            f"{m} label{'s' if m > 1 else ''} leave {test.df:.1f} degrees of freedom: the interval rests on very little"
+            f"{m} label{'s leave' if m > 1 else ' leaves'} {test.df:.1f} degrees of freedom: the interval rests on very little"
         )
     interval, effective = test.interval(confidence), m * alone / variance if variance > 0.0 else float(m)
     if count(groups[labelled]) == 1 < m:
@@ -219,7 +230,7 @@ def corrected_difference(
     *,
     clusters: Sequence[Hashable] | None = None,
     probabilities: Numbers | None = None,
-    strata: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | Literal["verdict"] | None = "verdict",
     shares: Mapping[Any, float] | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
@@ -291,6 +302,33 @@ def _by_verdict(chosen: Floats, f: Floats) -> Floats:
     return filled
 
 
+def _drawn(
+    f: Floats,
+    labelled: NDArray[np.bool_],
+    chosen: Floats | None,
+    strata: Sequence[Hashable] | str | None,
+    shares: Mapping[Any, float] | None,
+    groups: NDArray[Any],
+) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None, list[str]]:
+    """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts; and what to say."""
+    cells = None if isinstance(strata, str) else strata
+    if chosen is not None:
+        _check_probabilities(chosen, labelled)
+        chosen = _by_verdict(chosen, f)
+        if cells is not None or not _is_stratified(chosen, labelled):
+            return cells, chosen, None, []
+        if len(set(chosen)) > 1:
+            return list(chosen), None, None, []
+    by_verdict = isinstance(strata, str) and shares is None
+    verdicts = verdict_numbers(f, labelled) if by_verdict else None
+    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else codes(cells, len(f)))
+    if follow is None:
+        return cells, None, verdicts, []
+    verdicts = verdict_numbers(f, labelled, fewest=1) if by_verdict else None
+    cure = _MENDED if mended(f, verdicts) else _BIASED
+    return cells, None, verdicts, [f"labels go with the judge's verdict ({follow}); {cure}"]
+
+
 def _strata(
     strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: NDArray[np.bool_]
 ) -> list[tuple[NDArray[Any], float]]:
@@ -349,7 +387,7 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
     if len(labels) and not (low <= labels.min() and labels.max() <= high):
         worst = labels.min() if labels.min() < low else labels.max()
         raise ConfigError(
-            f"a label is {worst:g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
+            f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
         )
 
 
@@ -363,7 +401,7 @@ def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
     known = chosen[~np.isnan(chosen)]
     if not ((known > 0.0) & (known <= 1.0)).all():
         raise ConfigError(
-            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:g}. Rows that could"
+            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )
 

@@ -119,7 +119,7 @@ def drift(
     if min(outside) < bounds[0] or max(outside) > bounds[1]:
         worst = min(outside) if min(outside) < bounds[0] else max(outside)
         raise ConfigError(
-            f"a score is {worst:g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the scale in bounds"
+            f"a score is {worst:.15g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the scale in bounds"
         )
     both = ~np.isnan(olds[0]) & ~np.isnan(news[0])
     n = int(both.sum())

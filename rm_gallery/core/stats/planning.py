@@ -5,12 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _NORMAL = NormalDist()
+
+
+_DRAWS = 1500
+_ENOUGH = 0.02
+"""By how much the power of a plan may exceed what was asked for."""
+_MOST_DRAWN = 4_000_000
+_MOST_SIMULATED = 10_000
+"""Rows; with more the normal limit of a test is exact enough."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two values at the planned distance: rows that tell the mean from it, and how surely the plan's rows do."""
+
+    null: float
+    n: int
+    power: float
 
 
 @dataclass(frozen=True)
@@ -24,6 +48,8 @@ class Plan:
         alone: labels needed without the judge, where labels are planned.
         lam: how much of the judge is used, where labels are planned.
         rows: rows to judge, where labels are planned.
+        power: probability to find the effect with n, by the test that is used; on the harder side where there are two.
+        sides: the fixed values that differ by the effect, the harder to tell from first.
     """
 
     n: int
@@ -32,6 +58,8 @@ class Plan:
     alone: int | None = None
     lam: float | None = None
     rows: int | None = None
+    power: float | None = None
+    sides: tuple[Side, ...] = ()
 
 
 def design_effect(rows_per_cluster: float, icc: float) -> float:
@@ -60,10 +88,14 @@ def plan_mean(
 ) -> Plan:
     """Give the rows needed to know a mean to within `half_width`, or to find that it differs by `effect` from a fixed value.
 
+    Away from one half it takes more rows to tell a share from a value nearer to one half (90 from 85 %) than from one farther
+    away (90 from 95 %): the plan is for the harder side and names both. Its power is that of the test itself, `p_value` of
+    `clustered_mean` (of `corrected_mean` with `sd`), counted exactly, or simulated where rows come in clusters or are graded.
+
     Args:
         half_width: half the width the interval may have.
         effect: the difference that is to be found with probability `power`, for example 0.05 for 55 against 50 %.
-        rate: expected mean of 0/1 outcomes, which decides how much they vary.
+        rate: expected mean of 0/1 outcomes, which decides how much they vary; with `effect`, what it truly is.
         sd: standard deviation instead, for graded outcomes and differences.
         confidence: level of the interval, or 1 minus the level of the test.
         power: probability to find the effect.
@@ -78,17 +110,184 @@ def plan_mean(
     spread = _spread(rate, sd)
     z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
     factor = design_effect(rows_per_cluster, icc)
-    if half_width is not None:
-        n = factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2
-    else:
-        z += _NORMAL.inv_cdf(_power(power))
-        n = factor * (z * spread / _within(effect or 0.0, "effect", 1.0, sd)) ** 2
-    rows = max(2, _up(n))
-    return Plan(
-        rows,
-        clusters=_up(rows / rows_per_cluster) if rows_per_cluster > 1.0 else None,
-        half_width=z * spread * math.sqrt(factor / rows) if half_width is not None else None,
+    if half_width is None:
+        return _plan_test(
+            _within(effect or 0.0, "effect", 1.0, sd),
+            rate,
+            sd,
+            check_level(confidence),
+            _power(power),
+            rows_per_cluster,
+            icc,
+        )
+    rows = max(2, _up(factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2))
+    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), half_width=z * spread * math.sqrt(factor / rows))
+
+
+def _plan_test(
+    effect: float, rate: float, sd: float | None, level: float, power: float, rows_per_cluster: float, icc: float
+) -> Plan:
+    """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
+    nulls = (
+        [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
     )
+    if not nulls:
+        raise ConfigError(
+            f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or another rate"
+        )
+    z_level, z_power = _NORMAL.inv_cdf((1.0 + level) / 2.0), _NORMAL.inv_cdf(power)
+    factor = design_effect(rows_per_cluster, icc)
+    tests: list[tuple[int, float, Callable[[int], float]]] = []
+    for null in nulls:
+        spreads = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
+        limit = _Limit(effect / math.sqrt(factor), spreads[0], spreads[1], z_level)
+        first = max(2, _up(limit.rows(z_power)))
+        if sd is None and factor == 1.0:
+            found = _first_that_holds(first, power, null, _exact_power(rate, null, level))
+        else:
+            one = partial(_test_of_rates, rate=rate, null=null, icc=icc)
+            if sd is not None:
+                one = partial(_test_of_scores, effect=effect, sd=sd, icc=icc)
+            drawn = _simulated_power(one, level, rows_per_cluster)
+            found = _first_near(first, power, drawn, z_level) if first <= _MOST_SIMULATED else (first, limit.power)
+        tests.append((found[0], null, found[1]))
+    tests.sort(key=lambda test: -test[0])
+    rows = tests[0][0]
+    sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
+    return Plan(
+        rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ()
+    )
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """The test with very many rows: a normal deviate whose spread is another where the supposed value is true."""
+
+    effect: float
+    of_null: float
+    real: float
+    z_level: float
+
+    def rows(self, z_power: float) -> float:
+        return ((self.z_level * self.of_null + z_power * self.real) / self.effect) ** 2
+
+    def power(self, n: int) -> float:
+        return _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real) if self.real else 1.0
+
+
+def _exact_power(rate: float, null: float, level: float) -> Callable[[int], float]:
+    """Probability that the test of independent 0/1 outcomes finds that their mean is not `null`, by number of rows."""
+    from scipy.stats import binom
+
+    def power(n: int) -> float:
+        def found(k: int) -> bool:
+            share = k / n
+            return ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null) < 1.0 - level
+
+        def last(outside: int, inside: int) -> int:
+            while abs(inside - outside) > 1:
+                middle = (outside + inside) // 2
+                outside, inside = (middle, inside) if found(middle) else (outside, middle)
+            return outside
+
+        middle = round(n * null)
+        below, above = (last(-1, middle) if found(0) else -1), (last(n + 1, middle) if found(n) else n + 1)
+        return float(binom.cdf(below, n, rate) + binom.sf(above - 1, n, rate))
+
+    return power
+
+
+def _first_that_holds(
+    first: int, wanted: float, null: float, power: Callable[[int], float]
+) -> tuple[int, Callable[[int], float]]:
+    """The fewest rows whose power is what is wanted, or little more.
+
+    As counts are whole, power goes up and down while rows are added; it has to be enough in the mean of one up and down, too.
+    """
+    step, period = max(1, first // 2000), _up(1.0 / min(null, 1.0 - null))
+    candidates = range(max(2, int(0.8 * first) - 8), int(1.2 * first) + 24 + period, step)
+    reached = [power(n) for n in candidates]
+    for place, n in enumerate(candidates):
+        around = reached[place : place + max(1, period // step)]
+        if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(around):
+            return n, power
+    return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first), power
+
+
+def _simulated_power(
+    p_value: Callable[[np.random.Generator, NDArray[np.int64], int], float | None],
+    level: float,
+    rows_per_cluster: float,
+) -> Callable[[int], float]:
+    """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and tests them."""
+    import numpy as np
+
+    def power(n: int) -> float:
+        rng = np.random.default_rng(0)
+        clusters = np.floor(np.arange(n) / rows_per_cluster).astype(np.int64)
+        k, draws = int(clusters[-1]) + 1, max(400, min(_DRAWS, _MOST_DRAWN // n))
+        found = [p_value(rng, clusters, k) for _ in range(draws)]
+        return sum(p is not None and p < 1.0 - level for p in found) / draws
+
+    return power
+
+
+def _test_of_rates(
+    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, rate: float, null: float, icc: float
+) -> float | None:
+    """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
+    import numpy as np
+
+    chances = np.full(k, rate)
+    if icc > 0.0 and 0.0 < rate < 1.0:
+        odds = (1.0 - icc) / icc
+        chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate) * 1.0
+    found = clustered_mean((rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters)
+    return None if found is None else found.p_value(null)
+
+
+def _test_of_scores(
+    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, sd: float, icc: float
+) -> float | None:
+    """One draw of graded scores, normal with a part for the cluster."""
+    from rm_gallery.core.stats.corrected import corrected_mean
+
+    common, own = rng.standard_normal(k)[clusters], rng.standard_normal(len(clusters))
+    scores = effect + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
+    return corrected_mean(scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf)).p_value(0.0)
+
+
+def _test_of_pairs(
+    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, discordance: float, icc: float
+) -> float | None:
+    """One draw of right less right, where rows share the outcome of their cluster so often that two are as alike."""
+    import numpy as np
+
+    luck = rng.random(len(clusters))
+    if icc > 0.0:
+        luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
+    ahead = (discordance + effect) / 2.0
+    found = clustered_mean(
+        (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)), clusters, bounds=(-1.0, 1.0)
+    )
+    return None if found is None else found.p_value(0.0)
+
+
+def _first_near(
+    first: int, wanted: float, power: Callable[[int], float], z_level: float
+) -> tuple[int, Callable[[int], float]]:
+    """Rows whose simulated power is what is wanted; from one trial to the next as a normal test would need them."""
+    n = first
+    for _ in range(3):
+        reached = min(max(power(n), 0.01), 0.995)
+        if abs(reached - wanted) <= 0.75 * _ENOUGH:
+            break
+        n = max(2, round(n * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2))
+    return n, power
+
+
+def _clusters(rows: int, rows_per_cluster: float) -> int | None:
+    return _up(rows / rows_per_cluster) if rows_per_cluster > 1.0 else None
 
 
 def plan_difference(
@@ -122,18 +321,24 @@ def plan_difference(
     d = _positive(abs(effect), "effect")
     z_level = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
     z_power = _NORMAL.inv_cdf(_power(power))
+    factor = design_effect(rows_per_cluster, icc)
+    powered: Callable[[int], float] | None = None
     if discordance is not None:
         if not d <= discordance <= 1.0:
             raise ConfigError(f"discordance lies between the effect, {d:g}, and 1; found {discordance!r}")
-        root = z_level * math.sqrt(discordance) + z_power * math.sqrt(discordance - d * d)
-        n = (root / d) ** 2
+        limit = _Limit(d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level)
+        rows, powered = max(2, _up(limit.rows(z_power))), limit.power
+        if rows <= _MOST_SIMULATED:
+            one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
+            drawn = _simulated_power(one, confidence, rows_per_cluster)
+            rows, powered = _first_near(rows, power, drawn, z_level)
     else:
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
             raise ConfigError("variances are at least 0 and repeats at least 1")
         n = (z_level + z_power) ** 2 * (between + within_a / repeats_a + within_b / repeats_b) / d**2
-    rows = max(2, _up(n * design_effect(rows_per_cluster, icc)))
-    return Plan(rows, clusters=_up(rows / rows_per_cluster) if rows_per_cluster > 1.0 else None)
+        rows = max(2, _up(n * factor))
+    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), power=None if powered is None else powered(rows))
 
 
 def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8) -> float:
@@ -227,7 +432,7 @@ def plan_labels(
         )
         n = fewest(rows) or n
     return Plan(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
-        clusters=_up(n / rows_per_cluster) if rows_per_cluster > 1.0 else None,
+        clusters=_clusters(n, rows_per_cluster),
     )  # fmt: skip
 
 
@@ -312,7 +517,7 @@ def _positive(value: float, name: str) -> float:
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
     """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
     if sd is None and value >= most:
-        raise ConfigError(f"{name} is {value:g} and shares lie within 0..1; give one below {most:g}, or sd for scores")
+        raise ConfigError(f"{name} is {value!r} and shares lie within 0..1; give one below {most:g}, or sd for scores")
     return _positive(value, name)
 
 

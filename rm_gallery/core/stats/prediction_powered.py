@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.stats.clustered import correlation_in_cells
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -14,6 +16,11 @@ if TYPE_CHECKING:
 
 # weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never seen to err
 _PSEUDO = 1.0
+# a mean for each verdict follows the labels more closely than one slope, so more of the judge's errors hide in it
+_PSEUDO_BY_VERDICT = 1.5
+# clusters of rows at the ends of the scale; a third of one keeps coverage with few labelled clusters, a whole one widens
+# too much
+_PSEUDO_CLUSTER = 0.3
 # judges with more different verdicts than this are not looked at verdict by verdict
 _MOST_CELLS = 4
 
@@ -43,7 +50,14 @@ class Part:
     m: int
 
 
-def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], bounds: tuple[float, float]) -> Part:
+def part_of(
+    f: Floats,
+    y: Floats,
+    chosen: Floats | None,
+    groups: NDArray[Any],
+    bounds: tuple[float, float],
+    verdicts: NDArray[Any] | None = None,
+) -> Part:
     """Correct the mean of one stratum.
 
     Args:
@@ -52,6 +66,8 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
         chosen: probability of having been labelled per row, needed for labelled rows; None where all had the same.
         groups: cluster number per row.
         bounds: lowest and highest possible label.
+        verdicts: number of the judge's verdict per row, -1 where there is none, each but that with a label; rows of a verdict
+            are then predicted by the mean of its labels, and only chance within a verdict decides which are labelled.
     """
     import numpy as np
 
@@ -60,8 +76,14 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
     if missing.any():
         f = np.where(missing, 0.0 if missing.all() else f[~missing].mean(), f)
     m, n = int(labelled.sum()), len(y)
-    fl, yl, gl = f[labelled], y[labelled], groups[labelled]
-    if chosen is None:
+    gl, yl, used, slope = groups[labelled], y[labelled], 1, 1.0
+    if verdicts is not None:
+        f, slope, weights, used = _by_verdict(f, yl, verdicts, labelled)
+    fl = f[labelled]
+    if verdicts is not None:
+        lam, mean_f, side = 1.0, float(f[verdicts >= 0].mean()), verdicts >= 0
+        deviations = np.where(side, f - mean_f, 0.0) / side.sum()
+    elif chosen is None:
         weights = np.full(m, 1.0 / m)
         lam = _tuned(fl, yl, f, n - m, bounds)
         mean_f = float(f[~labelled].mean()) if m < n else 0.0
@@ -75,22 +97,26 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
         deviations = (f - mean_f) / n
         side = np.ones(n, dtype=bool)
     residuals = yl - lam * fl
-    centre = float(residuals.mean() if chosen is None else weights @ residuals)
+    centre = float(residuals.mean() if verdicts is None and chosen is None else weights @ residuals)
     theta = lam * mean_f + centre
     residuals = residuals - centre
     own = weights * residuals
     clusters = count(gl)
     psi = lam * deviations * _bessel(count(groups[side]))
-    psi[labelled] += own * _bessel(clusters)
+    psi[labelled] += own * _bessel(clusters, used)
     plain = float(own @ own) * _bessel(m) ** 2
     cells = _cells(fl if lam > 0.0 else np.zeros(m))
-    floor = _squares(residuals, _pseudo(residuals, yl, lam * fl + centre, bounds), weights, cells) - plain
+    pseudo = _pseudo(residuals, yl, lam * fl + centre, bounds)
+    strength = _PSEUDO if verdicts is None else _PSEUDO_BY_VERDICT
+    floor = _squares(residuals, pseudo, weights, cells, strength) - plain
+    if 1 < clusters < m:
+        floor = max(floor, _unseen_clusters(yl, residuals, pseudo, weights, gl))
     # labels alone, under the same weights and with their own pseudo-rows, for comparison
     mean = float(weights @ yl)
     bare = yl - mean
     alone = _squares(bare, _pseudo(bare, yl, np.full(m, mean), bounds), weights, cells)
     sizes = np.bincount(gl, weights=weights)
-    df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else 2.0))
+    df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else max(2.0, used)))
     sums = np.bincount(groups, weights=psi)
     variance = float(sums @ sums) + max(floor, 0.0)
     if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
@@ -98,7 +124,22 @@ def part_of(f: Floats, y: Floats, chosen: Floats | None, groups: NDArray[Any], b
         alone = max(
             0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2
         )
-    return Part(theta, lam, psi, variance, max(floor, 0.0), alone, df, m)
+    return Part(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
+
+
+def _by_verdict(
+    f: Floats, yl: Floats, verdicts: NDArray[Any], labelled: NDArray[np.bool_]
+) -> tuple[Floats, float, Floats, int]:
+    """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels, and number of verdicts."""
+    import numpy as np
+
+    own, known = verdicts[labelled], verdicts >= 0
+    n_labels, n_rows = np.bincount(own[own >= 0]), np.bincount(verdicts[known])
+    means = np.bincount(own[own >= 0], weights=yl[own >= 0]) / n_labels
+    weights = np.where(own >= 0, (n_rows / n_labels)[own], 0.0) / known.sum()
+    predicted = np.where(known, means[verdicts], float(means @ n_rows) / known.sum())
+    apart = f[known] - f[known].mean()
+    return predicted, float(apart @ predicted[known] / (apart @ apart)), weights, len(means)
 
 
 def _tuned(fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[float, float]) -> float:
@@ -149,20 +190,46 @@ def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[floa
     return ((low - predicted) ** 2 + (high - predicted) ** 2) / 2.0
 
 
-def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any]) -> float:
-    """Sum of squared weighted residuals as if the cells together held one pseudo-row more.
+def _squares(
+    residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any], pseudo_rows: float = _PSEUDO
+) -> float:
+    """Sum of squared weighted residuals as if the cells together held a pseudo-row more.
 
     Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
     """
     import numpy as np
 
     counts = np.bincount(cells).astype(np.float64)
-    strength = _PSEUDO / len(counts)
+    strength = pseudo_rows / len(counts)
     # residuals keep their own weights, since rows with large weights are often those with small residuals
     observed = np.bincount(cells, weights=(weights * residuals) ** 2)
     supposed = np.bincount(cells, weights=weights**2) * np.bincount(cells, weights=pseudo) / counts
     total = (counts * observed + strength * supposed) / (counts + strength)
     return float(total.sum()) * _bessel(len(residuals)) ** 2
+
+
+def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: NDArray[Any]) -> float:
+    """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end of the scale together.
+
+    How far together is what the labels show of likeness within clusters; labels that are all equal show nothing of it.
+    """
+    import numpy as np
+
+    groups = np.unique(gl, return_inverse=True)[1]
+    sums, sizes, squares = (np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2))
+    alike = 1.0 if float(np.ptp(yl)) == 0.0 else _likeness(yl, groups)
+    supposed = float(pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2))
+    k = len(sums)
+    return _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
+
+
+def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
+    import numpy as np
+
+    apart = yl - yl.mean()
+    sizes = np.bincount(groups).astype(np.float64)
+    nowhere = np.zeros(len(sizes), dtype=np.int64)
+    return correlation_in_cells(apart, np.bincount(groups, weights=apart), sizes, nowhere, np.array([float(len(yl))]))
 
 
 def _cells(fl: Floats) -> NDArray[Any]:
@@ -188,5 +255,5 @@ def count(codes: NDArray[Any]) -> int:
     return int(np.count_nonzero(np.bincount(codes)))
 
 
-def _bessel(k: int) -> float:
-    return math.sqrt(k / (k - 1.0)) if k > 1 else 1.0
+def _bessel(k: int, used: int = 1) -> float:
+    return math.sqrt(k / (k - used)) if k > used else 1.0

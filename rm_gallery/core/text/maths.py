@@ -26,6 +26,8 @@ _BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
 _FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")
 _INTEGER = re.compile(r"-?\d+")
+_NEGATIVE_ZEROS = re.compile(r"-0\d")
+"""Math-Verify does not read "-007" everywhere."""
 _DECIMAL = re.compile(r"-?\d+\.\d{1,100}")
 _FRACTION = re.compile(r"-?\d{1,6}/\d{1,6}")
 _PLAIN_LOG = re.compile(r"\\log(?![A-Za-z]|\s*_)")
@@ -144,6 +146,8 @@ def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
     if gold.shape != "number" or answer.shape != "number":
         return None
     texts = [value.text.replace(",", "") for value in (gold, answer)]
+    if any(_NEGATIVE_ZEROS.match(text) for text in texts):
+        return None
     if all(_INTEGER.fullmatch(text) for text in texts):
         if max(map(len, texts)) > 1000:  # Python refuses to convert very long ones
             return None

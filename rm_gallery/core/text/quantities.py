@@ -140,8 +140,8 @@ _PER_HOUR = re.compile(
     r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
 )
 _FEET = re.compile(r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]")
-_ERROR = re.compile(r"\(?\s?(-?\d[\d.,]*)\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
-"""A value and how uncertain it is: 12.6 ± 0.1."""
+_ERROR = re.compile(r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
+"""A value and how uncertain it is: 12.6 ± 0.1. Bounded, since it is tried from every digit of a long number."""
 _COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
 _COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
 _SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")

@@ -30,12 +30,11 @@ class DataError(ConfigError):
 
 
 class MissingExtra(ConfigError, ImportError):
-    """An optional package is absent; the message holds the `pip install` line."""
+    """An optional package is absent; the message holds the `pip install` line. `extra` is empty for one that no extra names."""
 
     def __init__(self, package: str, extra: str, used_for: str) -> None:
-        super().__init__(
-            f"{used_for} needs the package '{package}' (of the extra '{extra}'). Install it with: pip install {package}"
-        )
+        of = f" (of the extra '{extra}')" if extra else ""
+        super().__init__(f"{used_for} needs the package '{package}'{of}. Install it with: pip install {package}")
 
 
 class SandboxUnavailable(ConfigError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import RowRef, json_cell, required, text, turns, wrong
+from rm_gallery.core.data.load.fields import RowRef, json_cell, optional_text, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
@@ -163,7 +163,7 @@ class HelpSteer2Preference(Votes):
         """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset` (the split), `strength`."""
         strength = _number(row, "preference_strength", where, STRENGTHS)
         prompt = text(row, "prompt", where)
-        about = {"subset": row.get("split"), "cluster": prompt, "strength": strength}
+        about = {"subset": optional_text(row, "split", where), "cluster": prompt, "strength": strength}
         return _pair(self.name, spoken(prompt), _texts(row, ("response_1", "response_2"), where), strength, about)
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
@@ -207,7 +207,7 @@ class HelpSteer3(Votes):
         """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset` (domain), `language`."""
         strength = _number(row, "overall_preference", where, STRENGTHS)
         context = turns(json_cell(required(row, "context", where)), "context", where)
-        about = {"subset": row.get("domain"), "language": row.get("language"), "strength": strength}
+        about = {"subset": optional_text(row, "domain", where), "language": row.get("language"), "strength": strength}
         return _pair(self.name, context, _texts(row, ("response1", "response2"), where), strength, about)
 
 

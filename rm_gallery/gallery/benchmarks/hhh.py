@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, output, required, text, turns, wrong
+from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, missing, output, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
@@ -91,7 +91,8 @@ def _listed(row: Mapping[str, Any], where: RowRef) -> Pair:
 
 def _graded(row: Mapping[str, Any], where: RowRef) -> Pair:
     """The texts between the headings of two grading prompts."""
-    required(row, "chosen_instruction", where)
+    if "chosen_instruction" not in row:
+        raise missing(where, "'targets' or 'chosen_instruction'", row)
     parts = [_parts(text(row, f"{side}_instruction", where), side, where) for side in ("chosen", "rejected")]
     return parts[0][0], [answer for _, answer in parts], [1, 0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, json_cell, required, text, turns, wrong
+from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW
@@ -63,9 +63,10 @@ class MTBench(Votes):
             raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
         said = [_said(row, f"conversation_{side}", where) for side in "ab"]
         shared, answers = _split(*said)
-        about = {"subset": f"turn {row['turn']}" if row.get("turn") else None, "cluster": _text(row.get("question_id"))}
-        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge", "turn")}
-        parts = [row.get(name) for name in ("question_id", "model_a", "model_b", "turn", "judge")]
+        turn, question = _turn(row, where), identity(row, "question_id", where)
+        about = {"subset": f"turn {turn}" if turn else None, "cluster": question or None, "turn": turn}
+        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")}
+        parts = [question or None, row.get("model_a"), row.get("model_b"), turn, row.get("judge")]
         return DataSample.model_validate(
             {
                 "unique_id": ":".join(str(part) for part in parts if part is not None),
@@ -79,15 +80,22 @@ class MTBench(Votes):
         )
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
+    """The turn that was voted on; a table of texts, or of numbers with gaps, may hold it as "1" or 1.0."""
+    value = row.get("turn")
+    found = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or found != int(found) or found < 1:
+        raise wrong(where, "turn", "a whole number of at least 1", value)
+    return int(found)
 
 
 def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
     said = turns(json_cell(required(row, column, where)), column, where)
-    turn = row.get("turn")
+    turn = _turn(row, where)
     # the vote is about the answer of that turn, and the file holds the later one, too
-    said = said[: 2 * int(turn)] if isinstance(turn, (int, float)) and turn >= 1 else said
+    said = said[: 2 * turn] if turn else said
     if said[-1]["role"] != "assistant":
         raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {said[-1]['role']}")
     return said

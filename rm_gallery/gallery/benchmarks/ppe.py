@@ -99,7 +99,7 @@ class PPECorrectness(Benchmark):
         truths = json_cell(required(row, "scores", where))
         if not isinstance(truths, list) or len(truths) != len(numbers):
             raise wrong(where, "scores", f"a list of {len(numbers)} truth values, one for each response", truths)
-        pairs = json_cell(row.get("sampled_conflict_pairs")) or []
+        pairs = _places(row, "sampled_conflict_pairs", where)
         domain, question = _domain(row, where), identity(row, "question_id", where)
         answers = [text(row, f"response_{number}", where) for number in numbers]
         names = (domain, question, row.get("model_name"))
@@ -107,7 +107,7 @@ class PPECorrectness(Benchmark):
             "subset": domain,
             "cluster": f"{domain}:{question}" if question else None,
             "model_name": row.get("model_name"),
-            "pairs": [[int(place) for place in pair] for pair in pairs],
+            "pairs": pairs,
         }
         return DataSample.model_validate(
             {
@@ -145,6 +145,15 @@ def _domain(row: Mapping[str, Any], where: RowRef) -> str:
     named = re.sub(r"[^a-z]", "", where.source.rsplit("/", 1)[-1].lower())
     by_name = next((domain for domain in DOMAINS if domain.replace("_", "") in named), None)
     return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
+
+
+def _places(row: Mapping[str, Any], column: str, where: RowRef) -> list[list[int]]:
+    """Pairs of places; none where the column is absent or null."""
+    found = json_cell(row.get(column))
+    try:
+        return [[int(place) for place in pair] for pair in found or []]
+    except (TypeError, ValueError):
+        raise wrong(where, column, "a list of pairs of places, counted from 0", found) from None
 
 
 def _pairs(sample: DataSample) -> list[tuple[int, int]]:

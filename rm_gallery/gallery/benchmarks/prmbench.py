@@ -255,8 +255,8 @@ def _counts(parts: Iterable[Part]) -> dict[str, Any]:
 def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
     """Bootstrap draws of the four counts, whole problems at a time.
 
-    Where no right step, or no wrong one, was ever misjudged, resampling would know that rate exactly; it is then drawn from the
-    Jeffreys posterior instead.
+    Where no right step, or no wrong one, was ever misjudged, or there is one problem only, resampling would know that rate
+    exactly; it is then drawn from the Jeffreys posterior instead.
     """
     from rm_gallery.core.stats.resampling import N_DRAWS, cluster_sum_draws, named_generator
 
@@ -264,7 +264,7 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     drawn = cluster_sum_draws(clusters, rng)
     for hit, miss in ((0, 3), (2, 1)):
         hits, misses = (sum(counts[cell] for counts in clusters) for cell in (hit, miss))
-        if hits + misses and not (hits and misses):
+        if hits + misses and (len(clusters) == 1 or not (hits and misses)):
             n = hits + misses
             rate = rng.beta(hits + 0.5, misses + 0.5, size=N_DRAWS)
             drawn[:, hit], drawn[:, miss] = n * rate, n * (1 - rate)

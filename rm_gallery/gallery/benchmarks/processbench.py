@@ -140,11 +140,12 @@ class Solutions:
             counts[1] += 1
 
     def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior where all earned the same."""
+        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior where all earned the same or share a problem."""
         from rm_gallery.core.stats.resampling import cluster_sum_draws, mean_draws
 
-        if self.credits.mean in (0.0, 1.0):
-            return mean_draws({self.credits.mean: self.credits.n_scored}, rng)
+        mean = self.credits.mean
+        if mean is not None and (mean in (0.0, 1.0) or len(self.clusters) == 1):
+            return mean_draws({mean: self.credits.n_scored}, rng)
         sums = cluster_sum_draws(list(self.clusters.values()), rng)
         drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
         return drawn

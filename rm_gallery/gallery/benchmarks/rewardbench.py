@@ -146,7 +146,7 @@ class RewardBench(Benchmark):
         """Pairs with both models named, or with one of the benchmark's subsets."""
         pair = all(name in columns and not _is_text_list(columns[name]) for name in ("prompt", "chosen", "rejected"))
         models = "chosen_model" in columns and "rejected_model" in columns
-        return pair and "subset" in columns and (models or columns["subset"] in _KNOWN)
+        return pair and "subset" in columns and (models or columns["subset"] in tuple(_KNOWN))
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected. The task category is the section (chat, chat_hard, safety, reasoning).
@@ -162,7 +162,7 @@ class RewardBench(Benchmark):
         # Some files repeat the prompt at the head of both answers.
         repeated = chosen[: len(prompt)] == prompt and shared >= len(prompt)
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        prior = _preference_set(where.source) if metadata.get("subset") not in _KNOWN else None
+        prior = _preference_set(where.source) if metadata.get("subset") not in tuple(_KNOWN) else None
         if prior is not None:
             metadata |= {"subset": prior} | ({"category": metadata["subset"]} if "subset" in metadata else {})
         subset = metadata.get("subset")

@@ -95,8 +95,8 @@ class RMBench(Benchmark):
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Three chosen and three rejected answers with a domain, or a subset of one of the published files."""
         sides = (columns.get("chosen"), columns.get("rejected"))
-        threes = all(isinstance(side, list) and len(side) == _SIZE for side in sides) and "prompt" in columns
-        return threes and "num_correct" not in columns and _domain(columns) is not None
+        threes = all(isinstance(side, list) and [type(text) for text in side] == [str] * _SIZE for side in sides)
+        return threes and "prompt" in columns and "num_correct" not in columns and _domain(columns) is not None
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen answer in the three styles, then the rejected one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,12 @@ from rm_gallery.core.data.load.fields import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst
+from rm_gallery.gallery.benchmarks.recorded import Group, Row, named, need, number_of, peek
 from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, Scorer, beaten_losers, strict_pairs
 
 SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
@@ -90,6 +92,31 @@ class RMBPairwise(Benchmark):
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Iterator[tuple[Group, Judged]]:
+        """Scores by id as for any benchmark, or the published files: both scores of a pair in one row.
+
+        Such a row holds `pair_uid`, `chosen_reward` and `reject_reward`, and `category_path` in place of the data; what it says of
+        `is_correct` is counted anew.
+        """
+        first, rows = peek(rows)
+        if not {"pair_uid", "chosen_reward", "reject_reward"} <= first.keys():
+            yield from super().recorded_scores(rows, samples, **rule)
+            return
+        self.under(**rule)
+        pairs = list(_scored_pairs(rows))
+        if samples is None:
+            samples = {name: _bare(row, name, number) for number, (row, name, _) in enumerate(pairs, 1)}.values()
+        yield from super().recorded_scores(
+            [
+                {"id": name, "candidate": place, "score": row[column], "judge_model": model}
+                for row, name, model in pairs
+                for place, column in enumerate(("chosen_reward", "reject_reward"))
+            ],
+            samples,
+        )
+
 
 class RMBBestOfN(Benchmark):
     """Share of lists whose best answer beats every loser; helpfulness and harmlessness under `extra["categories"]`.
@@ -145,6 +172,28 @@ class RMBBestOfN(Benchmark):
     def scorer(self, seed: int = 0) -> Scorer:
         """Count lists."""
         return _Lists()
+
+
+def _scored_pairs(rows: Iterable[Row]) -> Iterator[tuple[Row, str, str | None]]:
+    """The rows of a published file of scores with their id and who judged; DataError names the row that does not fit."""
+    seen: set[tuple[str | None, str]] = set()
+    for number, row in enumerate(rows, 1):
+        need(row, ("pair_uid", "chosen_reward", "reject_reward"), number)
+        name = named(row["pair_uid"], number, "pair_uid")
+        model = None if row.get("judge_model") is None else str(row["judge_model"])
+        scores = {column: number_of(row[column], column, number) for column in ("chosen_reward", "reject_reward")}
+        if (model, name) in seen:
+            raise DataError(f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of it.")
+        seen.add((model, name))
+        yield {**row, **scores}, name, model
+
+
+def _bare(row: Row, name: str, number: int) -> DataSample:
+    """The pair without its texts, which a file of scores does not hold."""
+    metadata = _category(dict(row), RowRef("recorded scores", number))
+    return DataSample.model_validate(
+        {"unique_id": name, "output": preference_outputs([""], [""]), "metadata": metadata or None}
+    )
 
 
 class _Goals(PooledScorer):

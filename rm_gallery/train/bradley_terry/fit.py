@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rm_gallery import __version__
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.stats.intervals import Interval, wilson_interval
+from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.stats.resampling import cluster_sum_draws, draws_interval, named_generator
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.features import dense_names
@@ -70,11 +71,32 @@ class TrainingReport:
 
 def held_out_accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> dict[str, Accuracy]:
     """Accuracy of the scores (one list per sample, one score per output) and of both length baselines."""
-    return {
-        "model": _accuracy(samples, scores),
-        "longest": _accuracy(samples, [sample.lengths for sample in samples]),
-        "shortest": _accuracy(samples, [[-length for length in sample.lengths] for sample in samples]),
+    lengths = [sample.lengths for sample in samples]
+    rules: dict[str, Sequence[Sequence[float]]] = {
+        "model": scores,
+        "longest": lengths,
+        "shortest": [[-length for length in own] for own in lengths],
     }
+    prompts: dict[str, list[float]] = {}
+    for place, sample in enumerate(samples):
+        sums = prompts.setdefault(sample.key, [0.0] * (len(rules) + 1))
+        for column, each in enumerate(rules.values()):
+            sums[column] += sum(each[place][c] > each[place][r] for c, r in sample.pairs)
+        sums[-1] += len(sample.pairs)
+    table = np.array(list(prompts.values())).reshape(-1, len(rules) + 1)
+    *right, n = table.sum(axis=0).tolist()
+    if not n:
+        return dict.fromkeys(rules, Accuracy(None, None, 0))
+    draws = cluster_sum_draws(table.tolist(), named_generator(0, "held-out accuracy"))
+    return {
+        rule: Accuracy(won / n, _interval(won / n, len(prompts), draws[:, column] / draws[:, -1]), int(n))
+        for column, (rule, won) in enumerate(zip(rules, right, strict=True))
+    }
+
+
+def _interval(accuracy: float, prompts: int, draws: NDArray[np.float64]) -> tuple[float, float] | None:
+    found = wilson_interval(prompts * accuracy, prompts) if accuracy in (0.0, 1.0) else draws_interval(draws)
+    return None if found is None else (found.low, found.high)
 
 
 def accuracy_by_subset(
@@ -89,23 +111,6 @@ def accuracy_by_subset(
         name: held_out_accuracy([samples[place] for place in places], [scores[place] for place in places])
         for name, places in sorted(members.items())
     }
-
-
-def _accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> Accuracy:
-    prompts: dict[str, list[float]] = {}
-    for sample, own in zip(samples, scores, strict=True):
-        wins, pairs = prompts.setdefault(sample.key, [0.0, 0.0])
-        won = sum(own[c] > own[r] for c, r in sample.pairs)
-        prompts[sample.key] = [wins + won, pairs + len(sample.pairs)]
-    right, n = (sum(column) for column in zip(*prompts.values(), strict=True)) if prompts else (0.0, 0.0)
-    if not n:
-        return Accuracy(None, None, 0)
-    if right in (0.0, n):
-        interval: Interval | None = wilson_interval(len(prompts) * right / n, len(prompts))
-    else:
-        draws = cluster_sum_draws(list(prompts.values()), named_generator(0, "held-out accuracy"))
-        interval = draws_interval(draws[:, 0] / draws[:, 1])
-    return Accuracy(right / n, None if interval is None else (interval.low, interval.high), int(n))
 
 
 _FEWEST_PAIRS = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ STRENGTHS = (0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0)
 """Inverse penalties C to choose from, strongest penalty first."""
 DEFAULT_STRENGTH = 0.016
 FOLDS = 3
+CHOSEN_BY = 20_000
+"""Pairs at most by which the penalty is chosen, of prompts that the seed draws: the prior's width, which it is, wants no more."""
 _FEWEST_PROMPTS = 20
 """Below this, folds are too small to choose by, and the default stands."""
 _SHAPE_PRIOR = 1.5
@@ -48,8 +51,13 @@ def build_design(pairs: PairMatrix) -> Design:
     scale = np.where(seen > 0, 1.0 / np.sqrt(np.where(seen > 0, square, 1.0)), 0.0)
     scale[[name.startswith("shape.") for name in dense_names()]] *= _SHAPE_PRIOR
     full = sparse.hstack([sparse.csr_matrix(pairs.dense * scale), pairs.words], format="csr")
-    columns = np.unique(full.indices).astype(np.int64)
-    return Design(full[:, columns], columns, scale, full.shape[1])
+    # by a table and not by sorting and slicing, which take many seconds in one call where there are many pairs
+    occurs = np.zeros(full.shape[1], np.bool_)
+    occurs[full.indices] = True
+    columns = np.flatnonzero(occurs).astype(np.int64)
+    place = np.cumsum(occurs, dtype=np.int64) - 1
+    matrix = sparse.csr_matrix((full.data, place[full.indices], full.indptr), shape=(full.shape[0], len(columns)))
+    return Design(matrix, columns, scale, full.shape[1])
 
 
 def random_order(n: int, seed: int) -> NDArray[np.int64]:
@@ -82,16 +90,22 @@ def choose_strength(design: Design, pairs: PairMatrix, keys: Sequence[str], seed
     """
     if len(set(keys)) < _FEWEST_PROMPTS:
         return DEFAULT_STRENGTH
-    fold = np.array(prompt_folds(keys, FOLDS, seed))[pairs.sample]
-    parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
+    number = np.array(prompt_folds(keys, FOLDS * math.ceil(pairs.n / CHOSEN_BY), seed))[pairs.sample]
+    matrix, weights = design.matrix, pairs.weights
+    # cut once, because slicing costs as much as a step of the fit
+    parts = [
+        (matrix[train], weights[train], matrix[test], weights[test])
+        for fold in range(FOLDS)
+        for train, test in [(np.flatnonzero((number != fold) & (number < FOLDS)), np.flatnonzero(number == fold))]
+    ]
     models = [_regression(STRENGTHS[0], 1e-3) for _ in parts]
     best, least = STRENGTHS[0], float("inf")
     for strength in STRENGTHS:
         loss = 0.0
-        for model, (train, test) in zip(models, parts, strict=True):
+        for model, (train, train_weights, test, test_weights) in zip(models, parts, strict=True):
             model.set_params(C=strength)
-            found = _fit(model, design.matrix[train], pairs.weights[train], seed)
-            loss += float(np.logaddexp(0.0, -(design.matrix[test] @ found)) @ pairs.weights[test])
+            found = _fit(model, train, train_weights, seed)
+            loss += float(np.logaddexp(0.0, -(test @ found)) @ test_weights)
         if loss >= least:
             break
         best, least = strength, loss
@@ -111,6 +125,12 @@ def _fit(model: Any, matrix: Any, weights: NDArray[np.float64], seed: int) -> ND
     first = random_order(matrix.shape[0], seed)
     # the vectors are too short for threads to pay off: on a busy machine, waiting for one another takes most of the time
     with threadpool_limits(limits=1, user_api="blas"):
-        model.fit(matrix.multiply(first[:, None]).tocsr(), first, sample_weight=weights)
+        model.fit(_signed(matrix, first), first, sample_weight=weights)
     found: NDArray[np.float64] = model.coef_[0]
     return found
+
+
+def _signed(matrix: Any, first: NDArray[np.int64]) -> Any:
+    """The rows, each times 1 or -1, with the places of the entries shared."""
+    data = matrix.data * np.repeat(first.astype(np.float64), np.diff(matrix.indptr))
+    return type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)

@@ -12,7 +12,7 @@ import pytest
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.gallery.rm.alignment.harmlessness import detoxification
 from rm_gallery.gallery.rm.alignment.harmlessness.detoxification import DetoxifyReward
-from tests.gallery.rules.support import result_of, sample_of, score_of
+from tests.support.samples import make_sample, scores
 
 LOADED: list[str] = []
 
@@ -42,16 +42,18 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(("text", "expected"), [("damn", 0.25), ("lovely", 1.0), ("你好\r\n", 1.0), ("", 1.0)])
 def test_score_is_one_minus_toxicity(text: str, expected: float) -> None:
-    assert score_of(DetoxifyReward(), text) == expected
+    assert scores(DetoxifyReward().evaluate(make_sample(text))) == [expected]
 
 
 @pytest.mark.usefixtures("package")
 def test_loaded_once() -> None:
     for _ in range(3):
         DetoxifyReward().check()
-        result = result_of(DetoxifyReward(), sample_of("fine"))
+        scored = DetoxifyReward().evaluate(make_sample("fine"))
     assert LOADED == ["unbiased on cpu"]
-    assert result.extra_data == {"toxicity": 0.0, "insult": 0.5}
+    assert scored.output[0].answer.reward.extra_data["detoxify_reward"] == {"toxicity": 0.0, "insult": 0.5}
+    DetoxifyReward(model_name="original", device="cuda").evaluate(make_sample("fine"))
+    assert LOADED[1:] == ["original on cuda"]
 
 
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +61,7 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtra, match="pip install detoxify"):
         DetoxifyReward().check()
     with pytest.raises(MissingExtra):
-        DetoxifyReward().evaluate(sample_of("text"))
+        DetoxifyReward().evaluate(make_sample("text"))
 
 
 def test_unknown_model() -> None:

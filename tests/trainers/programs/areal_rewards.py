@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import pickle
 import sys
 import time
 import warnings
@@ -22,7 +21,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardResult  # noqa: E402
-from rm_gallery.core.utils.errors import ConfigError  # noqa: E402
 from rm_gallery.integrations.areal import RewardWorkflow, areal_reward, areal_workflow  # noqa: E402
 from rm_gallery.integrations.scoring import NoScore  # noqa: E402
 from tests.trainers.programs.rewards_of_tests import Sometimes  # noqa: E402
@@ -82,8 +80,8 @@ async def episodes(workflow: Any, engine: Engine, rows: list[dict[str, Any]]) ->
 async def refused(awaited: Any) -> str:
     try:
         return f"no error but {await awaited!r}"
-    except (NoScore, ConfigError) as error:
-        return f"{type(error).__name__}: {error}"
+    except NoScore as error:
+        return str(error)
 
 
 async def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -116,17 +114,10 @@ async def main(request: dict[str, Any]) -> dict[str, Any]:
         "same": {name: await same(name) for name in request["rewards"]},
         "through the pool": await episodes(RLVRWorkflow(plain, config, tokens), Engine(tokens, answers), rows),
         "own workflow": await episodes(own, Engine(tokens, answers), rows),
-        "end marks": await AsyncRewardWrapper(areal_reward(Sometimes), **short)("p", "four<|im_end|>\n", [], []),
-        "pickled": pickle.loads(pickle.dumps(plain))("p", "\\boxed{4}<|im_end|>", [], [], answer="4", messages=None),
-        "by name": plain(prompt="p", completions="\\boxed{4}", prompt_ids=[], completion_ids=[], answer="4"),
         "deadline": [slow, waited < 4],
         "unscored": await refused(AsyncRewardWrapper(areal_reward(Sometimes), **short)("p", "none", [], [])),
-        "number": await AsyncRewardWrapper(areal_reward(Sometimes, on_error=-2.0), **short)("p", "none", [], []),
         "groups": await episodes(groups, Engine(tokens, ["four", "none", "fail"] + ["none"] * 3), rows[:1] * 2),
         "statistics": {key: value for key, value in stats_tracker.export_all().items() if key.startswith("rollout/re")},
-        "no such column": await refused(
-            areal_workflow(Sometimes, config, tokens, reference="gold").arun_episode(Engine(tokens, ["x"]), rows[0])
-        ),
     }
 
 

@@ -164,7 +164,10 @@ class GenericConverter(DataConverter):
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample:
         """The row as one sample."""
         if is_record(row):
-            return from_record(row)
+            try:
+                return from_record(row)
+            except DataError as error:
+                raise DataError(f"{where}: {error}") from error
         used: set[str] = {"task_category", "source", "metadata"}
         body = self._messages(row, where, used) if row.get("messages") is not None else self._prompted(row, where, used)
         id_column = _first(row, ID_COLUMNS)

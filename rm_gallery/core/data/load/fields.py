@@ -92,6 +92,11 @@ def text(row: Mapping[str, Any], column: str, where: RowRef) -> str:
     return value
 
 
+def optional_text(row: Mapping[str, Any], column: str, where: RowRef) -> str | None:
+    """The column's text; None where it is absent or null, DataError when it is anything else."""
+    return None if row.get(column) is None else text(row, column, where)
+
+
 def text_list(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
     """A list of one or more texts (in files without types: a JSON list in the cell); else DataError.
 

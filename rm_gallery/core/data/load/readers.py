@@ -48,7 +48,7 @@ class Reading:
         records_key: what holds the list in a JSON file that is one object.
         encoding: of CSV files, by Python's names.
         separator: between the columns of CSV files.
-        sheet: of a workbook.
+        sheet: of a workbook; of lm-evaluation-harness samples, the filter.
         header_row: row of a sheet with the names of the columns, from 1.
     """
 
@@ -201,7 +201,7 @@ def _file_source(path: Path, reading: Reading) -> RowSource:
     if suffix in (".parquet", ".pq"):
         return ParquetSource(path)
     if suffix in (".jsonl", ".ndjson"):
-        return JsonLinesSource(path)
+        return JsonLinesSource(path, reading.sheet)
     if suffix == ".json":
         return JsonSource(path, reading.records_key)
     if suffix in (".csv", ".tsv", ".txt"):

@@ -6,10 +6,12 @@ column of answers for every provider when there are several) and DeepEval (test 
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +19,7 @@ import orjson
 
 from rm_gallery.core.data.load.fields import RowRef
 from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import DataError, MissingExtra
 
 T = TypeVar("T")
 HARNESS = "lm-evaluation-harness samples"
@@ -133,10 +135,9 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
     With one provider the columns are `answer`, `score`, `success` and `reason`.
     """
     tests: dict[str, list[Mapping[str, Any]]] = {}
-    for place, result in enumerate(results):
-        tests.setdefault(str(result.get("testIdx", orjson.dumps(result["vars"], default=str) or place)), []).append(
-            result
-        )
+    for result in results:
+        name = result.get("testIdx", orjson.dumps(result["vars"], default=str).decode())
+        tests.setdefault(str(name), []).append(result)
     several_prompts = len({_prompt(result) for test in tests.values() for result in test[:1]}) < len(
         {(place, _prompt(result)) for place, test in tests.items() for result in test}
     )
@@ -223,7 +224,7 @@ class InspectSource:
                 try:
                     part = archive.getinfo(members[position])
                     check_unpacked(self.path, part.compress_size, part.file_size)
-                    sample = orjson.loads(archive.read(part))
+                    sample = orjson.loads(_unpacked(archive, part))
                 except (NotImplementedError, RuntimeError) as error:
                     raise DataError(
                         f"{self.path}: packed in a way that cannot be read here ({error}); "
@@ -244,6 +245,51 @@ class InspectSource:
             return zipfile.ZipFile(self.path)
         except (zipfile.BadZipFile, OSError) as error:
             raise DataError(f"{self.path}: not a readable Inspect log: {error}") from error
+
+
+ZSTANDARD = 93
+"""The method of packing by its number in a zip file, which Inspect uses and zipfile knows from Python 3.14 on."""
+
+
+def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
+    """The bytes of a member; BadZipFile when they are damaged, MissingExtra when nothing here unpacks them."""
+    if part.compress_type != ZSTANDARD:
+        return archive.read(part)
+    unpack, fault = _zstandard()
+    file = archive.fp
+    if file is None or part.flag_bits & 0x1:
+        raise zipfile.BadZipFile("the file is closed or encrypted")
+    file.seek(part.header_offset)
+    head = file.read(30)
+    if len(head) < 30 or head[:4] != b"PK\x03\x04":
+        raise zipfile.BadZipFile("its header is damaged")
+    file.seek(int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), 1)
+    try:
+        found = unpack(file.read(part.compress_size), part.file_size + 1)
+    except fault as error:
+        raise zipfile.BadZipFile(str(error)) from error
+    if len(found) != part.file_size or zlib.crc32(found) != part.CRC:
+        raise zipfile.BadZipFile("its checksum is wrong")
+    return found
+
+
+def _zstandard() -> tuple[Callable[[bytes, int], bytes], type[Exception]]:
+    """What unpacks at most so many bytes, and the error it raises for damaged ones."""
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            module = import_module(name)
+        except ImportError:
+            continue
+        unpack, fault = module.ZstdFile, module.ZstdError
+        return lambda data, most, unpack=unpack: unpack(io.BytesIO(data)).read(most), fault
+    try:
+        other = import_module("zstandard")
+    except ImportError as error:
+        raise MissingExtra("zstandard", "", "Reading this Inspect log, which is packed with Zstandard,") from error
+    return (
+        lambda data, most: other.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(most),
+        other.ZstdError,
+    )
 
 
 def _members(archive: zipfile.ZipFile) -> list[str]:

@@ -22,10 +22,15 @@ _RECORD_KEYS = ("data", "records", "rows", "samples", "examples", "instances", "
 
 
 class JsonLinesSource:
-    """A file with one JSON object per line; blank lines are no rows."""
+    """A file with one JSON object per line; blank lines are no rows.
 
-    def __init__(self, path: Path) -> None:
+    Samples of lm-evaluation-harness hold each reply once per filter: of several filters `part` names the one that is read.
+    """
+
+    def __init__(self, path: Path, part: str | None = None) -> None:
         self.path = path
+        self.part = part
+        self._several: bool | None = None
 
     def count(self) -> int:
         """Number of lines that are not blank."""
@@ -47,10 +52,34 @@ class JsonLinesSource:
         return HARNESS if isinstance(first, dict) and is_harness_row(first) else "JSON lines"
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        for number, line in numbered_lines(self.path):
-            line = line.strip()
-            if line:
+        if self._several is None:
+            self._several = self._has_filters()
+        for number, line in self._written():
+            if not self._several or self._filter_of(number, line) in (self.part, None):
                 yield number, line
+
+    def _written(self) -> Iterator[tuple[int, bytes]]:
+        return ((number, text) for number, line in numbered_lines(self.path) if (text := line.strip()))
+
+    @staticmethod
+    def _filter_of(number: int, line: bytes) -> str | None:
+        """The filter of a harness sample; None for any other line."""
+        row = _parsed_line(line, RowRef("", number))
+        return str(row.get("filter")) if isinstance(row, dict) and is_harness_row(row) else None
+
+    def _has_filters(self) -> bool:
+        """Whether one of several filters is to be read; DataError where it is not said which."""
+        lines = self._written()
+        first = next((self._filter_of(*line) for line in lines), None)
+        if first is None:
+            return False
+        found = list(dict.fromkeys([first, *(name for line in lines if (name := self._filter_of(*line)) is not None)]))
+        if len(found) > 1 and self.part not in found:
+            told = "name one" if self.part is None else f"'{self.part}' is none of them, name one"
+            raise DataError(
+                f"{self.path}: every reply is there once per filter ({', '.join(found)}); {told} with sheet= or --sheet."
+            )
+        return len(found) > 1
 
 
 class JsonSource:

@@ -182,10 +182,10 @@ class CacheFile:
             before = _inode(self.path)
             try:
                 self._make_private()
-                self._writer = sqlite3.connect(self.path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+                self._writer = self._connect(BUSY_SECONDS)
                 _patiently(self._prepare)
                 with self._reading:
-                    self._reader = sqlite3.connect(self.path, 0.1, isolation_level=None, check_same_thread=False)
+                    self._reader = self._connect(0.1)
                     self._reader.execute("PRAGMA query_only = 1")
                     self._reader.execute(_SELECT, (0,)).fetchone()
                 self._inode = _inode(self.path)
@@ -199,6 +199,10 @@ class CacheFile:
                     self.warn("use", f"cannot be used ({error}); the run goes on without it, and equal calls of later "
                                "runs are paid again. Give the cache a folder that can be written, or clear this one")  # fmt: skip
         return self._writer
+
+    def _connect(self, timeout: float) -> sqlite3.Connection:
+        # by name: Python 3.13 warns of anything given by position besides the path
+        return sqlite3.connect(self.path, timeout=timeout, isolation_level=None, check_same_thread=False)
 
     def _make_private(self) -> None:
         """Replies are for the user's eyes only: make folder and file so, also where an earlier version did not."""

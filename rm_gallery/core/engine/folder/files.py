@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError
 
 _open_locks: set[int] = set()
 """Descriptors this process holds a lock by."""
@@ -55,7 +55,7 @@ class FileLock:
                 if locked:
                     os.ftruncate(fd, 0)
                     os.write(fd, f"{os.getpid()} {socket.gethostname()}\n".encode())
-            except OSError:
+            except (OSError, ConfigError):
                 os.close(fd)
                 raise
             if not locked:
@@ -111,30 +111,37 @@ def _install_fork_hook() -> None:
     _hooked = True
 
 
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock_open_file(fd: int) -> bool:
-        # Far behind the text, which others have to be able to read.
-        os.lseek(fd, 1 << 30, os.SEEK_SET)
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
+def _lock_open_file(fd: int) -> bool:
+    # imported where it is used: a run without a folder needs no lock of the system
+    try:
+        import fcntl
+    except ImportError:
+        return _lock_on_windows(fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK):
             return False
-        os.lseek(fd, 0, os.SEEK_SET)
-        return True
+        raise
+    return True
 
-else:
-    import fcntl
 
-    def _lock_open_file(fd: int) -> bool:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK):
-                return False
-            raise
-        return True
+def _lock_on_windows(fd: int) -> bool:
+    try:
+        msvcrt: Any = importlib.import_module("msvcrt")
+    except ImportError:
+        raise ConfigError(
+            "This system locks no files (neither fcntl nor msvcrt is there), so two runs could write one folder at once: "
+            "run without a run folder (run_dir, --out)."
+        ) from None
+    # Far behind the text, which others have to be able to read.
+    os.lseek(fd, 1 << 30, os.SEEK_SET)
+    try:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    os.lseek(fd, 0, os.SEEK_SET)
+    return True
 
 
 _BLOCK = 1 << 20

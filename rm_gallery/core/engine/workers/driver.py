@@ -25,7 +25,7 @@ class WorkerCrashed(RMGalleryError):
         self.exit_code = exit_code
 
 
-class WorkerMemoryExceeded(RMGalleryError, MemoryError):
+class WorkerMemoryExceeded(MemoryError, RMGalleryError):  # in the other order it cannot be rebuilt from a pickle
     """A call needed more than the memory cap of a worker process."""
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -69,10 +70,16 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
         "offset": model.offset,
         "weights": {"file": WEIGHTS_FILE, "sha256": hashlib.sha256(weights).hexdigest()},
     }
-    with written_whole(Path(folder) / WEIGHTS_FILE) as file:
+    # in a thread of its own: what ends a program is raised in the main thread, and never between the two files
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_write, Path(folder), weights, as_json(about)).result()
+
+
+def _write(folder: Path, weights: bytes, about: bytes) -> None:
+    with written_whole(folder / WEIGHTS_FILE) as file:
         file.write(weights)
-    with written_whole(Path(folder) / METADATA_FILE) as file:
-        file.write(as_json(about))
+    with written_whole(folder / METADATA_FILE) as file:
+        file.write(about)
 
 
 def load_model(folder: str | Path) -> BradleyTerryModel:

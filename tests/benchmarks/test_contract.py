@@ -1,0 +1,218 @@
+"""What every registered benchmark promises, held against its own golden rows: a new one is held to it by being there."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, detect_benchmark, find_benchmark, get_benchmark
+from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
+from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.task import open_data
+from tests.benchmarks.excerpts import Row, rows_of
+from tests.benchmarks.judges import KINDS, Judge, judge_named
+from tests.support.children import ROOT
+from tools import benchmark_pages
+from tools.cards import differences
+
+NAMES = sorted(benchmarks())
+WHERE = RowRef("mine.jsonl", 42)
+OWN_DATA = {"preferences", "pairs", "lists"}
+
+
+def asked_for(found: type[Benchmark]) -> bool:
+    """Whether a benchmark is never found by columns and has to be named."""
+    return not any(found().detect(row) for row in rows_of(found.name))
+
+
+def first_kind(name: str) -> str:
+    return next(kind for kind in KINDS if kind in benchmarks()[name].kinds)
+
+
+def report_of(name: str, judge: str | Judge, rows: list[Row] | None = None, kind: str = "") -> Report:
+    rows = rows_of(name) if rows is None else rows
+    judge = judge_named(judge, map(get_benchmark(name).convert, rows)) if isinstance(judge, str) else judge
+    return evaluate(KINDS[kind or first_kind(name)](judge=judge), rows, name, progress=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_where_it_comes_from_and_what_it_is(name: str) -> None:
+    found = benchmarks()[name]
+    wanted = ["measures", "source", "licence", "version", "formula", "layout", "traps", "__doc__"]
+    wanted += [] if name in OWN_DATA else ["sizes"]
+    assert [what for what in wanted if not getattr(found, what, None)] == []
+    assert all(len(line) == 3 for line in found.published) and all(len(line) == 2 for line in found.peers)
+    assert all(find_benchmark(alias) is found for alias in (name, found.hub, *found.aliases) if alias)
+    page = benchmark_pages.page(found)
+    kept = ROOT / "docs" / "benchmarks" / f"{name}.md"
+    assert page == kept.read_text(encoding="utf-8"), "run `python tools/benchmark_pages.py`"
+    for section in ("Layout", "Rule", "Length alone", "Traps", "Published results", "Run it"):
+        assert f"\n## {section}\n" in page
+    assert all(f"--mode {mode}" in page for mode in found.modes)
+
+
+def test_no_page_is_missing_stale_or_left_over(tmp_path: Any) -> None:
+    found = differences(ROOT / "docs" / "benchmarks", benchmark_pages.pages())
+    assert found == {"missing": [], "stale": [], "surplus": []}, "run `python tools/benchmark_pages.py`"
+    done = [benchmark_pages.main([str(tmp_path), *more]) for more in (["--check"], [], ["--check"])]
+    assert done == [1, 0, 0], "what is written is what is compared"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_columns_are_found_and_taken_for_no_other_benchmark(name: str) -> None:
+    found = benchmarks()[name]
+    for row in rows_of(name):
+        taken_by = [n for n, other in benchmarks().items() if not other.general and other().detect(row)]
+        if asked_for(found):
+            continue
+        assert taken_by == ([] if found.general else [name])
+        assert detect_benchmark(row).name == name
+        for other in benchmarks().values():
+            related = issubclass(other, found) or issubclass(found, other)
+            if not (related or other.general or found.general):
+                with pytest.raises(DataError, match="has the columns of"):
+                    open_data([row], other.name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_nobody_are_looked_at_without_an_error(name: str) -> None:
+    benchmark = get_benchmark(name)
+    assert not benchmark.detect({})
+    for row in rows_of(name):
+        for value in (None, [], [1], {}, "", 7, True):
+            assert benchmark.detect(dict.fromkeys(row, value)) in (True, False)
+            for column in row:
+                assert benchmark.detect({**row, column: value}) in (True, False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_that_does_not_fit_is_named_with_its_column(name: str) -> None:
+    """Each column left out, and each of every wrong type: a sample all the same, or the row and the column are told."""
+    benchmark, refused = get_benchmark(name), set()
+    for row in rows_of(name):
+        assert isinstance(benchmark.convert(row, WHERE), DataSample)
+        for column in row:
+            changed = [{key: value for key, value in row.items() if key != column}]
+            changed += [{**row, column: value} for value in (None, 7, 2.5, True, [], [1], ["a"], {}, {"a": 1}, "", "x")]
+            for one in changed:
+                try:
+                    benchmark.convert(one, WHERE)
+                except DataError as error:
+                    told = str(error)
+                    assert "mine.jsonl, row 42" in told and any(f"'{known}" in told for known in row), (column, one)
+                    refused.add(column)
+    assert len(refused) >= 2, "a benchmark needs a question and answers"
+
+
+def near(found: float | None, wanted: float | None) -> bool:
+    return found == wanted or (found is not None and wanted is not None and math.isclose(found, wanted, abs_tol=1e-12))
+
+
+def parts_of(report: Report) -> list[Figure]:
+    return [report, *report.by_subset.values()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_perfect_is_best_worst_is_worst_and_nobody_else_is_beyond_them(name: str) -> None:
+    best, worst = report_of(name, "perfect"), report_of(name, "worst")
+    for judge in ("first", "equal", "longest", "perfect", "worst"):
+        report = report_of(name, judge)
+        assert report.n == report.n_scored + report.n_unscored + report.n_failed + report.n_stopped
+        for part in parts_of(report):
+            assert part.rule in RULES
+            if part.score is not None:
+                assert part.ci95 is not None and part.ci95.low <= part.score <= part.ci95.high
+                assert part.ci95.high > part.ci95.low, "a few rows prove nothing, whatever they say"
+        assert None not in (report.score, worst.score, best.score)
+        assert worst.score <= report.score <= best.score
+        assert report.benchmark == name and get_benchmark(name).version in report.version
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_cannot_be_read_is_unscored_and_counted(name: str) -> None:
+    rows, judge = rows_of(name), judge_named("perfect", map(get_benchmark(name).convert, rows_of(name)))
+    whole = report_of(name, judge)
+    none = report_of(name, "silent")
+    assert (none.score, none.ci95, none.n, none.n_scored) == (None, None, whole.n, 0)
+    assert none.n_unscored == whole.n and whole.n_scored > 0
+    prompts = {get_benchmark(name).convert(row).query_text() for row in rows}
+    for prompt in prompts:
+
+        def silent_once(sample: DataSample, prompt: str = prompt) -> list[float]:
+            if sample.query_text() == prompt:
+                raise Unscored("no verdict", reason="parse")
+            return judge(sample)
+
+        some = report_of(name, silent_once)
+        assert some.n == whole.n and some.n_unscored >= whole.n_unscored
+        assert some.n_scored < whole.n_scored or name == "helpsteer2" or whole.n_unscored
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("judge", ["longest", "perfect"])
+def test_the_order_of_rows_changes_nothing(name: str, judge: str) -> None:
+    rows = rows_of(name)
+    told = []
+    for order in (rows, rows[::-1], random.Random(1).sample(rows, len(rows))):
+        shown = report_of(name, judge, order).to_dict()
+        del shown["seconds"], shown["reasons"]
+        told.append(json.dumps(shown["by_subset"]) + json.dumps(shown, sort_keys=True))
+    assert told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chance_is_a_share_or_it_is_said_why_there_is_none(name: str) -> None:
+    benchmark, chance = get_benchmark(name), report_of(name, "perfect").chance
+    assert benchmark.chance_note if chance is None else 0 < chance < 1
+    assert benchmark.chance in (None, chance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kind_that_cannot_judge_it_is_refused_before_it_costs(name: str) -> None:
+    kinds = benchmarks()[name].kinds
+    for kind in KINDS.keys() - kinds:
+        with pytest.raises(
+            ConfigError, match=f"is {kind} and {name} is judged by {' or '.join(sorted(kinds))} rewards"
+        ):
+            report_of(name, "equal", kind=kind)
+    with pytest.raises(ConfigError, match=f"(There is no mode of {name} 'no_such'|{name} has no modes)"):
+        get_benchmark(name, "no_such")
+
+
+Line = Callable[[list[DataSample]], list[Row]]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if benchmarks()[name].baselines and name != "helpsteer2"])
+def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any) -> None:
+    from rm_gallery.report.recorded import score_recorded
+    from tests.data.loading import write
+
+    benchmark = get_benchmark(name)
+    data = open_data([row for row in rows_of(name)], benchmark)
+    samples = list(data.rows())
+    rows = [
+        {
+            "id": sample.unique_id if sample.unique_id != sample.content_hash() else number,
+            "candidate": place,
+            "score": score,
+        }
+        for number, sample in enumerate(samples)
+        for place, score in enumerate(
+            float(len(output.answer.text))
+            for output in sorted(sample.output, key=lambda o: (o.answer.label or {}).get("preference") == "rejected")
+        )
+    ]
+    [(group, report)] = score_recorded(benchmark, scores=write(tmp_path / "s.jsonl", rows), data=data)
+    wanted = report_of(name, "longest", kind="pointwise")
+    same = ("rule", "n", "n_scored", "score", "ci95", "benchmark", "version", "chance", "baselines", "by_subset")
+    if not wanted.n_unscored:
+        assert {field: getattr(report, field) for field in same} == {field: getattr(wanted, field) for field in same}
+    assert group == {} and near(report.score, wanted.score)

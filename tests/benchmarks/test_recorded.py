@@ -1,0 +1,107 @@
+"""`bench --scores` and `--replay` from the command: groups, folders, exports, exit codes and usage errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks.base import get_benchmark
+from rm_gallery.report.evaluate import evaluate
+from rm_gallery.report.opened import open_run
+from rm_gallery.report.recorded import score_recorded
+from rm_gallery.report.task import open_data
+from tests.benchmarks.excerpts import EXCERPTS, Row
+from tests.data.loading import write
+from tests.support.command import command
+
+GOOD: list[Row] = [
+    {"id": row["id"], "candidate": place, "score": float(len(row[side]))}
+    for row in EXCERPTS["preferences"]
+    for place, side in enumerate(("chosen", "rejected"))
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write(tmp_path / "data.jsonl", EXCERPTS["preferences"])
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.parquet", "scores.jsonl"])
+def test_candidates_of_every_format_are_scored_and_exported(name: str, data: Path, tmp_path: Path) -> None:
+    path, table = write(tmp_path / name, GOOD), tmp_path / "out.csv"
+    given = ("bench", "preferences", "--data", str(data), "--export", str(table), "--json")
+    done = command(*given, "--scores", str(path))
+    assert (done.code, json.loads(done.out)["score"]) == (0, 0.5), done.err
+    frame = pd.read_csv(table)
+    assert list(frame["score"]) == [row["score"] for row in GOOD]
+    assert set(frame["answer"]) == {EXCERPTS["preferences"][0][side] for side in ("chosen", "rejected")}
+    several = [{**row, "judge_model": model} for model in "ab" for row in GOOD]
+    refused = command(*given, "--scores", str(write(tmp_path / "m.jsonl", several)))
+    assert refused.code == 2 and "the file holds 2; keep one" in refused.err
+
+
+def test_several_models_in_a_file_are_groups(data: Path, tmp_path: Path) -> None:
+    rows = [
+        {**row, "judge_model": m, "score": sign * row["score"]} for m, sign in (("a", 1), ("b", -1)) for row in GOOD
+    ]
+    path, out = write(tmp_path / "s.jsonl", rows), tmp_path / "run"
+    done = command("bench", "preferences", "--scores", str(path), "--data", str(data), "--json", "--out", str(out))
+    told = [(line["judge_model"], line["score"], line["n"]) for line in json.loads(done.out)]
+    assert (done.code, told) == (0, [("a", 0.5, 2), ("b", 0.5, 2)]), done.err
+    kept = {model: open_run(out / model) for model in "ab"}
+    assert [[row.credit for row in run.samples()] for run in kept.values()] == [[1.0, 0.0], [0.0, 1.0]]
+    assert kept["a"].report["reward"] == "a"
+
+
+def test_a_folder_of_recorded_scores_is_written_anew_and_never_over_a_run(tmp_path: Path) -> None:
+    benchmark, out = get_benchmark("preferences"), tmp_path / "run"
+    rows = open_data(EXCERPTS["preferences"], benchmark)
+    for sign in (1, -1):
+        path = write(tmp_path / "s.jsonl", [{**row, "score": sign * row["score"]} for row in GOOD])
+        score_recorded(benchmark, scores=path, data=rows, run_dir=out)
+        assert [row.credit for row in open_run(out).samples()] == ([1.0, 0.0] if sign == 1 else [0.0, 1.0])
+    evaluate("length_baseline", EXCERPTS["preferences"], run_dir=str(tmp_path / "judged"))
+    with pytest.raises(ConfigError, match="holds a run with a reward"):
+        score_recorded(benchmark, scores=path, data=rows, run_dir=tmp_path / "judged")
+    with pytest.raises(DataError, match="no line|no rows|empty|holds no"):
+        score_recorded(benchmark, scores=write(tmp_path / "none.jsonl", []), data=rows)
+
+
+def test_a_folder_of_step_scores_keeps_each_step(tmp_path: Path) -> None:
+    """Logs bring one score more than there are steps, or fewer; texts only where the data are at hand."""
+    rows = [{"id": "gsm8k-0", "scores": [0.9, 0.1, 0.9, 0.8]}, {"id": "gsm8k-1", "scores": [0.7]}]
+    benchmark, scores = get_benchmark("processbench"), write(tmp_path / "s.jsonl", rows)
+    given = open_data(EXCERPTS["processbench"][:2], benchmark)
+    score_recorded(benchmark, scores=scores, data=given, run_dir=tmp_path / "run")
+    kept = {row.id: [(step.text, step.score) for step in row.steps[0]] for row in open_run(tmp_path / "run").samples()}
+    assert kept["gsm8k-0"] == [("right 0", 0.9), ("wrong 1", 0.1), ("right 2", 0.9), ("", 0.8)]
+    assert kept["gsm8k-1"] == [("right 0", 0.7), ("right 1", None)]
+
+
+def test_nothing_scored_is_exit_code_1(data: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", [{**row, "score": None} for row in GOOD])
+    done = command("bench", "pairs", "--scores", str(path), "--data", str(data))
+    assert done.code == 1
+    assert "2 samples unscored: no_score" in done.err and "no sample could be scored" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rmb", "--replay", "{file}"], "reads no recorded judge texts; leave out --replay"),
+        (["rmb", "--scores", "{file}", "--reward", "length_baseline"], "--scores and --reward exclude each other"),
+        (["rmb", "--scores", "{file}", "--step-rule", "delta:1"], "has no step rule to set; leave out --step-rule"),
+        (["prmbench", "--scores", "{file}", "--step-rule", "0.5"], "give threshold:X or delta:X"),
+        (["rmb", "--scores", "{file}", "--data", "{file}", "--limit", "1"], "--limit draws rows to judge"),
+        (["rmb", "--scores", "{file}.absent", "--data", "{file}"], "no such file"),
+    ],
+)
+def test_usage_errors_are_one_line_with_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    file = str(write(tmp_path / "s.jsonl", GOOD))
+    done = command("bench", *(argument.format(file=file) for argument in arguments))
+    assert done.code == 2 and done.out == ""
+    assert message in done.err and len(done.err.strip().splitlines()) == 1

@@ -1,0 +1,100 @@
+"""`rm-gallery list` and `show` tell what there is, by every filter, and what a judge is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rm_gallery.core.reward.registry import RewardRegistry
+from tests.support.children import run_python
+from tests.support.command import command
+
+
+def names(*options: str) -> list[str]:
+    done = command("list", "--json", *options)
+    assert (done.code, done.err) == (0, "")
+    return [entry["name"] for entry in json.loads(done.out)]
+
+
+@pytest.mark.parametrize(
+    ("options", "among", "not_among"),
+    [
+        ("", "accuracy math_listwise_reward", ""),
+        ("--task math", "math_verify_reward math_pointwise_reward", "code_pointwise_reward accuracy"),
+        ("--task math --no-llm", "math_verify_reward", "math_pointwise_reward"),
+        ("--task math --kind pointwise", "math_verify_reward math_pointwise_reward", "math_listwise_reward"),
+        ("--task alignment", "refusal_detection safety_listwise_reward base_honesty_pointwise", "accuracy"),
+        ("--task alignment/harmlessness", "refusal_detection", "chat_listwise_reward"),
+        ("--needs reference", "accuracy rouge", "think_format safety_listwise_reward"),
+        ("--kind pairwise", "chat_pairwise_reward", "chat_listwise_reward accuracy"),
+        ("--no-llm", "accuracy think_format", "ruler chat_pairwise_reward"),
+    ],
+)
+def test_filters_narrow_the_list(options: str, among: str, not_among: str) -> None:
+    found = names(*options.split())
+    assert set(among.split()) <= set(found) and not set(not_among.split()) & set(found)
+    assert found == sorted(found)
+
+
+def test_the_long_list_has_a_line_for_every_reward() -> None:
+    done = command("list", "--long")
+    head, *lines = done.out.splitlines()
+    assert (done.code, done.err, head.split()[:4]) == (0, "", ["name", "kind", "needs", "range"])
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == RewardRegistry.list() == names()
+
+
+def test_the_list_fits_80_columns_and_a_screen_or_two(tmp_path: Path) -> None:
+    # in a process of its own: rewards that other tests register would be listed as well
+    done = run_python("-m", "rm_gallery", "list", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, lines)) <= 80 and 40 < len(lines) < 100
+    one = command("list", "--task", "math", "--kind", "listwise").out
+    assert "math_listwise_reward" in one and "*" not in one
+
+
+def test_a_broken_reward_of_another_package_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RewardRegistry, "_lazy", {**RewardRegistry._lazy_names(), "broken": "no_such_package.x:Broken"})
+    done = command("list")
+    assert done.code == 0 and "length_baseline" in done.out
+    assert "no_such_package" in next(line for line in done.out.splitlines() if line.startswith("broken:"))
+
+
+@pytest.mark.parametrize("name", ["safety_listwise_reward", "math_pointwise_reward", "chat_pairwise_reward", "ruler"])
+def test_the_prompt_is_the_one_a_judge_gets(name: str) -> None:
+    example = RewardRegistry.get(name).example
+    assert example is not None
+    expected = example.create(RewardRegistry.get(name)).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
+    assert json.loads(command("show", name, "--prompt", "--json").out) == expected
+    shown = command("show", name, "--prompt").out
+    assert shown.startswith("[system]\n") and "\n[user]\n" in shown and example.sample.output[0].answer.text in shown
+
+
+def test_the_prompt_follows_the_settings() -> None:
+    settings = ["--param", "language=zh", "--param", 'rubrics=["只看结果"]']
+    shown = command("show", "math_pointwise_reward", "--prompt", *settings).out
+    assert "1. 只看结果" in shown and "Apply these" not in shown
+
+
+def test_show_as_json_has_every_parameter() -> None:
+    card = json.loads(command("show", "regex_match", "--json").out)
+    assert {"pattern", "mode", "deadline"} <= {parameter["name"] for parameter in card["parameters"]}
+    assert card["name"] == "regex_match" and card["description"].startswith(card["summary"])
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("eval safety_lis", "safety_listwise_reward"),
+        ("bench rewardbench2", "rewardbench2"),
+        ("audit x --probe verb", "verbosity"),
+    ],
+)
+def test_a_shell_completes_names(line: str, completed: str, tmp_path: Path) -> None:
+    count = str(len(line.split()))
+    shell = {"_RM_GALLERY_COMPLETE": "complete_bash", "COMP_WORDS": f"rm-gallery {line}", "COMP_CWORD": count}
+    start = "import sys; sys.argv[0] = 'rm-gallery'; from rm_gallery.cli.main import main; main()"
+    done = run_python("-c", start, cwd=tmp_path, env=shell)
+    assert done.stdout.split() == [completed]

@@ -1,0 +1,391 @@
+"""What holds for every command, found by walking the command line: help, spelling, missing files, JSON and exit codes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import typer
+
+from rm_gallery.cli.main import app
+from rm_gallery.evaluation.create import create_evaluation
+from tests.cli.rows import best_of_4
+from tests.support.children import ROOT
+from tests.support.command import Done, command
+from tests.support.judge_server import JudgeCall, JudgeServer
+
+FINE = {
+    "list": "list",
+    "show": "show accuracy",
+    "eval": "eval length_baseline pairs.jsonl",
+    "bench": "bench preferences -r length_baseline --data pairs.jsonl",
+    "audit": "audit length_baseline --probe repeats --data pairs.jsonl",
+    "check-reward": "check-reward sound.py --cases cases.jsonl",
+    "conflicts": "conflicts safety_listwise_reward --data lists.jsonl --llm fake:<best>1</best>",
+    "drift": "drift old.jsonl same.jsonl --old-again old.jsonl",
+    "plan": "plan --precision 0.05 --pilot pilot.csv --score s",
+    "winrate": "winrate table.csv --prompt q --a x --b y -r length_baseline",
+    "score": "score table.csv --prompt q --answer x -r length_baseline",
+    "grade": "grade graders.yaml graded.jsonl",
+    "compare": "compare longest shortest",
+    "demo": "demo",
+    "doctor": "doctor",
+    "report": "report longest --format md",
+    "serve": "serve --config serve.yaml --no-evaluators --port 1",
+    "trace": "trace traced r0",
+    "preview": "preview fine=fine -s samples.jsonl --sandbox subprocess",
+    "deploy": "deploy fine=fine --id own --no-check --force",
+    "watch": "watch varied.jsonl",
+    "evaluators list": "evaluators list",
+    "evaluators show": "evaluators show own",
+    "evaluators rollback": "evaluators rollback own",
+    "evaluators delete": "evaluators delete gone",
+    "train bt": "train bt pairs.jsonl --out model",
+    "cache stats": "cache stats",
+    "cache prune": "cache prune --max-days 1",
+    "cache clear": "cache clear",
+    "serve-token create": "serve-token create you --tokens tokens",
+    "serve-token list": "serve-token list --tokens tokens",
+    "serve-token revoke": "serve-token revoke gone --tokens tokens",
+}
+"""A call of every command that works in the folder below; the one of `serve` is only begun, for it has no end."""
+ENDLESS = ("serve",)
+OUTPUTS = ("--out", "--export", "--store")
+INSTEAD = {
+    ("bench", "--scores"): "bench preferences --data pairs.jsonl",
+    ("bench", "--replay"): "bench judgebench",
+    ("serve-token create", "--tokens"): None,  # it makes the file
+    ("serve-token list", "--tokens"): "serve-token list",
+}
+"""The call to which an option that names a file is added, where it does not go with the one above."""
+
+GATES = [
+    ("eval length_baseline pairs.jsonl --fail-under 0.75", 0, ""),
+    (
+        "eval length_baseline pairs.jsonl --fail-under 0.7501",
+        1,
+        "75.00 is below 75.01; its 95 % interval holds the limit",
+    ),
+    ("eval length_baseline pairs.jsonl --fail-under 0.99", 1, "75.0 is below 99.0; its 95 % interval is below it, too"),
+    ("eval length_baseline pairs.jsonl --fail-under 99", 2, "a share from 0 to 1"),
+    ("eval length_baseline pairs.jsonl --fail-if-worse-than shortest", 0, "not shown to be worse than shortest: +50.0"),
+    ("eval length_baseline pairs.jsonl --fail-if-worse-than longest", 0, "not shown to be worse than longest: +0.0"),
+    (
+        "eval length_baseline pairs.jsonl --param shortest=true --fail-if-worse-than longest",
+        1,
+        "worse than longest by 50.0",
+    ),
+    ("eval func:falters.py broken.jsonl --max-failures 1", 0, ""),
+    ("eval func:falters.py broken.jsonl", 1, "1 samples failed"),
+    ("eval func:falters.py broken.jsonl --max-failures 0", 1, "1 samples failed"),
+    ("eval accuracy pairs.jsonl", 1, "no sample could be scored"),
+    ("bench preferences -r length_baseline --data pairs.jsonl --fail-under 0.75", 0, ""),
+    ("bench preferences -r length_baseline --data pairs.jsonl --fail-under 0.76", 1, "75.0 is below 76.0"),
+    (
+        "bench preferences -r length_baseline --data pairs.jsonl --fail-if-worse-than longest",
+        0,
+        "not shown to be worse",
+    ),
+    (
+        "bench preferences -r length_baseline --param shortest=true --data pairs.jsonl --fail-if-worse-than longest",
+        1,
+        "worse than",
+    ),
+    ("bench preferences -r func:falters.py --data broken.jsonl --max-failures 1", 0, ""),
+    ("bench preferences -r func:falters.py --data broken.jsonl --max-failures 0", 1, "1 samples failed"),
+    ("report longest --format md --fail-under 0.75", 0, ""),
+    ("report longest --format md --fail-under 0.7500001", 1, "75.00000 % is below 75.00001 %"),
+    ("report falters --format md", 0, ""),
+    ("report falters --format md --max-failures 1", 0, ""),
+    ("report falters --format md --max-failures 0", 1, "1 samples failed"),
+    ("report falters --format junit", 1, "1 samples failed"),
+    ("report longest --format junit", 0, ""),
+    ("report stopped --format junit", 1, "the run is not finished"),
+    ("report stopped --format md --fail-under 0", 0, ""),
+    ("compare longest shortest", 0, ""),
+    ("compare longest longest --fail-if-worse", 0, ""),
+    ("compare shortest longest --fail-if-worse", 0, ""),
+    (
+        "compare longest shortest --fail-if-worse",
+        1,
+        "worse than length_baseline (longest): length_baseline (shortest).",
+    ),
+    ("audit length_baseline --probe repeats --strict", 0, ""),
+    ("audit length_baseline --probe repeats --limit 5", 0, ""),
+    ("audit length_baseline --probe repeats --limit 5 --strict", 1, ""),
+    ("audit length_baseline --probe length", 1, ""),
+    ("check-reward sound.py", 0, ""),
+    ("check-reward bare.py --strict", 1, ""),
+    ("check-reward sound.py --strict", 0, ""),
+    ("check-reward bare.py", 0, ""),
+    ("check-reward lenient.py", 1, ""),
+    (
+        "conflicts base_helpfulness_pairwise --data broken-lists.jsonl --param JUDGE --max-failures 1",
+        0,
+        "questions failed",
+    ),
+    (
+        "conflicts base_helpfulness_pairwise --data broken-lists.jsonl --param JUDGE --max-failures 0",
+        1,
+        "questions failed",
+    ),
+    ("drift old.jsonl moved.jsonl", 1, ""),
+    ("winrate broken.csv --prompt q --a x --b y -r func:falters.py --max-failures 1", 0, ""),
+    ("winrate broken.csv --prompt q --a x --b y -r func:falters.py --max-failures 0", 1, "1 samples failed"),
+    ("score broken.csv --prompt q --answer x -r func:falters.py --max-failures 1", 0, ""),
+    ("score broken.csv --prompt q --answer x -r func:falters.py --max-failures 0", 1, "1 samples failed"),
+    ("grade graders.yaml broken.jsonl --max-failures 5", 1, "no sample could be scored"),
+    ("grade graders.yaml half-graded.jsonl --max-failures 1", 0, "1 samples failed"),
+    ("grade graders.yaml half-graded.jsonl --max-failures 0", 1, "1 samples failed"),
+    ("preview falters=falters -s samples.jsonl --sandbox subprocess --max-failures 1", 0, ""),
+    ("preview falters=falters -s samples.jsonl --sandbox subprocess --max-failures 0", 1, ""),
+    ("watch mirrored.jsonl", 1, ""),
+]
+"""Both sides of every gate: the call, its exit code, and what it says on stderr."""
+
+OWN = "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef {}(messages, {}**kwargs):\n    {}\n"
+FALTERS = 'if "FAIL" in messages[-1].text:\n        raise ValueError("no answer")\n    return min(1.0, len(messages[-1].text) / 99)'
+REWARDS = {
+    "sound.py": 'return float(messages[-1].text.strip().endswith(f"<answer>{ground_truth}</answer>"))',
+    "bare.py": 'said = messages[-1].text.strip()\n    return float(said == ground_truth or said.endswith(f"<answer>{ground_truth}</answer>"))',
+    "lenient.py": "return float(str(ground_truth) in messages[-1].text)",
+}
+CASE = {"prompt": "What is 40 + 2?", "ground_truth": "42", "gold": "So it is.\n<answer>42</answer>"}
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its words, as the command line knows it."""
+
+    def walk(here: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+        for name, inner in here.commands.items():
+            if hasattr(inner, "commands"):
+                yield from walk(inner, (*words, name))
+            else:
+                yield " ".join((*words, name)), inner
+
+    return dict(walk(typer.main.get_command(app), ()))
+
+
+COMMANDS = commands()
+
+
+def jsonl(name: str, rows: list[dict[str, Any]]) -> None:
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def falters(call: JudgeCall) -> str:
+    if "FAIL" in call.reading.prompt:
+        raise RuntimeError("no answer")
+    return "<best>1</best>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with all that the calls above name."""
+    place = tmp_path_factory.mktemp("work")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place)
+        patched.setenv("RM_GALLERY_CACHE", "off")
+        pairs = [{"id": str(k), "prompt": f"q{k}", "chosen": "long" * (k % 4), "rejected": "xx"} for k in range(40)]
+        jsonl("pairs.jsonl", pairs)
+        jsonl("broken.jsonl", [{**row, "chosen": "FAIL" if row["id"] == "3" else "fine"} for row in pairs[:5]])
+        best_of_4(Path("lists.jsonl"), 4)
+        jsonl(
+            "broken-lists.jsonl",
+            [{"prompt": f"q{k}", "chosen": ["ab"], "rejected": ["FAIL" if k else "b"]} for k in range(2)],
+        )
+        Path("table.csv").write_text("q,x,y\n" + "".join(f"q{k},{'long' * (k % 4)}a,xx\n" for k in range(8)))
+        Path("broken.csv").write_text("q,x,y\nq1,fine,xx\nq2,FAIL,xx\nq3,well,yy\n")
+        for name, body in REWARDS.items():
+            Path(name).write_text(OWN.format("own", "ground_truth='', ", body))
+        Path("falters.py").write_text(OWN.format("falters", "", FALTERS))
+        for name, body in (("fine", "return 0.5"), ("falters", FALTERS)):
+            Path(name).mkdir()
+            Path(name, "main.py").write_text(OWN.format("evaluate", "", body))
+        jsonl("cases.jsonl", [CASE])
+        jsonl(
+            "samples.jsonl",
+            [
+                {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]}
+                for text in ("fine", "FAIL")
+            ],
+        )
+        Path("graders.yaml").write_text(
+            "graders: {long: {grader: string_match, mapper: {reference_response: truth}}}\n"
+        )
+        graded = [{"query": "q", "response": "a", "truth": "ab"[k % 2]} for k in range(4)]
+        jsonl("graded.jsonl", graded)
+        jsonl("half-graded.jsonl", [*graded, {"query": "q", "response": "a"}])
+        draw = random.Random(1)
+        scores = [float(k % 3 != 0) for k in range(120)]
+        for name, values in (
+            ("old", scores),
+            ("same", scores),
+            ("moved", [0.0 if k % 2 else score for k, score in enumerate(scores)]),
+        ):
+            jsonl(
+                f"{name}.jsonl", [{"id": f"a{k}", "prompt": f"q{k}", "score": score} for k, score in enumerate(values)]
+            )
+        Path("pilot.csv").write_text("s\n" + "".join(f"{score}\n" for score in scores))
+        log: list[dict[str, Any]] = [
+            {
+                "step": k // 32,
+                "prompt": f"q{k // 4}",
+                "completion": "word " * draw.randint(5, 50),
+                "right": float(draw.random() < 0.5),
+                "style": draw.random(),
+            }
+            for k in range(384)
+        ]
+        jsonl("varied.jsonl", log)
+        jsonl("mirrored.jsonl", [{**row, "copy": 2 * row["right"] - 1} for row in log])
+        for name, more in (("longest", ""), ("shortest", "--param shortest=true"), ("stopped", "")):
+            assert run(f"eval length_baseline pairs.jsonl --out {name} {more}").code == 0
+        Path("stopped", "report.json").unlink()
+        assert run("eval func:falters.py broken.jsonl --out falters --max-failures 1").code == 0
+        assert run("eval safety_listwise_reward lists.jsonl --llm fake:<best>1</best> --out traced --trace").code == 0
+        Path("serve.yaml").write_text("rewards: {exact: {reference: accuracy}}\n")
+        yield place
+
+
+def run(line: str, *more: str) -> Done:
+    return command(*line.split(), *more)
+
+
+@pytest.fixture(autouse=True)
+def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def stored(folder: Path, name: str) -> None:
+    """For commands about them: two evaluators, one of them in two versions, and the tokens of two."""
+    if not name.startswith(("evaluators", "serve")):
+        return
+    for name in ("own", "own", "gone"):
+        create_evaluation(name, ["fine=fine"], force=True, check=False)
+    Path("tokens").unlink(missing_ok=True)
+    for name in ("me", "gone"):
+        assert run(f"serve-token create {name} --tokens tokens").code == 0
+
+
+def test_every_command_is_called_here() -> None:
+    assert FINE.keys() == COMMANDS.keys(), "give a new command a call that works, and its exit codes to docs/gates.md"
+
+
+def names(parameter: Any) -> list[str]:
+    return [name for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_the_command_and_every_option(name: str) -> None:
+    done = run(f"{name} --help")
+    assert (done.code, done.err) == (0, "")
+    assert (COMMANDS[name].help or "").strip(), f"{name} has no help"
+    shown = " ".join(done.out.split())
+    for parameter in COMMANDS[name].params:
+        assert (parameter.help or "").strip(), f"{name}: {parameter.name} has no help"
+        assert all(option in shown for option in names(parameter)), parameter.name
+    assert "…" not in done.out.replace("RUN_B …", "").replace("{…}", "") and max(map(len, done.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_misspelt_option_is_an_error(name: str) -> None:
+    done = run(f"{name} --no-such-option")
+    assert (done.code, done.out) == (2, "") and "--no-such-option" in done.err
+
+
+@pytest.mark.parametrize("name", [name for name in FINE if name not in ENDLESS])
+@pytest.mark.usefixtures("stored")
+def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: str) -> None:
+    if name == "demo":
+        return  # a test of its own
+    done = run(FINE[name])
+    assert done.code == 0, done.err
+    if any("--json" in parameter.opts for parameter in COMMANDS[name].params):
+        again = run(f"{FINE[name]} --json")
+        assert again.code == 0 and json.loads(again.out) is not None, again.err
+
+
+def paths_of(name: str) -> list[tuple[str, str]]:
+    """(option or word, call with a path that is not there in its place) for each parameter of a command that names a file."""
+    found = []
+    for number, word in enumerate(words := FINE[name].split()):
+        if re.search(r"\.(jsonl|csv|yaml|py)$", word) or word in (
+            "longest",
+            "shortest",
+            "traced",
+            "tokens",
+            "fine=fine",
+        ):
+            absent = "fine=absent.x" if "=" in word else "absent.x"
+            if (name, words[number - 1]) not in INSTEAD:
+                found.append((word, " ".join([*words[:number], absent, *words[number + 1 :]])))
+    hints = get_type_hints(COMMANDS[name].callback)
+    for parameter in COMMANDS[name].params:
+        options = names(parameter)
+        if options and Path in (hints[parameter.name], *get_args(hints[parameter.name])) and options[0] not in OUTPUTS:
+            call = INSTEAD.get((name, options[0]), FINE[name])
+            found += [] if call is None else [(options[0], f"{call} {options[0]} absent.x")]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [pytest.param(name, call, id=f"{name} {what}") for name in FINE for what, call in paths_of(name)]
+)
+@pytest.mark.usefixtures("stored")
+def test_a_missing_and_a_damaged_file_are_named_with_exit_code_2(name: str, call: str) -> None:
+    done = run(call)
+    assert (done.code, done.out) == (2, "") and "absent.x" in done.err.splitlines()[-1]
+    assert len(done.err.splitlines()) <= 2 and "Traceback" not in done.err
+    Path("absent.x").write_bytes(b"\x00\xff{[damaged")
+    try:
+        done = run(call)
+    finally:
+        Path("absent.x").unlink()
+    assert (done.code, done.out) == (2, "") and "absent.x" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("call", "code", "said"), GATES, ids=[call for call, _, _ in GATES])
+def test_a_gate_has_two_sides(call: str, code: int, said: str) -> None:
+    with JudgeServer(falters, in_process=True) as server:
+        llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
+        done = command(*(f"llm={llm}" if word == "JUDGE" else word for word in call.split()))
+    assert done.code == code, done.err
+    assert said in done.err and (code != 2 or "done" not in done.err), "wrong use is said before anything is judged"
+
+
+def gates_of(name: str) -> set[str]:
+    """The options of a command that decide its exit code."""
+    return {
+        names(parameter)[0]
+        for parameter in COMMANDS[name].params
+        if names(parameter) and (re.search(r"\bexit\b", parameter.help, re.I) or re.match("--(fail|strict|max-failures)", names(parameter)[0]))
+        and "--version" not in names(parameter)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: str) -> None:
+    section = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8").split("## Exit codes")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    told = [row[1].strip() for row in rows if f"`{name}`" in row[0]]
+    assert len(told) == 1, f"{name} has {len(told)} rows in the table of exit codes in docs/gates.md"
+    (said,) = told
+    codes = {code for call, code, _ in GATES if f"{call} ".startswith(f"{name} ")}
+    assert (1 in codes) == (said != "–"), f"{name}: docs/gates.md says of exit code 1: {said}"
+    for gate in gates_of(name):
+        both = {code for call, code, _ in GATES if call.startswith(f"{name} ") and gate in call.split()}
+        assert both >= {0, 1}, f"{name} {gate}: a call that passes and one that fails are needed"
+
+
+def test_no_command_shows_the_help_and_an_unknown_one_is_an_error() -> None:
+    assert (run("").code, run("--help").code, run("evaluate").code) == (2, 0, 2)
+    assert "eval" in run("--help").out

@@ -1,0 +1,229 @@
+"""A run stops before it exceeds its budget, however many calls are in flight, and says how to go on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
+from rm_gallery.core.engine.folder.ledger import FILE_NAME, Ledger
+from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
+from tests.engine.virtual_time import run_virtual
+
+PRICES = PriceTable({"judge": Price(1.0, 4.0, 0.5)})
+
+
+def call(tokens_in: int = 60, tokens_out: int = 40) -> Usage:
+    return Usage(input_tokens=tokens_in, output_tokens=tokens_out, calls=1)
+
+
+def spend(
+    budget: Budget, workers: int, expected: int = 60, most: int | None = None, usage: Usage | None = None
+) -> tuple[int, int]:
+    """Make calls, so many at a time, until the budget refuses; how many were made, and the most in flight."""
+    made = flying = highest = 0
+
+    async def worker() -> None:
+        nonlocal made, flying, highest
+        while made < 100_000:
+            claim = budget.try_reserve("judge", expected, most)
+            try:
+                claim = claim or await budget.reserve("judge", expected, most)
+            except BudgetExceeded:
+                return
+            made += 1
+            flying += 1
+            highest = max(highest, flying)
+            await asyncio.sleep(0.1)
+            flying -= 1
+            budget.settle(claim, (usage or call()).copy(), "judge")
+
+    async def main() -> None:
+        ended = await asyncio.gather(*(worker() for _ in range(workers)), return_exceptions=True)
+        assert all(end is None or isinstance(end, BudgetExceeded) for end in ended), ended
+
+    run_virtual(main())
+    return made, highest
+
+
+@pytest.mark.parametrize("workers", [1, 8, 256])
+@pytest.mark.parametrize(
+    ("limits", "usage", "most", "made"),
+    [
+        ({"max_calls": 300}, call(), None, 300),
+        ({"max_tokens": 100_000}, call(), None, 1000),
+        ({"max_tokens": 100_000}, call(), 4096, 1000),
+        ({"max_tokens": 20_000}, call(10_000, 10_000), None, 1),
+        ({"max_cost": 0.022}, call(), 4096, 100),
+        ({"max_calls": 3, "max_tokens": 10**9, "max_cost": 100.0}, call(), None, 3),
+        ({"max_calls": 5}, Usage(calls=1), None, 5),
+    ],
+    ids=["calls", "tokens", "tokens, careless bound", "each as much as is allowed", "cost", "the tightest", "failures"],
+)
+def test_what_is_spent(limits: dict[str, float], usage: Usage, most: int | None, made: int, workers: int) -> None:
+    budget = Budget(prices=PRICES, **limits)  # type: ignore[arg-type]
+    assert spend(budget, workers, most=most, usage=usage)[0] == made
+    spent = budget.spent
+    assert spent.calls == made
+    assert spent.total_tokens <= limits.get("max_tokens", 10**12)
+    assert spent.cost is not None
+    assert spent.cost <= limits.get("max_cost", 10**12) * (1 + 1e-9)
+
+
+def test_the_first_calls_find_out_what_one_costs_and_then_all_go() -> None:
+    made, highest = spend(Budget(max_tokens=1_000_000), 64)
+    assert (made, highest) == (10_000, 64)
+
+
+def test_an_honest_judge_dearer_than_expected_overshoots_by_one_call_at_most() -> None:
+    budget = Budget(max_tokens=50_000)
+    spend(budget, 256, most=500, usage=call(10_000, 10_000))
+    assert budget.spent.total_tokens <= 50_000 + 20_000
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"max_calls": 2}, ["--max-calls of 2 calls", "calls 2, tokens 200", "higher --max-calls"]),
+        ({"max_tokens": 200}, ["--max-tokens of 200 tokens", "in flight: 0"]),
+        ({"max_cost": 0.00044}, ["--max-cost of 0.00044", "cost 0.0004", "run the same command"]),
+    ],
+)
+def test_the_message_says_what_ran_out_and_how_to_go_on(limits: dict[str, float], words: list[str]) -> None:
+    budget = Budget(prices=PRICES, **limits)  # type: ignore[arg-type]
+    spend(budget, 1)
+    with pytest.raises(BudgetExceeded) as caught:
+        budget.try_reserve("judge", 1)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert budget.message == str(caught.value)
+
+
+def test_calls_never_paid_for_free_their_reservation() -> None:
+    budget = Budget(max_calls=1)
+    for usage in [Usage()] * 5 + [call()]:
+        claim = budget.try_reserve()
+        assert claim is not None
+        assert budget.try_reserve() is None, "it waits for the one in flight"
+        budget.settle(claim, usage)
+    assert budget.spent.calls == 1
+    with pytest.raises(BudgetExceeded):
+        budget.try_reserve()
+
+
+def test_a_cancelled_wait_claims_nothing() -> None:
+    async def main() -> None:
+        budget = Budget(max_calls=2)
+        claims = [budget.try_reserve(), budget.try_reserve()]
+        waiting = [asyncio.ensure_future(budget.reserve()) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert claims[0] is not None
+        budget.settle(claims[0], Usage())
+        waiting[0].cancel()  # in the instant it got its claim
+        await asyncio.gather(waiting[0], return_exceptions=True)
+        assert await asyncio.wait_for(waiting[1], 1.0)
+
+    run_virtual(main())
+
+
+def test_a_resumed_run_may_count_what_was_spent_before() -> None:
+    budget = Budget(max_calls=5, max_cost=1.0, prices=PRICES, spent=Usage(calls=4, input_tokens=10, cost=0.5))
+    assert spend(budget, 1)[0] == 1
+    assert budget.spent.calls == 5
+
+
+def parts(folder: Path, count: int, **limits: Any) -> list[int]:
+    """Calls made by so many runs of the same command in one folder."""
+    made = []
+    folder.mkdir(exist_ok=True)
+    for _ in range(count):
+        budget, ledger = Budget(prices=PRICES, **limits), Ledger(folder)
+        budget.attach(ledger)
+        made.append(spend(budget, 8)[0])
+        ledger.close()
+    return made
+
+
+def test_the_same_command_twice_spends_its_limit_once(tmp_path: Path) -> None:
+    limits: list[dict[str, Any]] = [{"max_tokens": 10_000}, {"max_cost": 0.022}]
+    for number, limit in enumerate(limits):
+        assert parts(tmp_path / str(number), 3, **limit) == [100, 0, 0]
+    assert parts(tmp_path, 3, max_calls=100) == [100, 0, 0]
+    assert parts(tmp_path, 1, max_calls=130) == [30]
+    before = Ledger(tmp_path).before
+    assert (before.calls, before.total_tokens) == (130, 13_000)
+    assert before.cost == pytest.approx(130 * 220e-6)
+
+
+def test_one_budget_for_two_runs_in_a_folder_counts_once(tmp_path: Path) -> None:
+    budget = Budget(max_calls=10)
+    for _ in range(2):
+        ledger = Ledger(tmp_path)
+        budget.attach(ledger)
+        for _ in range(3):
+            claim = budget.try_reserve()
+            assert claim is not None
+            budget.settle(claim, call())
+        ledger.close()
+    assert budget.spent.calls == Ledger(tmp_path).before.calls == 6
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 20])
+def test_what_a_killed_process_had_begun_counts_with_its_estimate(tmp_path: Path, cut: int) -> None:
+    ledger = Ledger(tmp_path)
+    entries = [ledger.begin(512, 0.25) for _ in range(3)]
+    ledger.end(entries[0], Usage(100, 50, 0, 0, 1, 0.125))
+    ledger.begin(1, 0.0)  # what ended is written with the next begin
+    data = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(data[: len(data) - cut])
+    before = Ledger(tmp_path).before
+    whole = cut < 8
+    assert before.calls == (4 if cut < 2 else 3)
+    assert before.total_tokens == (150 if whole else 512) + 2 * 512 + (1 if cut < 2 else 0)
+    again = Ledger(tmp_path)
+    assert again.begin(5, 0.0) > entries[-1]
+    again.close()
+    assert Ledger(tmp_path).before.calls == before.calls + 1
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_calls": 0}, "max_calls must be a positive number"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_cost": float("nan"), "prices": PRICES}, "max_cost"),
+        ({"max_cost": 1.0}, "needs prices"),
+    ],
+)
+def test_impossible_budgets_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Budget(**fields)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no price for: another"):
+        Budget(max_cost=1.0, prices=PRICES).try_reserve("another")
+
+
+def test_many_threads_never_exceed_the_calls() -> None:
+    budget = Budget(max_calls=500)
+    made: list[int] = []
+
+    def work() -> None:
+        try:
+            while True:
+                claim = budget.try_reserve()
+                if claim is not None:
+                    made.append(1)
+                    budget.settle(claim, call())
+        except BudgetExceeded:
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(made) == budget.spent.calls == 500

@@ -1,0 +1,309 @@
+"""What is put comes back: at once, in a later process, in the same bytes; within its size and age, or it is done without."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import resource
+import sqlite3
+import stat
+import threading
+import time
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rm_gallery.core.engine.calls import cache as cache_module
+from rm_gallery.core.engine.calls import cache_file
+from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key, default_cache_folder
+from rm_gallery.core.engine.calls.cache_file import CacheFile
+from rm_gallery.core.utils.errors import ConfigError
+from tests.engine.cache_files import keys, make_older, put_all, stored
+from tests.engine.processes import finish, start, wait_until
+
+KEYS = keys(200)
+DAY = 86_400.0
+
+
+def test_keys_are_sha256_of_json_with_sorted_keys() -> None:
+    data = '{"a":null,"b":[1,"ü"]}'.encode()
+    assert canonical_key({"b": [1, "ü"], "a": None}) == hashlib.sha256(data).hexdigest()
+    surrogates = [canonical_key({"x": text}) for text in ("\ud800", "\ud800", "\udfff")]
+    assert surrogates[0] == surrogates[1] != surrogates[2]
+    with pytest.raises(ConfigError, match="plain JSON values"):
+        canonical_key({"llm": object()})
+
+
+def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_folder() == tmp_path / "rm-gallery"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "me")
+    assert default_cache_folder().name == "rm-gallery"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"x", "评分：4".encode(), os.urandom(2_000), b"ab" * 40_000, os.urandom(300_000)],
+    ids=["empty", "one byte", "Chinese", "random", "long and compressible", "long and not"],
+)
+def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
+    with CallCache(tmp_path) as cache:
+        assert cache.get(KEYS[0]) is None
+        assert cache.put_sync(KEYS[0], value)
+        assert cache.get(KEYS[0]) == value
+    with CallCache(tmp_path) as cache:
+        assert cache.get(KEYS[0]) == value
+        assert cache.get(KEYS[1]) is None
+        assert (cache.hits, cache.misses) == (1, 1)
+
+
+def test_many_puts_from_a_loop_are_stored_and_seen_before_that(tmp_path: Path) -> None:
+    async def main(cache: CallCache) -> None:
+        futures = [cache.put(key, key.encode()) for key in KEYS]
+        assert [cache.get(key) for key in KEYS] == [key.encode() for key in KEYS]
+        assert await asyncio.gather(*futures) == [True] * len(KEYS)
+
+    with CallCache(tmp_path) as cache:
+        asyncio.run(main(cache))
+        assert cache.stats().stored == len(KEYS)
+        asyncio.run(main(cache))  # the last value of a key counts
+        stats = cache.stats()
+        assert (stats.entries, stats.stored, stats.writable) == (len(KEYS), 2 * len(KEYS), True)
+    with CallCache(tmp_path) as cache:
+        assert all(cache.get(key) == key.encode() for key in KEYS)
+
+
+def test_the_awaiting_loop_may_close_before_the_commit(tmp_path: Path) -> None:
+    async def main(cache: CallCache) -> None:
+        cache.put(KEYS[0], b"left behind")
+
+    with CallCache(tmp_path) as cache:
+        asyncio.run(main(cache))
+    with CallCache(tmp_path) as cache:
+        assert cache.get(KEYS[0]) == b"left behind"
+
+
+def test_a_closed_cache_is_empty_and_takes_nothing(tmp_path: Path) -> None:
+    cache = CallCache(tmp_path)
+    cache.put_sync(KEYS[0], b"x")
+    cache.close()
+    cache.close()
+    assert "rm-gallery-cache" not in {thread.name for thread in threading.enumerate()}
+    assert cache.get(KEYS[0]) is None
+    assert not cache.put_sync(KEYS[1], b"y")
+
+
+def test_path_may_be_a_folder_or_a_file(tmp_path: Path) -> None:
+    for path, file in ((tmp_path / "deep" / "er", tmp_path / "deep" / "er" / FILE_NAME), (tmp_path / "a.db",) * 2):
+        with CallCache(path) as cache:
+            assert cache.path == file
+        assert file.exists()
+
+
+def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "notes.db")
+    other.execute("CREATE TABLE notes (text TEXT)")
+    other.close()
+    before = (tmp_path / "notes.db").read_bytes()
+    with pytest.raises(ConfigError, match="another program"):
+        CallCache(tmp_path / "notes.db")
+    assert (tmp_path / "notes.db").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("age", "max_age", "found"),
+    [(2 * DAY, 3 * DAY, True), (2 * DAY, 1 * DAY, False), (400 * DAY, None, True)],
+    ids=["young enough", "too old", "no limit"],
+)
+def test_old_replies_are_not_used(tmp_path: Path, age: float, max_age: float | None, found: bool) -> None:
+    (key,) = keys(1)
+    with CallCache(tmp_path, max_age=max_age) as cache:
+        put_all(cache, {key: b"reply"})
+        make_older(cache.path, key, created=age, used=0.0)
+        assert cache.get(key) == (b"reply" if found else None)
+
+
+def test_prune_by_age_removes_what_nobody_used(tmp_path: Path) -> None:
+    old, used, new = keys(3)
+    with CallCache(tmp_path) as cache:
+        put_all(cache, {old: b"1", used: b"2", new: b"3"})
+        make_older(cache.path, old, created=9 * DAY, used=9 * DAY)
+        make_older(cache.path, used, created=9 * DAY, used=1 * DAY)
+        assert cache.prune(max_age=7 * DAY) == 1
+        assert set(stored(cache.path)) == {used, new}
+        assert (cache.clear(), cache.stats().entries) == (2, 0)
+        assert cache.put_sync(old, b"again")
+
+
+def test_prune_by_size_removes_the_longest_unused(tmp_path: Path) -> None:
+    names = keys(2000)
+    with CallCache(tmp_path) as cache:
+        put_all(cache, {name: os.urandom(1000) for name in names})
+        make_older(cache.path, names[-1], created=9.0, used=9 * DAY)
+        before = cache.stats()
+        assert before.bytes > 2_000_000
+        removed = cache.prune(max_bytes=1_000_000)
+        after = cache.stats()
+        assert removed == before.entries - after.entries
+        assert 500_000 <= after.bytes <= 1_000_000
+        assert cache.path.stat().st_size <= 1_000_000, "space goes back to the file system"
+        left = set(stored(cache.path))
+        assert names[-1] not in left
+        assert names[-2] in left
+
+
+def test_the_writer_keeps_the_file_within_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_TEND_EVERY", 0.0)  # else once a minute
+    limit = 1_000_000
+    with CallCache(tmp_path, max_bytes=limit) as cache:
+        put_all(cache, {name: os.urandom(1000) for name in keys(2000)})
+        cache.put_sync(keys(1)[0], b"the thread prunes before it takes this up, or after")
+    with CallCache(tmp_path) as cache:
+        assert cache.stats().bytes <= limit
+        assert cache.stats().entries >= 300
+
+
+def test_use_is_noted_at_the_latest_when_the_cache_closes(tmp_path: Path) -> None:
+    used, unused = keys(2)
+    with CallCache(tmp_path) as cache:
+        put_all(cache, {used: b"1", unused: b"2"})
+        for key in (used, unused):
+            make_older(cache.path, key, created=DAY, used=DAY)
+        assert cache.get(used) == b"1"
+    now = time.time()
+    rows = stored(cache.path)
+    assert rows[used][0] == pytest.approx(now, abs=60)
+    assert rows[unused][0] == pytest.approx(now - DAY, abs=60)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    (tmp_path / "file").write_text("not a folder")
+    path = tmp_path / "file" / "cache"
+    with CallCache(path, on_warning=warnings.append) as cache:
+        assert put_all(cache, dict.fromkeys(KEYS, b"x")) == [False] * len(KEYS)
+        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
+        assert not cache.put_sync(KEYS[0], b"x")
+        cache.flush()
+        assert (cache.stats().entries, cache.writable, cache.prune(), cache.clear()) == (0, False, 0, 0)
+    assert len(warnings) == 1
+    assert str(path / FILE_NAME) in warnings[0]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "a warning that is an error here"])
+def test_writes_that_begin_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    """Where warnings are errors the writer thread has to live on all the same."""
+    warnings: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with CallCache(tmp_path, on_warning=warnings.append if told else None) as cache:
+        assert put_all(cache, {KEYS[0]: b"before"}) == [True]
+        monkeypatch.setattr(CacheFile, "write", fail)
+        assert put_all(cache, dict.fromkeys(KEYS[1:9], b"x")) == [False] * 8
+        assert not cache.put_sync(KEYS[1], b"x") and not cache.writable
+        assert cache.get(KEYS[0]) == b"before", "what is there can still be read"
+        assert cache.get(KEYS[2]) is None
+    assert len(warnings) == (1 if told else 0)
+    assert all(str(cache.path) in text and "cannot be written (database or disk is full)" in text for text in warnings)
+    assert len(stored(cache.path)) == 1
+
+
+def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_file, "BUSY_SECONDS", 0.2)
+    warnings: list[str] = []
+    with CallCache(tmp_path, on_warning=warnings.append) as cache:
+        assert put_all(cache, {KEYS[0]: b"before"}) == [True]
+        other = sqlite3.connect(cache.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert put_all(cache, {KEYS[1]: b"held up"}) == [False]
+        assert put_all(cache, {KEYS[2]: b"nobody waits again"}) == [False]
+        assert [cache.get(key) for key in KEYS[:3]] == [b"before", b"held up", b"nobody waits again"]
+        other.execute("COMMIT")
+        other.close()
+        assert wait_until(lambda: len(stored(cache.path)) == 3)
+        assert cache.writable
+        assert put_all(cache, {KEYS[3]: b"after"}) == [True]
+    assert len(warnings) == 1
+    assert "held by another process" in warnings[0]
+    assert {value for _, value in stored(cache.path).values()} == {
+        b"before",
+        b"held up",
+        b"nobody waits again",
+        b"after",
+    }
+
+
+def test_only_the_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "rm-gallery"
+    folder.mkdir(mode=0o755)
+    (folder / FILE_NAME).touch(mode=0o644)
+    before = os.umask(0)
+    try:
+        with CallCache() as cache:
+            put_all(cache, {KEYS[0]: b"x"})
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.iterdir()]}
+    finally:
+        os.umask(before)
+    assert len(modes) >= 3
+    assert {mode & 0o077 for mode in modes.values()} == {0}, modes
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path: Path, packed: bool) -> None:
+    with CallCache(tmp_path) as cache:
+        put_all(cache, dict.fromkeys(KEYS[:2], b"x"))
+        if packed:
+            packer = zlib.compressobj(9)
+            bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
+        else:
+            bomb = bytes(cache_file.MAX_VALUE_BYTES + 1)
+        with closing(sqlite3.connect(cache.path)) as connection, connection:
+            connection.execute(
+                "UPDATE calls SET value = ?, codec = ? WHERE key = ?", (bomb, packed, bytes.fromhex(KEYS[0]))
+            )
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert cache.get(KEYS[0]) is None
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
+        assert cache.get(KEYS[1]) == b"x"
+        assert not cache.put_sync(KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))
+
+
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    """A limit on the file size stands in for the full disk."""
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from rm_gallery.core.engine.calls.cache import CallCache
+        from tests.engine.cache_files import keys, put_all
+        warnings = []
+        cache = CallCache(Path(sys.argv[1]), on_warning=warnings.append)
+        done = put_all(cache, {key: key.encode() * 20 for key in keys(100)})
+        assert all(done)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        more = [put_all(cache, {key: key.encode() * 20})[0] for key in keys(800)[100:]]
+        assert not all(more) and not more[-1], "the disk never filled"
+        assert len(warnings) == 1 and str(cache.path) in warnings[0], warnings
+        assert cache.get(keys(1)[0]) == keys(1)[0].encode() * 20
+        print(100 + sum(more))
+        cache.close()
+    """
+    result = finish(start(script, tmp_path))
+    CallCache(tmp_path, on_warning=pytest.fail).close()
+    rows = stored(tmp_path / FILE_NAME)
+    assert len(rows) >= int(result)
+    assert all(value == key.encode() * 20 for key, (_, value) in rows.items())
+
+
+def test_connections_are_made_as_newer_pythons_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.13 on it is deprecated, and from 3.15 an error, to give more than the path by position."""
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, /, **settings: connect(path, **settings))
+    with CallCache(tmp_path, on_warning=pytest.fail) as cache:
+        assert cache.put_sync(KEYS[0], b"x")

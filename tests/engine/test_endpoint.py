@@ -1,0 +1,356 @@
+"""How many calls an endpoint gets, in which order, and what an outage costs; single steps are in the golden files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
+from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
+from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
+from tests.engine.virtual_time import now, run_virtual
+
+LATENCY = 0.5
+
+
+def limiter(ceiling: int, **more: float) -> Endpoint:
+    return Endpoint(ceiling, clock=now, **more)  # type: ignore[arg-type]
+
+
+async def serve(bound: Endpoint, calls: int, callers: int, latency: float = 0.1) -> int:
+    """Make calls that all succeed; the most that were ever in flight."""
+    most = 0
+    left = calls
+
+    async def caller() -> None:
+        nonlocal most, left
+        while left > 0:
+            left -= 1
+            async with bound:
+                most = max(most, bound.in_flight)
+                await asyncio.sleep(latency)
+
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    assert bound.in_flight == bound.waiting == 0
+    return most
+
+
+def test_slow_start_doubles_per_round_trip() -> None:
+    """64 → 1,024 takes four round trips, so that 10,000 calls lose less than half a second to it."""
+
+    async def main() -> float:
+        start = now()
+        await serve(limiter(1024), 10_000, 1024)
+        return now() - start
+
+    assert run_virtual(main()) <= 10_000 / 1024 * 0.1 + 0.45
+
+
+def test_the_highest_open_lease_is_the_ceiling() -> None:
+    async def main() -> None:
+        bound = limiter(8)
+        assert (bound.ceiling, bound.limit) == (8, 8)
+        with bound.lease(32):
+            assert (bound.ceiling, bound.limit) == (32, 32)
+            with bound.lease(256):
+                assert (bound.ceiling, bound.limit) == (256, 64)
+                assert await serve(bound, 2000, 256) == 256
+            assert (bound.ceiling, bound.limit) == (32, 32)
+            assert await serve(bound, 200, 100) == 32
+        assert (bound.ceiling, bound.limit) == (8, 8)
+        with pytest.raises(ConfigError, match="at least 1"), bound.lease(0):
+            pass
+
+    run_virtual(main())
+
+
+def test_waiting_callers_start_when_a_lease_raises_the_ceiling() -> None:
+    async def main() -> None:
+        bound = limiter(1)
+        await bound.acquire()
+        waiting = asyncio.ensure_future(bound.acquire())
+        await asyncio.sleep(0)
+        assert bound.waiting == 1
+        with bound.lease(2):
+            await asyncio.wait_for(waiting, 1)
+            bound.release()
+        bound.release()
+        assert bound.in_flight == 0
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("fields", [{"ceiling": 0}, {"ceiling": 4, "start": 0}, {"ceiling": 4, "minimum": 0}])
+def test_impossible_limits_are_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        limiter(**fields)
+
+
+class Refusing:
+    """Refuses beyond `capacity` calls at once, or at random."""
+
+    def __init__(self, capacity: int, share: float, retry_after: float | None) -> None:
+        self.capacity, self.share, self.retry_after = capacity, share, retry_after
+        self.inside = self.calls = 0
+        self.random = random.Random(0)
+
+    async def call(self) -> None:
+        self.calls += 1
+        if self.inside >= self.capacity or self.random.random() < self.share:
+            await asyncio.sleep(0.001)
+            raise ProviderError("slow down", kind="rate_limit", status=429, retry_after=self.retry_after)
+        self.inside += 1
+        await asyncio.sleep(0.1)
+        self.inside -= 1
+
+
+@pytest.mark.parametrize(
+    ("samples", "ceiling", "capacity", "share", "retry_after", "within"),
+    [
+        (1000, 256, 20, 0.0, None, 12.0),
+        (1000, 256, 20, 0.0, 1.0, 20.0),
+        (400, 64, 4, 0.0, None, 25.0),
+        (1000, 256, 10**6, 0.2, None, 25.0),
+        (1000, 256, 10**6, 0.2, 1.0, 30.0),
+    ],
+    ids=["20 at once", "20 at once, retry-after", "4 at once", "a fifth at random", "a fifth at random, retry-after"],
+)
+def test_every_call_gets_through_a_refusing_endpoint(
+    samples: int, ceiling: int, capacity: int, share: float, retry_after: float | None, within: float
+) -> None:
+    """Virtual seconds; at full capacity the first takes 5, the third 10."""
+    endpoint = Refusing(capacity, share, retry_after)
+    failed = 0
+
+    async def main() -> float:
+        bound, policy, left = limiter(ceiling), RetryPolicy(seed=0), iter(range(samples))
+
+        async def attempt() -> None:
+            async with bound:
+                await endpoint.call()
+
+        async def worker() -> None:
+            nonlocal failed
+            for _ in left:
+                try:
+                    await run_attempts(attempt, policy, deadline=Deadline(120, clock=now), endpoint=bound)
+                except ProviderError:
+                    failed += 1
+
+        start = now()
+        await asyncio.gather(*(worker() for _ in range(ceiling)))
+        assert bound.in_flight == 0
+        return now() - start
+
+    assert run_virtual(main()) <= within
+    assert failed <= samples // 200
+    assert endpoint.calls <= 2.5 * samples
+
+
+def test_first_come_first_served_and_runs_take_turns() -> None:
+    async def main() -> list[str]:
+        bound, order = limiter(2), list[str]()
+
+        async def call(run: str, number: int) -> None:
+            await bound.acquire(run)
+            order.append(f"{run}{number}")
+            await asyncio.sleep(0.1)
+            bound.release()
+
+        first = [asyncio.ensure_future(call("a", number)) for number in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*first, *(call("b", number) for number in range(2)))
+        return order
+
+    assert run_virtual(main()) == ["a0", "a1", "a2", "b0", "a3", "b1", "a4"]
+
+
+@pytest.mark.parametrize("turns", [0, 1], ids=["while waiting", "just after the slot was handed over"])
+def test_a_cancelled_waiter_passes_the_slot_on(turns: int) -> None:
+    async def main() -> None:
+        bound = limiter(1)
+        await bound.acquire()
+        cancelled = asyncio.ensure_future(bound.acquire())
+        patient = asyncio.ensure_future(bound.acquire())
+        await asyncio.sleep(0)
+        if turns:
+            bound.release()
+            cancelled.cancel()
+        else:
+            cancelled.cancel()
+            bound.release()
+        await asyncio.wait_for(patient, 1.0)
+        assert cancelled.cancelled()
+        bound.release()
+        assert bound.in_flight == bound.waiting == 0
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_slot_is_lost_in_a_storm_of_cancels_and_failures(seed: int) -> None:
+    async def main() -> None:
+        rng, bound = random.Random(seed), limiter(7, start=3, max_outage=0.0)
+        most = 0
+
+        async def call() -> None:
+            nonlocal most
+            async with bound:
+                most = max(most, bound.in_flight)
+                await asyncio.sleep(rng.random())
+                fate = rng.random()
+                if fate < 0.1:
+                    raise ProviderError("429", kind="rate_limit", status=429, retry_after=rng.choice([None, 0.2]))
+                if fate < 0.2:
+                    raise ProviderError("500", kind="transient", status=500)
+                if fate < 0.25:
+                    raise ProviderError("401", kind="fatal", status=401)
+                if fate < 0.3:
+                    raise KeyError("bug")
+
+        tasks = [asyncio.ensure_future(call()) for _ in range(300)]
+        for task in tasks:
+            if rng.random() < 0.3:
+                asyncio.get_running_loop().call_later(rng.random() * 20, task.cancel)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(1.0)
+        assert bound.in_flight == bound.waiting == 0
+        assert 1 <= most <= 7
+        limit = bound.limit
+        for _ in range(limit):
+            await asyncio.wait_for(bound.acquire(), 5.0)
+        assert bound.in_flight == limit
+
+    run_virtual(main())
+
+
+def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
+    clock = [0.0]
+    bound = Endpoint(2, clock=lambda: clock[0])
+
+    async def refused() -> None:
+        await bound.acquire()
+        bound.release("rate_limit", 5.0)
+
+    async def call() -> None:
+        waiting = asyncio.ensure_future(bound.acquire())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        clock[0] = 5.0
+        await asyncio.wait_for(waiting, 10.0)
+        bound.release()
+
+    run_virtual(refused())
+    run_virtual(call())
+
+
+class Server:
+    """Serves in half a second, and fails in one of several ways between `begin` and `end`."""
+
+    def __init__(self, how: str, begin: float, end: float) -> None:
+        self.how, self.begin, self.end = how, begin, end
+        self.served_at: list[float] = []
+        self.asked_while_gone = self.flying = 0
+
+    async def call(self) -> None:
+        start = now()
+        if self.begin <= start < self.end and not (self.how.endswith("beyond eight") and self.flying < 8):
+            self.asked_while_gone += 1
+            await self.fail(start)
+        self.flying += 1
+        await asyncio.sleep(LATENCY)
+        self.flying -= 1
+        if self.begin <= now() < self.end and not self.how.startswith("429"):
+            raise ProviderError("dropped", kind="transient")
+        self.served_at.append(now())
+
+    async def fail(self, start: float) -> None:
+        await asyncio.sleep(0.001)
+        if self.how == "hangs":
+            await asyncio.sleep(self.end - start)
+            return
+        failures: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
+            "refused": ("unreachable", None, None),
+            "503": ("transient", 503, None),
+            "500": ("transient", 500, None),
+            "dropped": ("transient", None, None),
+            "429": ("rate_limit", 429, None),
+            "429 beyond eight": ("rate_limit", 429, None),
+            "429 retry-after": ("rate_limit", 429, 1.0),
+        }
+        kind, status, retry_after = failures[self.how]
+        raise ProviderError(self.how, kind=kind, status=status, retry_after=retry_after)
+
+
+def play(server: Server, calls: int, workers: int, max_outage: float = 300.0) -> tuple[float, list[Exception], float]:
+    """Seconds it took, the errors of lost calls, and calls served per second within 5 s of the end of the trouble."""
+    lost: list[Exception] = []
+
+    async def main() -> float:
+        server.begin += now()
+        server.end += now()
+        endpoint = Endpoint(workers, clock=now, max_outage=max_outage, name="http://judge/v1")
+        policy, left, start = RetryPolicy(seed=1), iter(range(calls)), now()
+
+        async def worker() -> None:
+            for number in left:
+                fresh = [True]
+
+                async def attempt(number: int = number, fresh: list[bool] = fresh) -> None:
+                    probe = await endpoint.acquire(fresh=fresh[0])
+                    fresh[0] = False
+                    try:
+                        await server.call()
+                    except ProviderError as error:
+                        assert error.kind != "fatal"
+                        endpoint.release(error.kind, error.retry_after, call=number, probe=probe, why=str(error))
+                        raise
+                    endpoint.release(probe=probe)
+
+                try:
+                    await run_attempts(attempt, policy, endpoint=endpoint)
+                except ProviderError as error:
+                    lost.append(error)
+
+        await asyncio.gather(*(worker() for _ in range(workers)))
+        assert endpoint.in_flight == endpoint.waiting == 0
+        return now() - start
+
+    seconds = run_virtual(main())
+    window = [at for at in server.served_at if server.end + 4.0 <= at < server.end + 5.0]
+    return seconds, lost, float(len(window))
+
+
+@pytest.mark.parametrize(("workers", "length"), [(1, 10.0), (8, 60.0), (32, 1.0), (32, 10.0)])
+@pytest.mark.parametrize("how", ["refused", "503", "500", "dropped", "hangs"])
+def test_an_outage_costs_its_length_and_three_seconds_and_no_call(how: str, length: float, workers: int) -> None:
+    if workers == 1 and how in ("500", "dropped"):
+        how = "503"  # what may be the one call's own fault uses up its attempts
+    calls = 20 * workers
+    server = Server(how, 3.0, 3.0 + length)
+    seconds, lost, _ = play(server, calls, workers)
+    assert lost == []
+    assert seconds <= 20 * LATENCY + length + 3.0 + LATENCY
+    assert server.asked_while_gone <= workers + 4 + length
+
+
+@pytest.mark.parametrize("how", ["429", "429 beyond eight", "429 retry-after"])
+def test_a_storm_of_429_loses_nothing_and_the_rate_is_back_in_five_seconds(how: str) -> None:
+    before = 64 / LATENCY
+    server = Server(how, 10.0, 20.0)
+    _, lost, rate = play(server, 64 * 80, 64)
+    assert lost == []
+    assert rate >= 0.9 * before
+
+
+def test_dead_for_good_ends_for_all_at_once_within_the_limit() -> None:
+    server = Server("refused", 3.0, 1e9)
+    seconds, lost, _ = play(server, 32, 32, max_outage=20.0)
+    assert lost == []
+    server = Server("refused", 1.2, 1e9)
+    seconds, lost, _ = play(server, 20 * 32, 32, max_outage=20.0)
+    assert {type(error) for error in lost[:32]} == {EndpointDown}
+    assert "http://judge/v1 has been down for 20 s" in str(lost[0])

@@ -1,0 +1,458 @@
+"""What can be sent to a worker process and what comes back; what hangs or dies costs itself alone, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.engine.context import Deadline, current_deadline
+from rm_gallery.core.engine.workers import process as worker_process
+from rm_gallery.core.engine.workers.pool import (
+    RemoteTraceback,
+    WorkerCrashed,
+    WorkerMemoryExceeded,
+    WorkerPool,
+    get_pool,
+)
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
+from tests.engine import worker_jobs
+from tests.engine.processes import finish, is_alive, kill_after_lines, read_pid, start, wait_until
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(2, memory_cap=2**30) as shared:
+        yield shared
+
+
+def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
+    assert pool.map(worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
+    assert pool.map(worker_jobs.plus_one, []) == []
+    assert pool.starmap(worker_jobs.add, [(1, 2), (3, 4)]) == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        (worker_jobs.plus_one, (1,), 2),
+        (math.factorial, (5,), 120),
+        (int, ("12",), 12),
+        (worker_jobs.Scaler(3).scale, (4,), 12),
+        (worker_jobs.Scaler(3), (5,), 15),
+        (functools.partial(worker_jobs.add, 10), (5,), 15),
+        ("中文,".split, (",",), ["中文", ""]),
+    ],
+)
+def test_kinds_of_functions(
+    pool: WorkerPool, function: Callable[..., Any], arguments: tuple[Any, ...], expected: object
+) -> None:
+    assert pool.submit(function, *arguments, deadline=20).result() == expected
+
+
+def _inner() -> Callable[[int], int]:
+    def inside(number: int) -> int:
+        return number
+
+    return inside
+
+
+def _replaced(number: int) -> int:
+    return number
+
+
+_original = _replaced
+
+
+def _replaced(number: int) -> int:  # type: ignore[no-redef]
+    return -number
+
+
+class _FromScript:
+    __module__ = "__main__"
+
+    def method(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda number: number, "lambda or an inner function"),
+        (_inner(), "lambda or an inner function"),
+        (_original, "is not the function given"),
+        (_FromScript().method, "move it to a module"),
+    ],
+)
+def test_functions_that_workers_cannot_find(pool: WorkerPool, function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pool.submit(function, 1)
+    with pytest.raises(ConfigError, match=r"an argument of tests\.engine\.worker_jobs\.plus_one"):
+        pool.submit(worker_jobs.plus_one, lambda: None)
+
+
+@pytest.mark.parametrize("deadline", [0, -1.0, math.nan, math.inf])
+def test_deadlines_that_mean_nothing(pool: WorkerPool, deadline: float) -> None:
+    with pytest.raises(ConfigError, match="positive number of seconds"):
+        pool.submit(worker_jobs.plus_one, 1, deadline=deadline)
+    with pytest.raises(ConfigError, match="positive number of seconds"):
+        pool.map(worker_jobs.plus_one, [1], deadline=deadline)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        ("value", ValueError, "^no such value: 數$"),
+        ("odd", RuntimeError, "OddError: code 4"),
+        ("interrupt", RuntimeError, "KeyboardInterrupt"),
+    ],
+)
+def test_errors_of_a_call(pool: WorkerPool, kind: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        pool.submit(worker_jobs.fail, kind).result()
+    assert type(caught.value) is error
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "in fail" in str(caught.value.__cause__)
+
+
+def test_what_cannot_come_back_is_the_error_of_its_call_alone(pool: WorkerPool) -> None:
+    results = pool.map(worker_jobs.leave_at_seven, range(10))
+    assert isinstance(results[7], RuntimeError)
+    assert results[:7] + results[8:] == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    with pytest.raises(TypeError, match="a result of type function"):
+        pool.submit(worker_jobs.unpicklable).result()
+    text = "數" * 3_000_000
+    assert pool.submit(str.upper, text, deadline=60).result() == text
+
+
+def test_modules_are_loaded_before_the_call() -> None:
+    with WorkerPool(1, preload=["no_such_module_anywhere"]) as pool:
+        with pytest.raises(ConfigError, match="no_such_module_anywhere"):
+            pool.submit(worker_jobs.plus_one, 1).result()
+    with WorkerPool(1, preload=["colorsys"]) as pool:
+        assert pool.submit(worker_jobs.is_imported, "colorsys").result()
+        assert pool.submit(worker_jobs.is_imported, "cmd").result() == (worker_jobs.WORKER_PRELOAD == ("cmd",))
+
+
+def test_prints_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    with WorkerPool(1) as pool:
+        assert pool.map(worker_jobs.chatter, range(3), deadline=60) == [0, 1, 2]
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    for text in ("to stdout 2", "to stderr 2", "straight to the descriptor", "from a grandchild"):
+        assert text in captured.err
+
+
+# -- a call that hangs, dies or eats the memory -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (worker_jobs.hang_at_seven, DeadlineExceeded, "deadline of 1 s"),
+        (worker_jobs.hold_interpreter_lock_at_seven, DeadlineExceeded, "deadline of 1 s"),
+        (worker_jobs.exit_at_seven, WorkerCrashed, "exit code 3"),
+        (worker_jobs.segfault_at_seven, WorkerCrashed, "segmentation fault"),
+        (worker_jobs.eat_memory_at_seven, WorkerMemoryExceeded, "1,024 MB"),
+    ],
+)
+def test_only_the_bad_call_fails(
+    pool: WorkerPool, function: Callable[[int], int], error: type[Exception], message: str
+) -> None:
+    pool.map(worker_jobs.plus_one, range(200))  # warm, so that the bad call travels inside a chunk
+    results = pool.map(function, range(40), deadline=1.0)
+    assert type(results[7]) is error
+    assert message in str(results[7])
+    assert getattr(results[7], "exit_code", None) == (
+        None if error is not WorkerCrashed else -11 if "fault" in message else 3
+    )
+    assert [result for result in results if result is not results[7]] == [n for n in range(40) if n != 7]
+    assert pool.map(function, range(8, 40), deadline=60) == list(range(8, 40))
+
+
+def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
+    with WorkerPool(1) as pool:
+        results = pool.map(worker_jobs.nap, [0.3] * 5, deadline=1.2)
+    assert results == [0.3] * 5
+
+
+def test_every_hang_is_found() -> None:
+    with WorkerPool(2) as pool:
+        results = pool.map(worker_jobs.hang_at_seven, [7, 1, 7, 2, 7], deadline=1.0)
+    assert [type(result) for result in results] == [DeadlineExceeded, int, DeadlineExceeded, int, DeadlineExceeded]
+
+
+def test_worker_killed_while_idle_costs_nothing() -> None:
+    with WorkerPool(1) as pool:
+        worker = pool.submit(worker_jobs.pid).result()
+        os.kill(worker, 9)
+        assert wait_until(lambda: not is_alive(worker))
+        assert pool.submit(worker_jobs.plus_one, 1).result() == 2
+
+
+def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced() -> None:
+    with WorkerPool(1, memory_cap=2**30) as pool:
+        workers = [pool.submit(worker_jobs.pid).result() for _ in range(2)]
+        assert pool.map(worker_jobs.grow, [200, 600, 1]) == [200, 600, 1]
+        workers += [pool.submit(worker_jobs.pid).result() for _ in range(2)]
+    assert workers[0] == workers[1] != workers[2] == workers[3]
+
+
+def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with WorkerPool(1) as pool:
+        future = pool.submit(worker_jobs.grandchild_then_hang, str(note), deadline=3.0)
+        grandchild = read_pid(note)
+        assert isinstance(future.exception(), DeadlineExceeded)
+    assert wait_until(lambda: not is_alive(grandchild))
+
+
+def test_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with WorkerPool(1) as pool:
+        error = pool.submit(worker_jobs.plus_one, 1).exception()
+    assert isinstance(error, WorkerCrashed)
+    assert "/no/such/python" in str(error)
+
+
+def test_worker_that_ends_before_any_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_BOOT", "raise SystemExit(5)")
+    with WorkerPool(1) as pool:
+        results = pool.map(worker_jobs.plus_one, range(3))
+    assert [type(result) for result in results] == [WorkerCrashed] * 3
+    assert "could not begin" in str(results[0])
+
+
+def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_PIPES", worker_process._ThreadPipes)
+    with WorkerPool(1) as pool:
+        results = pool.map(worker_jobs.hang_at_seven, range(20), deadline=1.5)
+        assert isinstance(results[7], DeadlineExceeded)
+        assert [result for result in results if result is not results[7]] == [n for n in range(20) if n != 7]
+
+
+# -- cancelling, and the end of the pool ------------------------------------------------------------------------------------
+
+
+def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
+    with WorkerPool(1) as pool:
+        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 0.3)
+        queued = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "second"), 0.0)
+        read_pid(tmp_path / "first")
+        assert queued.cancel()
+        assert not running.cancel()
+        assert running.result() == 0.3
+        assert pool.submit(worker_jobs.plus_one, 1).result() == 2
+    assert not (tmp_path / "second").exists()
+
+
+def test_running_call_is_cut_and_its_neighbours_finish(tmp_path: Path) -> None:
+    with WorkerPool(1) as pool:
+        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "pid"), 600.0)
+        queued = pool.submit(worker_jobs.plus_one, 1)
+        worker = read_pid(tmp_path / "pid")
+        assert pool.cancel_running(running)
+        with pytest.raises(CancelledError):
+            running.result()
+        assert queued.result() == 2
+        assert not pool.cancel_running(queued), "it is over"
+    assert not is_alive(worker)
+
+
+def test_cancelling_the_awaiting_task_kills_the_call(tmp_path: Path) -> None:
+    async def cancel_one(pool: WorkerPool) -> int:
+        waiter = pool.asubmit(worker_jobs.touch_and_nap, str(tmp_path / "pid"), 600.0)
+        worker = await asyncio.get_running_loop().run_in_executor(None, read_pid, tmp_path / "pid")
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        return worker
+
+    with WorkerPool(1) as pool:
+        worker = asyncio.run(cancel_one(pool))
+        assert wait_until(lambda: not is_alive(worker))
+
+
+def test_await_from_two_event_loops() -> None:
+    async def several(pool: WorkerPool) -> list[int]:
+        return list(await asyncio.gather(*(pool.asubmit(worker_jobs.plus_one, n, deadline=60) for n in range(50))))
+
+    with WorkerPool(2) as pool:
+        assert asyncio.run(several(pool)) == asyncio.run(several(pool)) == list(range(1, 51))
+
+
+def test_shutdown_ends_running_and_queued_calls(tmp_path: Path) -> None:
+    pool = WorkerPool(1)
+    running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "pid"), 600.0)
+    queued = pool.submit(worker_jobs.plus_one, 1)
+    worker = read_pid(tmp_path / "pid")
+    pool.shutdown()
+    for future in (running, queued):
+        with pytest.raises(CancelledError):
+            future.result(timeout=20)
+    assert not is_alive(worker)
+    with pytest.raises(ConfigError, match="shut down"):
+        pool.submit(worker_jobs.plus_one, 1)
+    pool.shutdown()
+
+
+def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
+    first = get_pool()
+    assert get_pool() is first
+    assert first.submit(worker_jobs.plus_one, 1).result() == 2
+    first.shutdown()
+    second = get_pool()
+    assert second is not first
+    assert second.submit(worker_jobs.plus_one, 2).result() == 3
+    assert get_pool("another") is not second
+    second.shutdown()
+    with pytest.raises(ConfigError, match="at least 1"):
+        WorkerPool(0)
+
+
+# -- many callers -----------------------------------------------------------------------------------------------------------
+
+
+def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:
+    def work(thread: int) -> list[int | BaseException]:
+        return pool.map(worker_jobs.plus_one, range(thread * 100, thread * 100 + 100), deadline=60)
+
+    with ThreadPoolExecutor(16) as threads:
+        results = list(threads.map(work, range(16)))
+    assert len(pool.worker_pids()) == 2
+    assert results == [list(range(thread * 100 + 1, thread * 100 + 101)) for thread in range(16)]
+
+
+def test_one_call_at_a_time_needs_one_process_and_none_before_the_first() -> None:
+    with WorkerPool(4) as pool:
+        assert pool.worker_pids() == []
+        assert len({pool.submit(worker_jobs.pid).result() for _ in range(20)}) == 1
+
+
+def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> None:
+    async def left_after(first: float) -> float:
+        clock = Deadline(2.0)
+        current_deadline.set(clock)
+        with WorkerPool(1) as pool:
+            await pool.asubmit(worker_jobs.plus_one, 1)
+            before = clock.left
+            others = [pool.submit(time.sleep, first), pool.submit(time.sleep, first)]
+            assert await pool.asubmit(worker_jobs.plus_one, 1) == 2
+            assert all(other.done() for other in others)
+            waiting = pool.submit(time.sleep, first), pool.asubmit(worker_jobs.plus_one, 1)
+            waiting[1].cancel()
+            await asyncio.wait([waiting[1]])
+            return before - clock.left
+
+    assert asyncio.run(left_after(0.6)) < 0.55
+
+
+# -- whole programs ---------------------------------------------------------------------------------------------------------
+
+
+def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> None:
+    (tmp_path / "rules.py").write_text("def double(n):\n    return 2 * n\n", encoding="utf-8")
+    script = """
+        import rules
+        from rm_gallery.core.engine.workers.pool import get_pool
+        from rm_gallery.core.utils.errors import ConfigError
+        print('once')
+        print(get_pool().map(rules.double, range(5), deadline=60))
+        def double(n): return 2 * n
+        class Thing: pass
+        try:
+            get_pool().submit(double, 1)
+        except ConfigError as error:
+            print(error)
+        error = get_pool().submit(repr, Thing()).exception()
+        print(type(error).__name__, error)
+    """
+    once, doubled, refused, failed = finish(start(script, cwd=tmp_path)).splitlines()
+    assert (once, doubled) == ("once", "[0, 2, 4, 6, 8]")
+    assert "__main__.double lives in the script" in refused and "move it to a module" in refused
+    assert failed.startswith("ConfigError") and "importable module" in failed
+
+
+def test_end_of_the_program_ends_hanging_workers(tmp_path: Path) -> None:
+    script = """
+        import time
+        from rm_gallery.core.engine.workers.pool import get_pool
+        print(get_pool().submit(int, 1).result(), get_pool().worker_pids()[0])
+        get_pool().submit(time.sleep, 600)
+    """
+    assert not is_alive(int(finish(start(script, cwd=tmp_path)).split()[1]))
+
+
+@needs_fork
+def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
+    script = """
+        import os, time
+        from rm_gallery.core.engine.workers.pool import get_pool
+        pool = get_pool()
+        before = pool.submit(os.getpid).result()
+        slow = pool.submit(time.sleep, 0.5)
+        child = os.fork()
+        if child == 0:
+            inside = pool.map(abs, [-1, -2], deadline=60) == [1, 2] and get_pool() is pool
+            fresh = before not in pool.worker_pids()
+            pool.shutdown()
+            os._exit(0 if inside and fresh else 1)
+        print(os.waitpid(child, 0)[1], slow.result(), pool.submit(os.getpid).result() == before)
+    """
+    assert finish(start(script, cwd=tmp_path)) == "0 None True\n"
+
+
+@needs_fork
+@pytest.mark.parametrize("call", ["pool.submit(time.sleep, 600)", "None"], ids=["hanging", "idle"])
+def test_killed_parent_leaves_no_worker(tmp_path: Path, call: str) -> None:
+    script = f"""
+        import os, time
+        from rm_gallery.core.engine.workers.pool import WorkerPool
+        pool = WorkerPool(1)
+        worker = pool.submit(os.getpid).result()
+        {call}
+        print(worker, flush=True)
+        time.sleep(600)
+    """
+    (line,) = kill_after_lines(start(script, cwd=tmp_path), 1)
+    assert wait_until(lambda: not is_alive(int(line)))
+
+
+def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> None:
+    script = """
+        from rm_gallery.core.engine.workers import main as worker_main
+        worker_main._ORPHAN_SLACK = 0.2
+        worker_main._OrphanTimer().cover(0.2)
+        9 ** 9 ** int('9')
+    """
+    with start(script, cwd=tmp_path) as process:
+        assert process.wait(timeout=60) == 1
+        assert process.stderr is not None and process.stderr.read() == ""
+
+
+def test_spawned_process_of_multiprocessing(tmp_path: Path) -> None:
+    (tmp_path / "outer.py").write_text(
+        "from rm_gallery.core.engine.workers.pool import get_pool\n"
+        "def run(n):\n    return get_pool().map(abs, [-n, n], deadline=60)\n",
+        encoding="utf-8",
+    )
+    script = """
+        import multiprocessing, outer
+        if __name__ == '__main__':
+            with multiprocessing.get_context('spawn').Pool(2) as processes:
+                print(processes.map(outer.run, [1, 2]))
+                processes.close()
+                processes.join()
+    """
+    assert finish(start(script, cwd=tmp_path)) == "[[1, 1], [2, 2]]\n"

@@ -1,0 +1,118 @@
+"""Which waits are drawn, what the deadline allows, and when a run stops trying; the cases are in the golden files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, run_attempts
+from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.utils.errors import ConfigError, ProviderError
+from tests.engine.virtual_time import now, run_virtual
+
+DOWN = ProviderError("down", kind="transient", status=502)
+
+
+def waits(policy: RetryPolicy, error: ProviderError = DOWN) -> list[RetryEvent]:
+    """The retries of a call that never succeeds."""
+    events: list[RetryEvent] = []
+
+    async def call() -> None:
+        raise error
+
+    with pytest.raises(ProviderError, match="gave up after 6 attempts") as caught:
+        run_virtual(run_attempts(call, policy, on_retry=events.append))
+    assert caught.value.__cause__ is error and caught.value.status == error.status
+    return events
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_jitter_is_full_seeded_and_never_below_retry_after(seed: int) -> None:
+    events = waits(RetryPolicy(seed=seed))
+    assert [event.wait for event in events] == [event.wait for event in waits(RetryPolicy(rng=random.Random(seed)))]
+    assert all(0 <= event.wait <= 0.5 * 2**i for i, event in enumerate(events))
+    assert [(event.attempt, event.kind, event.error) for event in events] == [
+        (n, "transient", DOWN) for n in range(1, 6)
+    ]
+    asked = waits(RetryPolicy(seed=seed), ProviderError("later", kind="rate_limit", status=429, retry_after=3.0))
+    assert all(3.0 <= event.wait <= 3.5 for event in asked)
+
+
+def test_waits_stop_growing_at_the_cap() -> None:
+    policy = RetryPolicy()
+    assert [policy.ceiling(n) for n in (1, 2, 7, 8, 9, 5000)] == [0.5, 1.0, 32.0, 60.0, 60.0, 60.0]
+    assert [policy.ceiling(n, restarting=True) for n in (1, 2, 5, 6)] == [2.0, 4.0, 32.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"max_attempts": 0}, {"unreachable_attempts": 0}, {"base": 0.0}, {"base": 2.0, "cap": 1.0}]
+)
+def test_impossible_policies_are_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="retry policy"):
+        RetryPolicy(**fields)  # type: ignore[arg-type]
+
+
+def test_jitter_is_drawn_within_the_time_left() -> None:
+    made = 0
+
+    async def call() -> str:
+        nonlocal made
+        made += 1
+        if made < 5:
+            raise ProviderError("down", kind="transient")
+        return "up"
+
+    async def main() -> tuple[str, bool]:
+        start = now()
+        # Full waits of 0.5 + 1 + 2 + 4 s would not fit.
+        result = await run_attempts(call, RetryPolicy(seed=3), deadline=Deadline(1.0, clock=now))
+        return result, now() < start + 1.0
+
+    assert run_virtual(main()) == ("up", True)
+
+
+def test_the_clock_stands_still_while_any_call_waits_and_for_the_sample_around_as_well() -> None:
+    async def main() -> list[float]:
+        outer = Deadline(10.0, clock=now)
+        deadline = Deadline(2.0, outer, clock=now)
+        with deadline.paused(), deadline.paused():
+            await asyncio.sleep(30.0)
+        await asyncio.sleep(0.5)
+        return [deadline.left, outer.left]
+
+    assert run_virtual(main()) == pytest.approx([1.5, 9.5])
+
+
+def test_a_clock_follows_the_calls_of_another_sample_that_it_waits_for() -> None:
+    async def main() -> list[float]:
+        leader, follower = Deadline(9.0, clock=now), Deadline(9.0, clock=now)
+        with leader.paused(), follower.following(leader):
+            await asyncio.sleep(5.0)
+        found = [leader.left, follower.left]
+        with leader.paused():
+            await asyncio.sleep(2.0)
+        with follower.following(leader):
+            await asyncio.sleep(1.0)
+            with leader.paused():
+                await asyncio.sleep(3.0)
+        return [*found, leader.left, follower.left]
+
+    assert run_virtual(main()) == pytest.approx([9.0, 9.0, 8.0, 6.0])
+
+
+def test_it_trips_once_from_many_threads() -> None:
+    tracker = FailFast(limit=50)
+    trips: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: trips.extend(tracker.failure(DOWN) for _ in range(25))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(trips) == 1
+    with pytest.raises(ConfigError, match="at least 1"):
+        FailFast(0)

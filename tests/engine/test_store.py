@@ -1,0 +1,352 @@
+"""A run folder: continued by whoever asks for the same, whole after a full disk or a kill, and written by one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import random
+import shutil
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from rm_gallery.core.engine.folder.store import RunStore
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from tests.engine.processes import finish, kill_after_lines, start
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+MANIFEST: dict[str, Any] = {"seed": 0}
+
+
+def record(sample: str, status: str = "scored", **more: Any) -> dict[str, Any]:
+    return {"id": sample, "status": status, **more}
+
+
+# -- what asks for the same continues ---------------------------------------------------------------------------------------
+
+
+def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_path: Path) -> None:
+    first = {"model": {"name": "judge", "api_key": "sk-very-secret-key-1"}, "weights": (0.5, 1), "versions": {"a": "1"}}
+    RunStore.open(tmp_path, first).close()
+    again = {**first, "model": {"name": "judge", "api_key": "sk-another-secret-key"}, "weights": [0.5, 1.0]}
+    RunStore.open(tmp_path, {**again, "versions": {"a": "2"}, "created": "now"}).close()
+    with pytest.raises(
+        ConfigError, match=r"(?s)holds a different run \(old → new\):\n  model.name: .judge. → .j.\nUse.*--force-new"
+    ):
+        RunStore.open(tmp_path, {**first, "model": {"name": "j", "api_key": "x"}})
+    with pytest.raises(ConfigError, match="versions"):
+        RunStore.open(tmp_path, {**first, "versions": {"a": "2"}}, not_compared=())
+
+
+def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) -> None:
+    RunStore.open(tmp_path, {"api_key": "sk-very-secret", "path": tmp_path, "text": "评分", "n": {"b", "a"}}).close()
+    text = (tmp_path / "manifest.json").read_text(encoding="utf-8")
+    assert orjson.loads(text) == {"api_key": "***", "path": str(tmp_path), "text": "评分", "n": ["a", "b"]}
+    assert "评分" in text and text.count("\n") == 9
+
+
+def test_force_new_moves_the_old_run_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for seed in range(3):
+        with RunStore.open(folder, {"seed": seed}, force_new=True) as store:
+            assert store.finished() == {}
+            store.append({"id": f"s{seed}", "status": "scored"})
+    assert orjson.loads((folder / "manifest.json").read_bytes())["seed"] == 2
+    aside = sorted(tmp_path.glob("run.old-*"))
+    assert len(aside) == 2
+    assert {(path / "results.jsonl").read_text()[:10] for path in aside} == {'{"id":"s0"', '{"id":"s1"'}
+
+
+def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    RunStore.open(tmp_path, MANIFEST, force_new=True).close()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("results.jsonl", '{"id":"a","status":"scored"}\n', "no manifest.json"),
+        ("manifest.json", '{"reward": ', "not valid JSON"),
+        ("manifest.json", "[]", "different run"),
+    ],
+)
+def test_folders_nobody_can_make_sense_of_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        RunStore.open(tmp_path, MANIFEST)
+    assert (tmp_path / name).read_text() == content
+    RunStore.open(tmp_path, MANIFEST, force_new=True).close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="file/run cannot be written"):
+        RunStore.open(tmp_path / "file" / "run", MANIFEST)
+
+
+# -- records ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["评分：好\r\n", "\u2028", "lone \ud800 surrogate", 2**70, math.inf, [1, {"x": None}], "", "a\nb"],
+    ids=["Chinese and CRLF", "line separator", "surrogate", "large integer", "infinity", "nested", "empty", "newline"],
+)
+def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None:
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        store.append_all([record("编号", value=value), record("b")])
+        found = store.finished()["编号"]["value"]
+    assert found == (None if value == math.inf else value)
+    assert (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"status": "scored"}, {"id": 3, "status": "scored"}, {"id": "a"}, {"id": "a", "status": "maybe"},
+     record("a", value=object())],
+    ids=["no id", "id is no text", "no status", "unknown status", "not JSON"],
+)  # fmt: skip
+def test_a_record_that_could_not_be_found_again_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        with pytest.raises(DataError):
+            store.append_all([record("ok"), entry])
+        assert list(store.records()) == []
+
+
+def test_the_summary_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        store.write_summary({"n": 1, "api_key": "sk-abc"})
+        store.write_summary({"n": 2})
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(ConfigError, match="No space left.*Free some space, then run the same command"):
+            store.write_summary({"n": 3})
+        monkeypatch.undo()
+    assert (tmp_path / "summary.json").read_text() == '{\n  "n": 2\n}\n'
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+    store = RunStore.open(tmp_path, MANIFEST)
+    store.flush()
+    store.close()
+    store.close()
+    with pytest.raises(ConfigError, match="not open in this process"):
+        store.append(record("a"))
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path, MANIFEST) as store:
+
+        def work(part: int) -> None:
+            for number in range(100):
+                store.append({"id": f"{part}-{number}", "status": "scored", "text": "x" * 500})
+
+        threads = [threading.Thread(target=work, args=(part,)) for part in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store.finished()) == store.appended == 1600
+
+
+# -- full disks and killed processes ----------------------------------------------------------------------------------------
+
+
+FILLER = """
+    import resource, sys
+    from rm_gallery.core.engine.folder.store import RunStore
+    from rm_gallery.core.utils.errors import ConfigError
+    store = RunStore.open(sys.argv[1], {"seed": 0})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+    done = 0
+    try:
+        while done < 10_000:
+            store.append({"id": str(done), "status": "scored", "text": "x" * 333})
+            done += 1
+    except ConfigError as error:
+        print(done)
+        print(error)
+    store.close()
+"""
+
+
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    """A limit on the file size stands in for the full disk; the write that hits it is cut in the middle."""
+    done, message = finish(start(FILLER, tmp_path)).strip().split("\n", 1)
+    assert str(tmp_path) in message
+    assert f"The {done} results of this session" in message
+    assert "space" in message
+    assert "same command" in message
+    content = (tmp_path / "results.jsonl").read_bytes()
+    assert content.endswith(b"\n"), "the half-written line was cut again"
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        assert len(store.finished()) == int(done)
+        store.append({"id": "more", "status": "scored"})
+        assert len(store.finished()) == int(done) + 1
+
+
+@pytest.mark.parametrize("cut_fails", [False, True], ids=["the half line can be cut", "it cannot"])
+def test_the_store_goes_on_once_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_fails: bool
+) -> None:
+    real_write, real_truncate = os.write, os.ftruncate
+    full = True
+
+    def write(fd: int, data: bytes) -> int:
+        if not full:
+            return real_write(fd, data)
+        if len(data) <= 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_write(fd, data[:20])
+
+    def truncate(fd: int, length: int) -> None:
+        if full and cut_fails:
+            raise OSError(errno.EIO, "Input/output error")
+        real_truncate(fd, length)
+
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        store.append({"id": "before", "status": "scored"})
+        monkeypatch.setattr(os, "write", write)
+        monkeypatch.setattr(os, "ftruncate", truncate)
+        with pytest.raises(ConfigError, match="The 1 results of this session"):
+            store.append({"id": "lost", "status": "scored"})
+        full = False
+        store.append({"id": "after", "status": "scored"})
+        assert list(store.finished()) == ["before", "after"]
+
+
+RUNNER = """
+    import os, sys
+    from rm_gallery.core.engine.folder.store import RunStore
+    with RunStore.open(sys.argv[1], {"seed": 0}) as store:
+        done = store.finished()
+        for number in range(int(sys.argv[2])):
+            if str(number) in done:
+                continue
+            store.append({"id": str(number), "status": "scored", "text": "评" * (number % 2000)})
+            os.write(1, b"%d\\n" % number)
+"""
+
+
+def test_every_sample_exactly_once(tmp_path: Path) -> None:
+    rng, told = random.Random(11), []
+    for _ in range(5):
+        told += kill_after_lines(start(RUNNER, tmp_path, 2000), rng.randint(1, 300))
+    finish(start(RUNNER, tmp_path, 2000))
+    with RunStore.open(tmp_path, {"seed": 0}) as store:
+        times = Counter(record["id"] for record in store.records())
+    assert set(times.values()) == {1}, "a sample was done twice"
+    assert len(times) == 2000
+    assert set(told) <= set(times)
+    assert len(told) == len(set(told))
+
+
+# -- one writer -------------------------------------------------------------------------------------------------------------
+
+
+HOLDER = """
+    import os, sys, time
+    from rm_gallery.core.engine.folder.store import RunStore
+    store = RunStore.open(sys.argv[1], {"seed": 0})
+    orphan = os.fork() if sys.argv[2] == "with a child" else 0
+    if sys.argv[2] == "with a child" and not orphan:
+        os.close(1)
+        os.close(2)
+        time.sleep(20)
+        os._exit(0)
+    os.write(1, b"%d\\n" % orphan)
+    time.sleep(20)
+"""
+
+
+def test_a_second_store_in_the_same_process_is_refused(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        for folder in (tmp_path, tmp_path / ".." / tmp_path.name):
+            with pytest.raises(ConfigError, match="being written by this process"):
+                RunStore.open(folder, MANIFEST)
+        store.append({"id": "a", "status": "scored"})
+    RunStore.open(tmp_path, MANIFEST).close()
+
+
+@needs_fork
+@pytest.mark.parametrize("family", ["alone", "with a child"])
+def test_another_process_is_refused_until_it_dies(tmp_path: Path, family: str) -> None:
+    """A worker forked by the killed run may live on; it does not hold the run."""
+    child = start(HOLDER, tmp_path, family)
+    assert child.stdout is not None
+    orphan = int(child.stdout.readline())
+    try:
+        for force_new in (False, True):
+            with pytest.raises(ConfigError, match=rf"being written by pid {child.pid} on "):
+                RunStore.open(tmp_path, MANIFEST, force_new=force_new)
+        child.kill()
+        kill_after_lines(child, 1)
+        RunStore.open(tmp_path, MANIFEST).close()
+    finally:
+        if orphan:
+            os.kill(orphan, signal.SIGKILL)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@needs_fork
+def test_a_forked_child_cannot_write_into_its_parents_run(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path, MANIFEST) as store:
+        pid = os.fork()
+        if not pid:
+            code = 0
+            for attempt in (
+                lambda: store.append({"id": "x", "status": "scored"}),
+                lambda: RunStore.open(tmp_path, MANIFEST),
+            ):
+                try:
+                    attempt()
+                    code = 1
+                except ConfigError:
+                    pass
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        with pytest.raises(ConfigError, match="this process"):
+            RunStore.open(tmp_path, MANIFEST)
+        assert list(store.records()) == []
+
+
+def test_a_copied_or_read_folder_keeps_its_lock(tmp_path: Path) -> None:
+    """Opening and closing the lock file in the owner's own process, as a copy does, frees nothing."""
+    folder = tmp_path / "run"
+    with RunStore.open(folder, MANIFEST) as store:
+        store.append({"id": "a", "status": "scored"})
+        shutil.copytree(folder, tmp_path / "copy")
+        refused = f"""
+            from rm_gallery.core.engine.folder.store import RunStore
+            try:
+                RunStore.open({str(folder)!r}, {{"seed": 0}})
+            except ValueError as error:
+                print(error)
+        """
+        assert f"being written by pid {os.getpid()} on " in finish(start(refused))
+        with RunStore.open(tmp_path / "copy", MANIFEST) as copy:
+            assert list(copy.finished()) == ["a"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+@pytest.mark.parametrize("name", ["manifest.json.tmp", "summary.json.tmp", ".lock", "results.jsonl"])
+def test_a_planted_link_is_not_followed(tmp_path: Path, name: str) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("")
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+    with contextlib.suppress(ConfigError), RunStore.open(folder, MANIFEST) as store:
+        store.append({"id": "a", "status": "scored"})
+        store.write_summary({"n": 1})
+    assert victim.read_text() == ""

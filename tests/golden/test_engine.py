@@ -1,0 +1,279 @@
+"""What the engine makes of headers, prices, failures, rates and lines of a run, as golden files say."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine import progress as progress_module
+from rm_gallery.core.engine.calls.cache import canonical_key
+from rm_gallery.core.engine.calls.endpoint import Endpoint
+from rm_gallery.core.engine.calls.estimate import Estimate, Interval
+from rm_gallery.core.engine.calls.prices import PriceTable, Usage
+from rm_gallery.core.engine.calls.rate_limit import RateLimit
+from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
+from rm_gallery.core.engine.context import Deadline, RunControl
+from rm_gallery.core.engine.folder.manifest import differences, redact
+from rm_gallery.core.engine.folder.store import RunStore
+from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.utils import errors
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
+from tests.engine.virtual_time import now, run_virtual
+from tests.golden.golden import Line, check, files
+
+EVENING = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+
+
+class Longest(random.Random):
+    """Always draws the longest wait."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+def failure(spec: str) -> Exception:
+    """`KIND STATUS RETRY_AFTER` as the error of a call."""
+    kind, status, retry_after = (*spec.split(), "-", "-")[:3]
+    if kind == "bug":
+        return KeyError(spec)
+    known = {"status": None if status == "-" else int(status), "retry_after": None}
+    if retry_after != "-":
+        known["retry_after"] = float(retry_after)  # type: ignore[assignment]
+    return ProviderError(spec, kind=kind, **known)  # type: ignore[arg-type]  # kinds by name
+
+
+def retry_after(line: Line) -> Line:
+    return {"seconds": parse_retry_after(line["headers"], EVENING)}
+
+
+def attempts(line: Line) -> Line:
+    """The attempts at one call, where the longest jitter is drawn each time."""
+    waits: list[RetryEvent] = []
+    made = 0
+
+    async def call() -> str:
+        nonlocal made
+        outcome = line["outcomes"][min(made, len(line["outcomes"]) - 1)]
+        made += 1
+        await asyncio.sleep(line.get("latency", 0))
+        if outcome != "ok":
+            raise failure(outcome)
+        return "ok"
+
+    async def main() -> tuple[str, float]:
+        began, endpoint = now(), Endpoint(8, max_outage=0.0, clock=now)
+        endpoint.answered = line.get("answered", False)
+        deadline = Deadline(line["deadline"], clock=now) if "deadline" in line else None
+        policy = RetryPolicy(rng=Longest(), **line.get("policy", {}))
+        try:
+            end = await run_attempts(call, policy, deadline=deadline, on_retry=waits.append, endpoint=endpoint)
+        except (ProviderError, DeadlineExceeded, KeyError) as error:
+            end = f"{type(error).__name__}: {error}"
+        return end, now() - began
+
+    end, seconds = run_virtual(main())
+    return {"end": end, "made": made, "waits": [event.wait for event in waits], "seconds": seconds}
+
+
+def fail_fast(line: Line) -> Line:
+    tracker = FailFast(line["limit"])
+    tripped = []
+    for number, spec in enumerate((spec for spec, times in line["calls"] for _ in range(times)), 1):
+        if spec == "ok":
+            tracker.success()
+        elif tracker.failure(failure(spec)):
+            tripped.append(number)
+    return {"trips_at": tripped, "message": tracker.message}
+
+
+def stood_still(line: Line) -> Line:
+    before, after = (library_loop.Spent(*line[when]) for when in ("before", "after"))
+    return {"delay": library_loop.own_delay(before, line["due"], after)}
+
+
+def prices(line: Line) -> Line:
+    """The price of a model in a file, and of a usage; or what is wrong with the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prices.yaml"
+        path.write_text(line["file"], encoding="utf-8")
+        try:
+            table = PriceTable.from_yaml(path)
+        except ConfigError as error:
+            return {"error": str(error).replace(folder, "").partition("YAML:")[0]}
+    price = table.find(line["model"])
+    found = None if price is None else [price.input, price.output, price.cached_input]
+    return {"price": found, "cost": table.cost(line["model"], Usage(**line.get("usage", {})))}
+
+
+def sums_of_usage(line: Line) -> Line:
+    total = Usage()
+    for usage in line["usages"]:
+        total.add(Usage(**usage))
+    return {"sum": {**vars(total), "total": total.total_tokens, "empty": total.empty}}
+
+
+def estimates(line: Line) -> Line:
+    usages = [Usage(**usage) for usage, times in line["probed"] for _ in range(times)]
+    try:
+        found = Estimate.from_probe(usages, line["seconds"], line["n_total"], concurrency=line.get("concurrency", 1))
+    except ConfigError as error:
+        return {"error": str(error)}
+    wanted = ("samples", "calls", "input_tokens", "output_tokens", "cost", "seconds")
+    values = {name: getattr(found, name) for name in wanted}
+    return {
+        "estimate": {
+            name: [value.mean, value.low, value.high] if isinstance(value, Interval) else value
+            for name, value in values.items()
+        }
+    }
+
+
+def rates(line: Line) -> Line:
+    """When each of several calls, asked for at once, may start."""
+
+    async def main() -> list[float]:
+        began, rate, times = now(), RateLimit(*line["per_minute"], clock=now), [0.0] * len(line["tokens"])
+
+        async def call(number: int, tokens: int) -> None:
+            await rate.acquire(tokens)
+            times[number] = round(now() - began, 6)
+
+        await asyncio.gather(*(call(*each) for each in enumerate(line["tokens"])))
+        return times
+
+    return {"starts": run_virtual(main())}
+
+
+def endpoint(line: Line) -> Line:
+    """An endpoint step by step: after each of them its limit, the calls in flight and waiting, and its state."""
+
+    async def main() -> list[list[Any]]:
+        bound, probes, seen = Endpoint(clock=now, name="it", **line["endpoint"]), list[bool](), list[list[Any]]()
+        waiting: list[asyncio.Future[bool]] = []
+
+        def entered(waiter: asyncio.Future[bool]) -> None:
+            if not waiter.cancelled() and waiter.exception() is None:
+                probes.append(waiter.result())
+
+        for what, *arguments in line["steps"]:
+            if what == "enter":
+                for _ in range(arguments[0]):
+                    bound.enter()
+            elif what == "wait":
+                for _ in range(arguments[0]):
+                    waiting.append(asyncio.ensure_future(bound.acquire(fresh=len(arguments) < 2)))
+                    waiting[-1].add_done_callback(entered)
+            elif what == "sleep":
+                await asyncio.sleep(arguments[0])
+            elif what == "cancel":
+                waiting.pop().cancel()
+            elif what == "turn":  # so many are served, and others come
+                for _ in range(arguments[0]):
+                    bound.release("ok")
+                    bound.enter()
+            else:
+                for number in range(arguments[0]):
+                    more = arguments[1] if len(arguments) > 1 else {}
+                    bound.release(
+                        what, **{"call": number, "probe": bool(probes and probes.pop(0)), "why": "w.", **more}
+                    )
+            for _ in range(3):
+                await asyncio.sleep(0)
+            seen.append([bound.limit, bound.in_flight, bound.waiting, bound.state])
+        errors = {str(waiter.exception()) for waiter in waiting if waiter.done() and not waiter.cancelled()}
+        for waiter in waiting:
+            waiter.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return [*seen, *sorted(errors - {"None"})]  # type: ignore[list-item]
+
+    return {"seen": run_virtual(main())}
+
+
+def redacted(line: Line) -> Line:
+    return {"redacted": redact(line["given"])}
+
+
+def run_differences(line: Line) -> Line:
+    return {"lines": differences(line["old"], line["new"], line.get("not_compared", ()))}
+
+
+def results(line: Line) -> Line:
+    """What a start finds in a folder with these lines, and what it leaves of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        RunStore.open(folder, {}).close()
+        path = Path(folder) / "results.jsonl"
+        path.write_bytes("".join(text * times for text, times in line["content"]).encode("latin-1"))
+        with RunStore.open(folder, {}) as store:
+            found = store.finished(line.get("reuse", ("scored", "unscored")))
+            return {
+                "found": {key: record.get("score") for key, record in found.items()},
+                "damaged": store.damaged,
+                "kept": path.stat().st_size,
+            }
+
+
+def cache_keys(line: Line) -> Line:
+    return {"equal": canonical_key(line["a"]) == canonical_key(line["b"])}
+
+
+def progress(line: Line) -> Line:
+    """The line that is shown, and what is said of failures."""
+    clock, control = [100.0], RunControl(**line.get("control", {}))
+    control.usage = Usage(**line.get("usage", {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        shown = progress_module.Progress(control, line.get("total"), True, line.get("label", "run"))
+        shown.done, shown.reused = line["done"], line.get("reused", 0)
+        for *outcomes, times in line.get("outcomes", ()):
+            for _ in range(times):
+                shown.count([Outcome(status, reason=reason, message=reason * 2) for status, reason in outcomes])
+        clock[0] += line["seconds"]
+        failed = shown.failed or None
+        return {
+            "line": shown.facts(line.get("width")),
+            "most_often": failed and shown.most_common(line.get("said", "")),
+        }
+
+
+def outcomes(line: Line) -> Line:
+    """What a judgement that raised ends as; an error of the run is raised again."""
+    kind, arguments = line["error"]
+    cls = getattr(errors, kind, None) or getattr(builtins, kind)
+    try:
+        found: Outcome[Any] = outcome_of_error(cls(*arguments, **line.get("more", {})))
+    except ConfigError as error:
+        return {"raised": str(error)}
+    return {"outcome": [found.status, found.reason, found.message]}
+
+
+KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
+    "retry_after": (retry_after, ("seconds",)),
+    "attempts": (attempts, ("end", "made", "waits", "seconds")),
+    "fail_fast": (fail_fast, ("trips_at", "message")),
+    "stood_still": (stood_still, ("delay",)),
+    "prices": (prices, ("price", "cost", "error")),
+    "sums_of_usage": (sums_of_usage, ("sum",)),
+    "estimates": (estimates, ("estimate", "error")),
+    "rates": (rates, ("starts",)),
+    "endpoint": (endpoint, ("seen",)),
+    "redacted": (redacted, ("redacted",)),
+    "run_differences": (run_differences, ("lines",)),
+    "results": (results, ("found", "damaged", "kept")),
+    "cache_keys": (cache_keys, ("equal",)),
+    "progress": (progress, ("line", "most_often")),
+    "outcomes": (outcomes, ("outcome", "raised")),
+}
+
+
+@pytest.mark.parametrize("path", files("engine"))
+def test_engine(path: Path) -> None:
+    check(path, *KINDS[path.stem])

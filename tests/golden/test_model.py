@@ -1,0 +1,169 @@
+"""What the models make of replies, errors, vectors, names and URLs, as golden files say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from rm_gallery.core.model.credentials import is_credential
+from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.openai_llm import OpenaiLLM
+from rm_gallery.core.model.providers import resolve_embeddings, resolve_llm
+from rm_gallery.core.model.reply import booked, decoded, one_line, provider_error, to_response
+from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
+from rm_gallery.core.model.scoring import ServedScorer, split_url
+from rm_gallery.core.model.transport import Reply, check_url
+from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
+from tests.golden.golden import Line, check, files
+
+
+def said(error: BaseException) -> Line:
+    kind = error.kind if isinstance(error, ProviderError) else type(error).__name__
+    return {"error": f"{kind}: {error}"}
+
+
+def replies(line: Line) -> Line:
+    try:
+        reply = to_response(line["raw"], "http://x/v1")
+    except ProviderError as error:
+        return said(error)
+    usage, book = reply.usage, booked(reply, 7)
+    return {
+        "text": reply.text,
+        "ended": reply.ended,
+        "also": {
+            name: value
+            for name, value in {
+                "reasoning": reply.message.reasoning_content,
+                "finish": reply.finish_reason,
+                "model": reply.model,
+                "choices": reply.choices,
+                "logprobs": reply.logprobs,
+                "tools": [call.function.name for call in reply.message.tool_calls or ()],
+                "kept": reply.message.additional_kwargs,
+            }.items()
+            if value
+        },
+        "tokens": [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens],
+        "booked": [book.input_tokens, book.output_tokens, book.calls],
+    }
+
+
+def errors(line: Line) -> Line:
+    body = line["body"] if isinstance(line["body"], str) else orjson.dumps(line["body"]).decode()
+    error = provider_error("it", Reply(line["answered"], line.get("headers", {}), body.encode()))
+    told = {"kind": error.kind, "status": error.status, "wait": error.retry_after, "message": str(error)}
+    return {**told, "filtered": error.filtered or None}
+
+
+def bodies(line: Line) -> Line:
+    try:
+        return {"value": decoded("".join(text * times for text, times in line["body"]).encode("latin-1"))}
+    except ValueError:
+        return {"value": "no JSON"}
+
+
+def texts(line: Line) -> Line:
+    return {"shown": one_line("".join(text * times for text, times in line["text"]))}
+
+
+def credentials(line: Line) -> Line:
+    return {"hidden": [name for name in line["names"] if is_credential(name)]}
+
+
+class _Scripted(BaseEmbeddings):
+    """Answers with a given body."""
+
+    model: str = "scripted"
+    cache: bool | None = False
+    max_attempts: int = 1
+    body: dict[str, Any]
+
+    def endpoint_key(self) -> str:
+        return "scripted"
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        return self.body
+
+
+def vectors(line: Line) -> Line:
+    try:
+        return {"vectors": _Scripted(body=line["body"]).embed(["a", "b"])}
+    except ProviderError as error:
+        return said(error)
+
+
+def names(line: Line) -> Line:
+    """Which model a name or a dict of settings means."""
+    try:
+        found = (resolve_llm if line["what"] == "llm" else resolve_embeddings)(line["spec"])
+    except RMGalleryError as error:
+        return said(error)
+    return {"model": f"{type(found).__name__} {found.model}"}
+
+
+def urls(line: Line) -> Line:
+    try:
+        if line["of"] == "a scoring server":
+            return {"found": list(split_url(line["url"]))}
+        if line["of"] == "a reward":
+            return {"found": list(split_reward_url(line["url"], "it"))}
+        return {"found": [check_url(line["url"], "it")]}
+    except RMGalleryError as error:
+        return said(error)
+
+
+def routes(line: Line) -> Line:
+    """Whether two models share replies in the cache, going by where they ask."""
+    one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).route() for which in "ab")
+    return {"same": one == other}
+
+
+def accounts(line: Line) -> Line:
+    one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).account() for which in "ab")
+    return {"same": one == other}
+
+
+def scores_of_servers(line: Line) -> Line:
+    """The numbers in an answer of a scoring server."""
+    try:
+        found = ServedScorer(base_url="http://h").read({"kind": line["kind"], "found": line["found"]}, {})
+    except RMGalleryError as error:
+        return said(error)
+    return {"rows": found.rows, "names": list(found.names) or None, "tokens": found.tokens or None}
+
+
+def answers_of_rewards(line: Line) -> Line:
+    server = RewardServer(model="reward:r", base_url="http://h")
+    try:
+        found = server.read({"results": line["results"]}, {"items": [{}] * line.get("items", 1)})
+    except RMGalleryError as error:
+        return said(error)
+    kept = server.kept({}, found)
+    assert kept is None or server.restored(kept) == found
+    return {"answers": [list(each) for each in found], "kept": kept is not None}
+
+
+KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
+    "replies": (replies, ("text", "ended", "also", "tokens", "booked", "error")),
+    "errors": (errors, ("kind", "status", "wait", "message", "filtered")),
+    "bodies": (bodies, ("value",)),
+    "texts": (texts, ("shown",)),
+    "credentials": (credentials, ("hidden",)),
+    "vectors": (vectors, ("vectors", "error")),
+    "names": (names, ("model", "error")),
+    "urls": (urls, ("found", "error")),
+    "routes": (routes, ("same",)),
+    "accounts": (accounts, ("same",)),
+    "scores_of_servers": (scores_of_servers, ("rows", "names", "tokens", "error")),
+    "answers_of_rewards": (answers_of_rewards, ("answers", "kept", "error")),
+}
+
+
+@pytest.mark.parametrize("path", files("model"))
+def test_model(path: Path) -> None:
+    check(path, *KINDS[path.stem])

@@ -1,0 +1,270 @@
+"""What every trainer adapter promises, found below `rm_gallery.integrations`: one that forgets a promise is named here.
+
+What each gives for a completion is golden (`tests/golden/adapters`), that its score is that of `evaluate` in `test_same_score.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import pickle
+import pkgutil
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from rm_gallery import ConfigError, integrations
+from rm_gallery.integrations.scoring import NoScore, RowScorer
+from tests.golden import golden
+from tests.integrations.adapters import ADAPTERS, OTHERS, Adapter, Cost, Moody, Row, Unbounded, one_by_one, waited
+from tests.integrations.packages import installed
+from tests.support.children import ROOT, run_python
+
+NO_ADAPTERS = {
+    "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
+    "openenv.RubricReward", "openrlhf.response_of", "openrlhf.without_end_marks", "slime.post_process", "trl_data.Rows",
+    "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
+    "verl.verl_overrides",
+}  # fmt: skip
+"""Public names that score nothing for a trainer: what it configures, reads or makes data sets with."""
+CHOOSING = sorted(name for name, adapter in ADAPTERS.items() if adapter.chooses)
+BATCHES = sorted(name for name, adapter in ADAPTERS.items() if adapter.batch)
+PICKLING = sorted(name for name, adapter in ADAPTERS.items() if adapter.pickles)
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    with installed():
+        yield
+
+
+@pytest.fixture
+def warned() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    yield lines
+    logger.remove(sink)
+
+
+def called(adapter: Adapter, made: Any, row: Row) -> Any:
+    return waited(adapter.call(made, row))
+
+
+def scorers_of(made: Any) -> list[Any]:
+    """What an adapter scores with."""
+    made = getattr(made, "__self__", made)
+    return list(made.scorers().values()) if hasattr(made, "scorers") else [made.scorer]
+
+
+# -- nobody is forgotten ------------------------------------------------------------------------------------------------------
+
+
+def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_adapter() -> None:
+    rubric = ADAPTERS["openenv.openenv_rubric"]
+    waited(rubric.call(rubric.make(Moody), Row("q", "four")))  # which makes a kind of component as well
+    made = {type(getattr(each := adapter.make(Moody), "__self__", each)).__mro__ for adapter in ADAPTERS.values()}
+    kinds = {kind for line in made for kind in line} | {
+        vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]
+    }
+    found, missing = set[str](), []
+    for info in pkgutil.iter_modules(integrations.__path__):
+        module = importlib.import_module(f"rm_gallery.integrations.{info.name}")
+        public = {
+            name: each
+            for name, each in vars(module).items()
+            if not name.startswith("_") and callable(each) and getattr(each, "__module__", None) == module.__name__
+        }
+        found |= {f"{info.name}.{name}" for name in public}
+        known = {entry.partition("-")[0] for entry in (*ADAPTERS, *OTHERS)} | NO_ADAPTERS
+        missing += [
+            f"{info.name}.{name}"
+            for name, each in public.items()
+            if info.name != "scoring" and f"{info.name}.{name}" not in known and each not in kinds
+        ]
+        if not any(entry.startswith(f"{info.name}.") for entry in known) and info.name != "scoring":
+            missing.append(info.name)
+    assert missing == [], "add a row to ADAPTERS in tests/integrations/adapters.py"
+    assert NO_ADAPTERS <= found
+
+
+def test_every_adapter_has_golden_lines() -> None:
+    assert {path.stem for path in (golden.HERE / "adapters").glob("*.jsonl")} == set(ADAPTERS)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_missing_score_is_never_taken_for_a_bad_one(name: str) -> None:
+    adapter = ADAPTERS[name]
+    given = one_by_one(adapter, adapter.make(Moody), [Row("q", text) for text in ("", "none", "fail", "huge none")])
+    assert adapter.score(given[0]) == 0.0
+    for lost in given[1:]:
+        assert lost != given[0]
+        assert adapter.silent or lost is None or adapter.score(lost) is None
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_all_score_with_the_one_scorer_and_never_give_what_32_bits_cannot_hold(name: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(Moody)
+    assert {type(scorer) for scorer in scorers_of(made)} == {RowScorer}
+    (huge,) = one_by_one(adapter, adapter.make(Unbounded), [Row("q", "huge")])
+    assert (huge is None or adapter.score(huge) is None or bool(adapter.silent)) is adapter.chooses
+
+
+# -- the same however it is called ---------------------------------------------------------------------------------------------
+
+MIXED = [Row("q", text, "4", {"n": place}) for place, text in enumerate(("four", "none", "sixsix", "fail", "huge"))]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("bad", ["none", "fail", "huge"])
+def test_a_batch_with_one_bad_row_anywhere_equals_single_calls(name: str, bad: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(Moody, on_error=-3.0)
+    assert adapter.batch is not None
+    for place in range(4):
+        rows = [Row(f"q{at}", bad if at == place else "x" * at, "4", {"n": at}) for at in range(4)]
+        together = waited(adapter.batch(made, rows))
+        alone = [waited(adapter.batch(made, [row]))[0] for row in rows]
+        assert repr(list(together)) == repr(alone)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_calls_at_once_and_in_a_running_loop_give_what_single_calls_give(name: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(Moody)
+    rows = MIXED * 6
+    wanted = [repr(each) for each in one_by_one(adapter, made, rows)]
+
+    async def one(row: Row) -> Any:
+        try:
+            found = adapter.call(made, row)
+            return await found if inspect.isawaitable(found) else found
+        except NoScore:
+            return None
+
+    async def in_a_loop() -> list[Any]:
+        return await asyncio.gather(*map(one, rows))
+
+    assert [repr(each) for each in asyncio.run(in_a_loop())] == wanted
+    with ThreadPoolExecutor(8) as threads:
+        assert [repr(each) for each in threads.map(lambda row: one_by_one(adapter, made, [row])[0], rows)] == wanted
+
+
+@pytest.mark.parametrize("name", PICKLING)
+def test_a_pickled_one_gives_the_same(name: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(Moody)
+    again = pickle.loads(pickle.dumps(made))
+    assert repr(one_by_one(adapter, again, MIXED)) == repr(one_by_one(adapter, made, MIXED))
+
+
+def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(tmp_path: Path) -> None:
+    objects = {
+        name: ADAPTERS[name].make("math_verify_reward", reference="answer")
+        for name in PICKLING
+        if not name.startswith(("benchmax", "openenv", "callables.langfuse"))
+    }
+    (tmp_path / "objects.pickle").write_bytes(pickle.dumps(objects))
+    code = (
+        "import json, pickle, sys\n"
+        "made = pickle.load(open('objects.pickle', 'rb'))\n"
+        "scores = {name: getattr(one, '__self__', one).scorer.score('q', '\\\\boxed{4}', {'answer': '4'}).score for name, one in made.items()}\n"
+        "assert not {'trl', 'torch', 'ray', 'skyrl_gym', 'openenv', 'areal', 'verifiers', 'langsmith'} & set(sys.modules)\n"
+        "print(json.dumps(scores))\n"
+    )
+    done = run_python("-c", code, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout) == dict.fromkeys(objects, 1.0), done.stderr
+
+
+# -- choices and mistakes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_on_error_is_a_number_an_error_or_the_worst_score(name: str) -> None:
+    adapter = ADAPTERS[name]
+    for lost in ("none", "fail"):
+        for settings, number in (({"on_error": -3.0}, "-3.0"), ({"on_error": "worst"}, "-1.0")):
+            assert number in repr(called(adapter, adapter.make(Moody, **settings), Row("q", lost)))
+        assert "9.0" in repr(called(adapter, adapter.make(Cost, on_error="worst"), Row("q", lost)))
+        with pytest.raises(NoScore, match="(Moody|r) gave no score"):
+            asyncio.run(_raising(adapter, adapter.make(Moody, on_error="raise"), Row("q", lost)))
+    for wrong in ("skip", float("nan"), float("inf"), True):
+        with pytest.raises(ConfigError, match="on_error is"):
+            called(adapter, adapter.make(Moody, on_error=wrong), Row("q", "none"))
+
+
+async def _raising(adapter: Adapter, made: Any, row: Row) -> None:
+    found = adapter.call(made, row)
+    found = await found if inspect.isawaitable(found) else found
+    if isinstance(found, list) and len(found) == 3:  # a v1 trace, whose error its caller notes
+        raise NoScore(found[2], "")
+
+
+@pytest.mark.parametrize("name", sorted(set(ADAPTERS) - set(CHOOSING)))
+def test_on_error_is_no_choice_where_no_score_can_be_said(name: str) -> None:
+    with pytest.raises(ConfigError, match="on_error is no choice here"):
+        ADAPTERS[name].make(Moody, on_error=0.0)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize(
+    ("reward", "settings", "said"),
+    [
+        ("math_verify_reward", {"refrence": "answer"}, "'refrence' may be meant as reference="),
+        ("math_verify_reward", {"columns": {"context": 3}}, "columns maps 'context' to 3"),
+        ("math_verify_reward", {"options": {"dead_line": 3}}, "dead_line"),
+        ("math_verify_reward", {"llm": "gpt-4o"}, "calls no model"),
+        ("math_verfy_reward", {}, "math_verify_reward"),
+        ("base_helpfulness_pointwise", {}, "judged by a model and none is named"),
+        ("math_verify_reward", {"reference": "gold"}, r"no column 'gold'; the columns are: .*\banswer\b.*题目"),
+    ],
+)
+def test_mistakes_are_named(name: str, reward: str, settings: dict[str, Any], said: str) -> None:
+    adapter = ADAPTERS[name]
+    row = Row("q", "four", "4", {"answer": "4", "题目": "加法"})
+    if "gold" in settings.values() and name in ("nemo_rl.nemo_rl_reward", "callables.langfuse_evaluator"):
+        said = "no column 'gold'"  # there is one column, or it is the key of a truth that is no dict
+    with pytest.raises(ConfigError, match=said):
+        called(adapter, adapter.make(reward, **settings), row)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_name_columns_and_options_are_taken(name: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(Moody, name="mine", options={"deadline": 7.0}, columns={})
+    (scorer, *_) = scorers_of(made)
+    assert (scorer.name if not name.startswith("benchmax") else "mine") == "mine" and scorer.options.deadline == 7.0
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_trainer_that_would_raise_a_cost_is_warned_of_once(name: str, warned: list[str]) -> None:
+    called(ADAPTERS[name], ADAPTERS[name].make(Cost), Row("q", "four"))
+    said = [line for line in warned if ": a lower score is better" in line]
+    assert len(said) == ADAPTERS[name].chooses, warned
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_dead_judge_is_said_once(name: str, warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
+    llm = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_outage": 0, "max_attempts": 1}
+    made = ADAPTERS[name].make("base_helpfulness_pointwise", llm=llm)
+    one_by_one(ADAPTERS[name], made, [Row("q", "four")] * 3)
+    assert len([line for line in warned if "127.0.0.1:9" in line and "This is said once" in line]) == 1, warned
+    assert not any("sk-of-a-test" in line for line in warned)
+
+
+def test_the_table_of_the_documents_names_what_there_is() -> None:
+    text = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    shown = {name for line in text.splitlines() if line.startswith("| ") for name in re.findall(r"\b(\w+)[(,]", line)}
+    modules = [info.name for info in pkgutil.iter_modules(integrations.__path__)]
+    public = {module: set(vars(importlib.import_module(f"rm_gallery.integrations.{module}"))) for module in modules}
+    assert [module for module in modules if module != "scoring" and not public[module] & shown] == []
+    called = {name for name in shown if re.search(rf"`[^`|]*\b{name}\(", text)}
+    assert called - {"register", "Maths"} <= set().union(*public.values())

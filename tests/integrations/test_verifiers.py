@@ -1,0 +1,145 @@
+"""verifiers: the columns of a v0 rollout, the turns of a v1 trace, and the metrics of a rubric."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rm_gallery import ConfigError
+from rm_gallery.integrations.verifiers import verifiers_reward, verifiers_rubric
+from tests.integrations.adapters import Moody, Row, trace
+
+ASKED, SAID = [{"role": "user", "content": "q"}], [{"role": "assistant", "content": "four"}]
+
+
+def seen(*names: str) -> Any:
+    """A reward that gives what it sees of some columns as its message."""
+
+    def look(messages: list[Any], **kwargs: Any) -> dict[str, Any]:
+        told = {name: kwargs.get(name) for name in (*names, "ground_truth")}
+        return {"score": 1.0, "reason": repr(([m.role for m in messages], told))}
+
+    return verifiers_reward(look)
+
+
+def looked(reward: Any, **given: Any) -> Any:
+    found: list[str] = []
+    score = reward.scorer.ascore
+
+    async def noted(*arguments: Any) -> Any:
+        outcome = await score(*arguments)
+        found.append(outcome.message)
+        return outcome
+
+    reward.scorer.ascore = noted
+    asyncio.run(reward(**given))
+    return found[0]
+
+
+def test_v0_columns_are_plain_ones_of_the_data_set_under_task_and_info() -> None:
+    row = {
+        "answer": "4",
+        "task": {"a": 1, "b": 1},
+        "info": {"b": 2},
+        "c": [3],
+        "client": "x",
+        "parser": {},
+        "d": object(),
+    }
+    text = looked(seen("a", "b", "c", "client", "parser", "d"), prompt=ASKED, completion=SAID, state={}, **row)
+    columns = "{'a': 1, 'b': 2, 'c': [3], 'client': None, 'parser': None, 'd': None, 'ground_truth': '4'}"
+    assert text == f"(['user', 'assistant'], {columns})"
+    for answer, reference in (("", None), ("4", "4")):
+        assert f"'ground_truth': {reference!r}" in looked(seen(), prompt=ASKED, completion=SAID, answer=answer)
+    assert "'ground_truth': 'r'" in looked(seen(), prompt=ASKED, completion=SAID, answer="4", info={"reference": "r"})
+
+
+def test_v0_keeps_the_first_error_of_a_rollout_and_every_rewards_numbers() -> None:
+    state: dict[str, Any] = {"error": "of the rollout"}
+    for name, text in (("a", "fail"), ("b", "four")):
+        said = [{"role": "assistant", "content": text}]
+        asyncio.run(verifiers_reward(Moody, name=name)(prompt=ASKED, completion=said, answer="", state=state))
+    assert state["error"] == "of the rollout"
+    assert {name: kept["failed"] for name, kept in state["rm_gallery"].items()} == {"a": 1.0, "b": 0.0}
+
+
+def test_v1_reads_the_last_branch_from_what_was_sampled_on() -> None:
+    class Task:
+        def model_dump(self, mode: str) -> dict[str, Any]:
+            return {"answer": mode}
+
+    for sampled in (True, False):  # a trace that was read again does not know what was sampled
+        one = trace(Row("q", "four"), sampled)
+        one.branches.insert(0, SimpleNamespace(nodes=[]))
+        assert looked(seen("answer"), task=Task(), trace=one) == (
+            "(['user', 'assistant'], {'answer': 'python', 'ground_truth': None})"
+        )
+    few_shot = trace(Row("q", "four"))
+    shot = trace(Row("shot", "x"), sampled=False).branches[0].nodes
+    few_shot.branches[0].nodes[:0] = shot
+    assert "['user', 'assistant', 'user', 'assistant']" in looked(seen(), task=None, trace=few_shot)
+    said = verifiers_reward(lambda messages, **kwargs: float(len(messages)))
+    assert asyncio.run(said(task={}, trace=SimpleNamespace(branches=[], record_metrics=lambda metrics: None))) == 0.0
+
+
+def test_v1_messages_are_read_in_openais_layout() -> None:
+    def calls(messages: list[Any], **kwargs: Any) -> float:
+        (call,) = messages[1].tool_calls or []
+        return float(
+            call["function"] == {"name": "f", "arguments": "{}"}
+            if isinstance(call, dict)
+            else call.function.name == "f"
+        )
+
+    one = trace(Row("q", "done"))
+    asked = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]}
+    body = {**asked, "provider_state": {"x": 1}}
+    message = SimpleNamespace(role="assistant", model_dump=lambda exclude_none: {k: v for k, v in body.items() if v})
+    one.branches[0].nodes.insert(1, SimpleNamespace(sampled=True, message=message))
+    assert asyncio.run(verifiers_reward(calls)(task={}, trace=one)) == 1.0
+
+
+class Rubric:
+    """verifiers v0's, as far as it is told."""
+
+    def __init__(self, funcs: list[Any], weights: list[float], parser: Any) -> None:
+        self.funcs, self.weights, self.parser, self.metrics = funcs, weights, parser, list[Any]()
+
+    def add_metric(self, metric: Any) -> None:
+        self.metrics.append(metric)
+
+
+def test_a_rubric_of_rewards_has_their_numbers_as_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="pip install 'verifiers<0.2'"):
+        verifiers_rubric([Moody])
+    module = ModuleType("verifiers")
+    module.Rubric, module.Error = Rubric, type("Error", (Exception,), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verifiers", module)
+    made = verifiers_reward(Moody, components="words")
+    rubric = verifiers_rubric([made, "math_verify_reward"], parser="p", on_error=-1.0)
+    assert (rubric.funcs[0], rubric.weights, rubric.parser) == (made, [1.0, 1.0], "p")
+    assert rubric.funcs[1].scorer.on_error == -1.0 and verifiers_rubric([made], [2]).weights == [2.0]
+    names = [
+        "Moody/words",
+        "Moody/unscored",
+        "Moody/failed",
+        "math_verify_reward/unscored",
+        "math_verify_reward/failed",
+    ]
+    assert [metric.__name__ for metric in rubric.metrics] == names
+    state: dict[str, Any] = {}
+    said = [{"role": "assistant", "content": "fail"}]
+    asyncio.run(made(prompt=ASKED, completion=said, answer="", state=state))
+    assert [metric(state) for metric in rubric.metrics] == [0.0, 0.0, 1.0, 0.0, 0.0]
+    assert type(state["error"]) is module.Error and rubric.metrics[0]({}) == 0.0
+    for rewards, weights, told in (
+        ([made, Moody], None, "Two rewards are called 'Moody'"),
+        ([made], [1.0, 2.0], "There are 2 weights for 1 rewards"),
+        ([], [1.0], "There are 1 weights for 0 rewards"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            verifiers_rubric(rewards, weights)

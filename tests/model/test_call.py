@@ -1,0 +1,471 @@
+"""What every model promises on the one call path, for each class that is found: a provider that forgets something is named."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from typing import Any
+
+import orjson
+import pytest
+
+from rm_gallery.core.engine.calls import cache as call_cache
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.rate_limit import RateLimit
+from rm_gallery.core.engine.calls.retry import RetryPolicy
+from rm_gallery.core.engine.context import RunControl, current_run
+from rm_gallery.core.model import transport
+from rm_gallery.core.model.base import BaseLLM, BaseModelCall
+from rm_gallery.core.model.credentials import is_credential
+from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.providers import registered
+from rm_gallery.core.model.reward_server import RewardServer
+from rm_gallery.core.model.scoring import ServedScorer
+from rm_gallery.core.models import FakeLLM
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError
+from tests.reward.rewards import PointJudge
+from tests.support.samples import make_sample
+
+SECRET = "sk-hunter2-0123456789"
+Ask = Callable[..., Awaitable[Any]]
+
+
+def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, Any]:
+    usage = {"prompt_tokens": 40, "completion_tokens": 10}
+    return {"choices": [{"message": {"content": content}, "finish_reason": finish}], "usage": usage}
+
+
+ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
+WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
+    (BaseLLM, lambda llm, question, **more: llm.achat(question, **more), chat(), 50),
+    (
+        BaseEmbeddings,
+        lambda model, text: model.aembed([text]),
+        {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}},
+        50,
+    ),
+    (RewardServer, lambda model, text: model.ascore([{"completion": text}]), {"results": [ANSWER]}, 0),
+    (
+        ServedScorer,
+        lambda model, text: model.ascore("pair", {"query": "q", "answer": text}),
+        {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}},
+        50,
+    ),
+]
+"""How a kind of model is asked, a raw answer of it, and the tokens which that one costs."""
+NEEDED: dict[str, dict[str, Any]] = {"ServedScorer": {"endpoint": "vllm/score"}, "RewardServer": {"model": "reward:r"}}
+NOT_THE_QUESTION = {"enable_thinking", "batch", "proxy", "ca_bundle", "api_key", "cache"}
+"""Settings that change how one asks, and nothing of what an equal request is answered."""
+OF_A_SCRIPT = {"FakeLLM": {"reply", "latency", "finish_reason"}, "ServedScorer": {"named"}}
+OTHERS: dict[str, Any] = {
+    "base_url": "http://127.0.0.1:2/v1",
+    "default_headers": {"x-deployment": "b"},
+    "default_query": {"api-version": "2"},
+    "extra_body": {"logprobs": True},
+    "endpoint": "vllm/rerank",
+}
+
+
+def models() -> list[type[BaseModelCall]]:
+    """Every registered class, and every other model of the package that can be made."""
+    found = {cls for _, cls in registered()}
+    classes: list[Any] = [BaseModelCall]
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        found |= set() if inspect.isabstract(cls) else {cls}
+    return sorted((cls for cls in found if cls.__module__.startswith("rm_gallery.")), key=lambda cls: cls.__name__)
+
+
+every_model = pytest.mark.parametrize("cls", models(), ids=lambda cls: cls.__name__)
+
+
+def settings(cls: type[BaseModelCall], **more: Any) -> dict[str, Any]:
+    place = {"base_url": "http://127.0.0.1:1/v1"} if "base_url" in cls.model_fields else {}
+    return {"model": "m", **place, **NEEDED.get(cls.__name__, {}), **more}
+
+
+def way(cls: type[BaseModelCall]) -> tuple[Ask, dict[str, Any], int]:
+    for base, ask, good, tokens in WAYS:
+        if issubclass(cls, base):
+            return ask, good, tokens
+    raise AssertionError(f"{cls.__name__} is a new kind of model: say in WAYS how one asks it and what it answers")
+
+
+def recorded(cls: type[BaseModelCall], *ends: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """The class with a script instead of its requests (the last end stays), and the payloads it was asked for."""
+    made: list[dict[str, Any]] = []
+
+    async def attempt(self: BaseModelCall, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        made.append(payload)
+        end = ends[min(len(made), len(ends)) - 1]
+        if isinstance(end, Exception):
+            raise end
+        found: dict[str, Any] = end
+        return found
+
+    return type(cls.__name__, (cls,), {"attempt": attempt, "__module__": __name__}), made
+
+
+def asked(model: BaseModelCall, question: str = "hi", control: RunControl | None = None, **more: Any) -> Any:
+    """The answer of a model, or its error; as a part of a run where there is one."""
+
+    async def main() -> Any:
+        current_run.set(control)
+        try:
+            return await way(type(model))[0](model, question, **more)
+        except RMGalleryError as error:
+            return error
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RetryPolicy, "jitter", lambda self, ceiling: 0.0)
+
+
+# -- names and secrets ------------------------------------------------------------------------------------------------------
+
+
+@every_model
+def test_it_names_its_endpoint(cls: type[BaseModelCall]) -> None:
+    assert not inspect.isabstract(cls), f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}"
+    model = cls(**settings(cls))
+    assert model.endpoint_key() and model.route().startswith(model.endpoint_key())
+    assert model.model_copy().route() == model.route()
+    told = model.describe()
+    assert told["type"] == cls.__name__ and model.endpoint_key() in told.values()
+    assert not told.keys() & cls.unlisted, "patience and limits make no other model"
+
+
+def shown(cls: type[BaseModelCall]) -> list[str]:
+    """The views of a model that show a secret it was given, wherever it takes one."""
+    given: dict[str, Any] = {"extra_body": {"api_key": SECRET, "stop_token_ids": [3, 5]}}
+    texts = [name for name in cls.model_fields if is_credential(name) and not name.endswith("_ids")]
+    given |= dict.fromkeys(texts, SECRET)
+    more = {
+        "default_headers": {"X-Gateway-Auth": SECRET, "x-tenant": f"Bearer {SECRET}"},
+        "default_query": {"subscription-key": SECRET},
+        "proxy": f"http://user:{SECRET}@127.0.0.1:1",
+    }
+    given |= {name: value for name, value in more.items() if name in cls.model_fields}
+    model = cls(**settings(cls, **given))
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy == model, "a key travels to a worker process, which has no other way to it"
+    views: dict[str, Callable[[], object]] = {
+        "repr": lambda: repr(model),
+        "str": lambda: str(model),
+        "repr of a pickled copy": lambda: repr(copy),
+        "describe": model.describe,
+        "model_dump_json": model.model_dump_json,
+        "route": model.route,
+        "endpoint_key": model.endpoint_key,
+        "account": model.account,
+    }
+    found = [name for name, view in views.items() if SECRET in str(view())]
+    with pytest.raises(ConfigError) as caught:
+        cls(**settings(cls, **given, api_keys=SECRET, timeout=-1))
+    assert "timeout" in str(caught.value)
+    assert all("[3, 5]" in str(view()) for view in (model.describe, lambda: repr(model))), "numbers are no secret"
+    return found + ["the error of a wrong setting"] * (SECRET in str(caught.value))
+
+
+@every_model
+def test_no_view_shows_a_secret(cls: type[BaseModelCall]) -> None:
+    assert shown(cls) == []
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+@every_model
+def test_an_endpoint_that_repeats_the_key_is_not_quoted(
+    cls: type[BaseModelCall], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "base_url" not in cls.model_fields:
+        return  # it asks nobody
+
+    async def echo(*_: object) -> transport.Reply:
+        said = {"error": {"message": f"you sent {SECRET}"}, "choices": [{"message": {"content": SECRET}}]}
+        return transport.Reply(status, {}, orjson.dumps(said))
+
+    monkeypatch.setattr(transport, "post", echo)
+    found = asked(cls(**settings(cls, api_key=SECRET, max_attempts=1, cache=False)))
+    assert SECRET not in repr(found) + str(found)
+    assert status == 200 or "you sent ***" in str(found)
+
+
+# -- what makes another question --------------------------------------------------------------------------------------------
+
+
+def other(cls: type[BaseModelCall], name: str, given: dict[str, Any]) -> Any:
+    """Another value for a setting: one that the field takes."""
+    known = getattr(cls(**given), name)
+    for value in (*([OTHERS[name]] if name in OTHERS else []), 3, 0.5, "other", ["x"], [1], {"x": "y"}, False, True):
+        try:
+            if getattr(cls(**{**given, name: value}), name) != known:
+                return value
+        except ConfigError:
+            continue
+    raise AssertionError(f"{cls.__name__}.{name}: give another value for it in OTHERS")
+
+
+def parts(cls: type[BaseModelCall]) -> dict[str, int]:
+    """How many calls two models make that differ in one setting, by setting."""
+    calls, given = {}, settings(cls, cache=True)
+    for name in cls.model_fields.keys() - {"cache"}:
+        kind, made = recorded(cls, way(cls)[1])
+        for changes in ({}, {name: other(cls, name, given)}, {}):
+            asked(kind(**{**given, **changes}), name)
+        calls[name] = len(made)
+    return calls
+
+
+@every_model
+def test_each_setting_makes_another_question_or_is_known_not_to(cls: type[BaseModelCall]) -> None:
+    same = cls.unlisted | NOT_THE_QUESTION | OF_A_SCRIPT.get(cls.__name__, set())
+    found = parts(cls)
+    assert {name for name, calls in found.items() if calls != 2} == found.keys() & same
+    assert set(found.values()) == {1, 2}
+
+
+@every_model
+def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[BaseModelCall]) -> None:
+    kind, made = recorded(cls, way(cls)[1])
+    model = kind(**settings(cls, cache=True))
+    first = asked(model, "one")
+    for question, calls in (("one", 1), ("two", 2), ("one", 2)):
+        again = asked(model, question)
+        assert getattr(again, "text", again) is not None and len(made) == calls
+    if issubclass(cls, BaseLLM):
+        assert (first.cached, asked(model, "one").cached) == (False, True)
+        changes: list[dict[str, Any]] = [
+            {"repeat": 1},
+            {"response_format": {"type": "json_object"}},
+            {"temperature": None},
+        ]
+        for number, change in enumerate(changes, 3):
+            for _ in range(2):
+                asked(model, "one", **change)
+            assert len(made) == number, change
+
+
+@every_model
+def test_equal_questions_in_flight_share_a_call(cls: type[BaseModelCall]) -> None:
+    kind, made = recorded(cls, way(cls)[1])
+    model, ask = kind(**settings(cls, cache=True)), way(cls)[0]
+
+    async def several() -> list[Any]:
+        return list(await asyncio.gather(*(ask(model, "hi") for _ in range(9))))
+
+    assert len(asyncio.run(several())) == 9
+    assert len(made) == 1
+
+
+@every_model
+def test_a_row_that_cannot_be_read_is_asked_for_anew(cls: type[BaseModelCall]) -> None:
+    kind, made = recorded(cls, way(cls)[1])
+    model = kind(**settings(cls, cache=True))
+    for row in (b"", b"[1]", b"{}", b"\xff" * 9, b"nothing"):
+        made.clear()
+        asked(model)
+        cache = call_cache.shared()
+        assert cache is not None
+        cache.flush()
+        with closing(sqlite3.connect(cache.path)) as connection, connection:
+            connection.execute("UPDATE calls SET value = ?, codec = 0", (row,))
+        assert not isinstance(asked(model), Exception)
+        assert made, f"{row!r} is no answer"
+        cache.clear()
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_run", "calls"),
+    [(None, None, 1), (True, None, 1), (False, None, 2), (None, False, 2), (True, False, 2), (False, True, 1)],
+)
+def test_who_decides_whether_replies_are_kept(own: bool | None, of_the_run: bool | None, calls: int) -> None:
+    kind, made = recorded(FakeLLM, chat())
+    for number in range(2):
+        control = RunControl()
+        control.begin(max_workers=2, budget=None, cache=of_the_run, repeat=0)
+        asked(kind(cache=own), control=control)
+        assert control.cached == number * (calls == 1)
+    assert len(made) == calls
+
+
+@pytest.mark.parametrize(("temperature", "calls"), [(0, 1), (0.0, 1), (0.5, 2), (None, 2)])
+def test_without_a_word_only_replies_at_temperature_0_are_kept(temperature: float | None, calls: int) -> None:
+    kind, made = recorded(FakeLLM, chat())
+    for _ in range(2):
+        asked(kind(cache=None, temperature=temperature))
+    assert len(made) == calls
+
+
+def test_the_environment_switches_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RM_GALLERY_CACHE", "OFF")
+    kind, made = recorded(FakeLLM, chat())
+    for _ in range(2):
+        asked(kind(cache=True))
+    assert len(made) == 2
+
+
+# -- how a call ends --------------------------------------------------------------------------------------------------------
+
+
+def failure(kind: Any, status: int | None = None) -> ProviderError:
+    return ProviderError("no luck", kind=kind, status=status)
+
+
+CAUSES: list[tuple[str, Any, int, int]] = [
+    ("transient", failure("transient", 500), 3, 0),
+    ("silence", failure("transient"), 3, 1),
+    ("rate limit", failure("rate_limit", 429), 3, 0),
+    ("fatal", failure("fatal", 401), 1, 0),
+    ("unreachable", failure("unreachable"), 3, 0),
+]
+"""What goes wrong, the attempts that are made, and whether what was asked counts as read."""
+
+
+@pytest.mark.parametrize(("end", "attempts", "read"), [row[1:] for row in CAUSES], ids=[row[0] for row in CAUSES])
+@every_model
+def test_a_failure_is_tried_again_by_its_cause_and_counted(
+    cls: type[BaseModelCall], end: ProviderError, attempts: int, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[tuple[int, int]] = []
+    monkeypatch.setattr(RateLimit, "settle", lambda _, reserved, used: settled.append((reserved, used)))
+    control, budget = RunControl(), Budget(max_calls=20)
+    control.begin(max_workers=2, budget=budget, cache=True, repeat=0)
+    kind, made = recorded(cls, *[end] * attempts, way(cls)[1])
+    model = kind(**settings(cls, max_attempts=3, max_outage=0))
+    question = "x" * 400
+    found = asked(model, question, control)
+    assert (found.kind, found.status, len(made)) == (end.kind, end.status, attempts)
+    paid = 0 if end.kind == "unreachable" else attempts
+    expected = {reserved for reserved, _ in settled}.pop()
+    # four characters a token, and one; texts of embeddings count with their quotes
+    assert expected == (101 if issubclass(cls, BaseLLM) else 102 if issubclass(cls, BaseEmbeddings) else 1)
+    assert settled == [(expected, read * expected)] * attempts
+    assert (control.calls, control.retries, budget.spent.calls) == (paid, attempts - 1, paid)
+    assert budget.spent.total_tokens == control.usage.total_tokens == read * attempts * expected
+    # nothing of it was kept: the next one is asked, paid and kept
+    tokens = way(cls)[2]
+    for calls, cached in ((paid + 1, 0), (paid + 1, 1)):
+        assert not isinstance(asked(model, question, control), Exception)
+        assert (len(made), control.calls, control.cached) == (attempts + 1, calls, cached)
+    assert settled[-1] == (expected, tokens)
+    assert budget.spent.total_tokens == read * attempts * expected + tokens
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [(chat(), True), (chat(finish="length"), False), (chat(finish="content_filter"), False), (chat(""), False)]
+    + [(chat(" \n"), False), (chat(None), False), (chat(finish="tool_calls"), True)],
+)
+@pytest.mark.parametrize("cls", [cls for cls in models() if issubclass(cls, BaseLLM)], ids=lambda cls: cls.__name__)
+def test_only_whole_replies_are_kept(cls: type[BaseModelCall], raw: dict[str, Any], kept: bool) -> None:
+    kind, made = recorded(cls, raw)
+    model = kind(**settings(cls, cache=True))
+    for _ in range(2):
+        assert asked(model).finish_reason == raw["choices"][0]["finish_reason"]
+    assert len(made) == (1 if kept else 2)
+
+
+def test_a_question_that_the_endpoint_refuses_has_no_verdict_and_is_no_failure() -> None:
+    filtered = failure("fatal", 400)
+    filtered.filtered = True
+    kind, made = recorded(FakeLLM, filtered)
+    control = RunControl()
+    found = [asked(kind(), control=control) for _ in range(30)]
+    assert {(type(each).__name__, each.reason) for each in found} == {("Unscored", "content_filter")}
+    assert (len(made), control.stopped) == (30, None)
+
+
+def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims: list[tuple[Any, ...]] = []
+    reserve = Budget.try_reserve
+    monkeypatch.setattr(Budget, "try_reserve", lambda self, *given: claims.append(given) or reserve(self, *given))
+    waits: list[float | None] = []
+
+    class Noting(FakeLLM):
+        async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+            waits.append(timeout)
+            return chat()
+
+    for changes, most in (({}, None), ({"max_tokens": 9}, 110)):
+        control = RunControl()
+        control.begin(max_workers=2, budget=Budget(), cache=None, repeat=0)
+        asked(Noting(model="m", **changes), "x" * 400, control)
+        assert claims.pop() == ("m", 101, most)
+    assert waits == [120.0, 120.0]
+    for changes, deadline, least, longest in (({}, 50.0, 1.0, 50.0), ({"timeout": 0.5}, 50.0, 0.5, 0.5)):
+        PointJudge(llm=Noting(**changes)).evaluate(make_sample("a"), deadline=deadline)
+        assert least <= (waits.pop() or 0) <= longest
+
+
+def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
+    kind, made = recorded(FakeLLM, failure("transient", 500))
+    assert "gave up after 2 attempts" in str(asked(kind(max_attempts=2)))
+    assert len(made) == 2
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("others", "wait"),
+    [
+        ([{}, {}], False),
+        ([{"requests_per_minute": 1}, {"requests_per_minute": 1}], True),
+        ([{"requests_per_minute": 1}, {}], False),
+        ([{"requests_per_minute": 1}, {"requests_per_minute": 1, "model": "n"}], False),
+        (
+            [{"requests_per_minute": 1, "api_key": "sk-one-one"}, {"requests_per_minute": 1, "api_key": "sk-two-two"}],
+            False,
+        ),
+        ([{"tokens_per_minute": 60}, {"tokens_per_minute": 60}], True),
+    ],
+)
+def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
+    others: list[dict[str, Any]], wait: bool
+) -> None:
+    """A second call that waits would wait for a minute."""
+    cls = next(cls for prefix, cls in registered() if prefix == "openai" and issubclass(cls, BaseLLM))
+    kind, made = recorded(cls, chat())
+
+    async def main() -> int:
+        calls = [asyncio.ensure_future(kind(**settings(cls, cache=False, **each)).achat("hi")) for each in others]
+        await asyncio.wait(calls, timeout=30, return_when="FIRST_COMPLETED" if wait else "ALL_COMPLETED")
+        await asyncio.sleep(0.2)
+        done = sum(bool(call.done()) for call in calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        return done
+
+    assert asyncio.run(main()) == len(made) == (1 if wait else 2)
+
+
+# -- the contract itself ----------------------------------------------------------------------------------------------------
+
+
+class Shows(FakeLLM):
+    """Keeps its key as a text."""
+
+    token: str = ""
+
+    def endpoint_key(self) -> str:
+        return f"mine:{self.token}"
+
+
+class Forgets(FakeLLM):
+    """Asks in a dialect, and lets no request say so."""
+
+    dialect: str = ""
+
+
+def test_a_forgetful_provider_is_named() -> None:
+    assert {"repr", "endpoint_key", "route", "model_dump_json"} <= set(shown(Shows))
+    assert parts(Forgets)["dialect"] == 1

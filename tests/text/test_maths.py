@@ -1,0 +1,69 @@
+"""The direct comparison of plain numbers agrees with Math-Verify's, and what explodes costs its deadline alone."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from rm_gallery.core.engine.workers.pool import WorkerPool
+from rm_gallery.core.text.expressions import find_answer, find_reference
+from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.utils.errors import DeadlineExceeded
+
+PIECES = [
+    *"0123456789{}$\\[]().,:;= -+*/^%#\n",
+    *(r"\boxed{", r"\frac", r"\text{", "answer is ", "A: ", "####", "<think>", "</think>", "答案", "，", "。", "eggs "),
+    *("\x00", "\ud800"),
+]
+
+
+def number(rng: random.Random) -> str:
+    whole = rng.choice([rng.randint(0, 3), rng.randint(0, 20), rng.randint(0, 10**6), rng.randint(0, 10**13)])
+    sign = rng.choice(["", "", "-", "+"])
+    digits = rng.choice(["0", "5", "50", "333333", "3333333", "000000", "0000001", "1" * rng.randint(1, 20)])
+    forms = [f"{whole}", f"{whole:,}", f"{whole}.{digits}", f"{rng.randint(0, 6)}/{rng.randint(0, 6)}", f"{whole}%"]
+    return sign + rng.choice([*forms, f"00{whole}"])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_direct_comparison_agrees_on_random_numbers(seed: int) -> None:
+    rng = random.Random(seed)
+    decided = 0
+    for _ in range(500):
+        gold = number(rng)
+        answer = rng.choice([gold, gold + ".0", gold + "0", gold + ".0000001", gold + ".000001", number(rng)])
+        quick = fast_verdict(answer, gold)
+        decided += quick is not None
+        assert quick is None or quick == verify_answer(answer, gold), (gold, answer)
+    assert decided > 100
+
+
+def test_the_direct_comparison_needs_no_sympy() -> None:
+    source = (
+        "import sys\n"
+        "from rm_gallery.core.text.maths import fast_verdict\n"
+        "assert fast_verdict('A: 18', '#### 18').status == 'correct'\n"
+        "assert 'sympy' not in sys.modules and 'math_verify' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=60)
+
+
+def test_an_expression_that_explodes_costs_its_deadline_only() -> None:
+    with WorkerPool(2) as pool:
+        for expression in (r"\boxed{9^{9^{9^{9}}}}", r"\boxed{\sum_{k=1}^{10^{9}} \frac{1}{k}}", "$((10!)!)!$"):
+            pairs = [("A: 18", "18"), (expression, "18"), ("A: 18", "18")]
+            first, stuck, last = pool.starmap(verify_answer, pairs, deadline=1.0)
+            assert isinstance(stuck, DeadlineExceeded)
+            assert first == last == verify_answer("A: 18", "18")
+
+
+def test_random_texts_are_read_without_an_error() -> None:
+    rng = random.Random(0)
+    for _ in range(3000):
+        text = "".join(rng.choices(PIECES, k=rng.randint(0, 30)))
+        found = find_answer(text)
+        assert found is None or found.text != ""
+        find_reference(text)

@@ -1,0 +1,205 @@
+"""Training: what is learned, what is counted, what is refused, and what is left behind by one that is stopped."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
+from rm_gallery.gallery.rm.trained.features import sample_features
+from rm_gallery.gallery.rm.trained.model import load_model
+from rm_gallery.report.task import open_data
+from rm_gallery.train.bradley_terry.fit import Accuracy, held_out_accuracy, train_bradley_terry
+from rm_gallery.train.bradley_terry.pairs import LabelledSample, held_out_keys, prompt_key, read_samples
+from rm_gallery.train.bradley_terry.regression import DEFAULT_STRENGTH, STRENGTHS
+from tests.support.children import run_python
+from tests.train.preferences import labelled, polite_samples
+
+SAMPLES = polite_samples(120, seed=1, prompts=60)
+
+
+def test_a_plain_preference_is_learned_and_length_is_not_it(tmp_path: Path) -> None:
+    report = train_bradley_terry(SAMPLES, tmp_path / "model")
+    held = report.held_out
+    assert held["model"].accuracy == 1.0
+    assert all((held[name].accuracy or 0) < 0.9 for name in ("longest", "shortest"))
+    assert (report.n_samples, report.n_train_pairs, report.n_test_pairs) == (120, 96, 24)
+    assert (report.n_train_prompts, report.n_test_prompts) == (48, 12)
+    assert held["model"].ci95 == tuple(wilson_interval(12, 12)), "two pairs of one prompt are no two witnesses"
+    assert report.regularization in STRENGTHS and report.seconds > 0
+    few = train_bradley_terry(SAMPLES[:10], tmp_path, regularization=None)
+    assert few.regularization == DEFAULT_STRENGTH, "ten prompts are too few to choose by"
+
+
+def test_the_built_in_split_is_learned_better_than_length(tmp_path: Path) -> None:
+    rows = list(open_data(split_folder() / "train.parquet", RewardBench2.name).rows())
+    reports = [train_bradley_terry(rows, tmp_path / str(seed), seed=seed).held_out for seed in (0, 1)]
+    reached = {rule: statistics.fmean(held[rule].accuracy or 0.0 for held in reports) for rule in reports[0]}
+    assert reached["model"] > 0.57 and reached["model"] > max(reached["longest"], reached["shortest"]) + 0.03
+
+
+def test_the_interval_is_as_wide_as_pairs_of_one_prompt_make_it() -> None:
+    rng = random.Random(7)
+
+    def accuracy() -> Accuracy:
+        """150 prompts of four pairs each, and a model that is right 70 % of the time, on easy prompts more often."""
+        samples, scores = [], []
+        for prompt in range(150):
+            right = rng.betavariate(1.05, 0.45)
+            pairs = [(2 * place, 2 * place + 1) for place in range(4)]
+            samples.append(LabelledSample(f"{prompt}", "", None, [], [0] * 8, pairs))
+            scores.append([value for _ in pairs for value in ((1, 0) if rng.random() < right else (0, 1))])
+        return held_out_accuracy(samples, scores)["model"]
+
+    runs = [accuracy() for _ in range(80)]
+    found = [run.accuracy or 0.0 for run in runs]
+    true_width = 2 * 1.96 * statistics.stdev(found)
+    mean_width = statistics.fmean(high - low for run in runs for low, high in [run.ci95 or (0.0, 0.0)])
+    by_pair = wilson_interval(0.7 * 600, 600)
+    assert mean_width == pytest.approx(true_width, rel=0.15)
+    assert 1.4 < mean_width / (by_pair.high - by_pair.low) < 1.7
+    covered = sum(low <= 0.7 <= high for run in runs for low, high in [run.ci95 or (0.0, 0.0)])
+    assert covered >= 0.9 * len(runs)
+
+
+def test_equal_scores_are_wrong_and_where_all_agree_prompts_are_counted() -> None:
+    samples = [
+        LabelledSample("a", "", None, [], [5, 5], [(0, 1)]),
+        LabelledSample("a", "", None, [], [9, 2, 4], [(0, 1), (0, 2)]),
+        LabelledSample("b", "", None, [], [1, 2], [(0, 1)]),
+    ]
+    found = held_out_accuracy(samples, [[1.0, 1.0], [0.0, 2.0, 1.0], [0.5, 0.5]])
+    assert found["model"] == Accuracy(0.0, tuple(wilson_interval(0, 2)), 4)
+    assert (found["longest"].accuracy, found["shortest"].accuracy) == (0.5, 0.25)
+    assert held_out_accuracy([], [])["longest"] == Accuracy(None, None, 0)
+
+
+def test_what_is_reported_is_what_the_saved_model_does_and_what_it_keeps(tmp_path: Path) -> None:
+    report = train_bradley_terry(SAMPLES, tmp_path, seed=3, regularization=0.1)
+    held = held_out_keys([prompt_key(sample) for sample in SAMPLES], 0.2, 3)
+    sides = {side: [s for s in SAMPLES if (prompt_key(s) in held) is side] for side in (True, False)}
+    model = load_model(tmp_path)
+    scores = {side: [[model.score(f) for f in sample_features(s)] for s in own] for side, own in sides.items()}
+    assert report.held_out == held_out_accuracy(read_samples(sides[True]).samples, scores[True])
+    assert sum(map(sum, scores[False])) == pytest.approx(0, abs=1e-6), "the average training answer scores 0"
+    written = json.loads(json.dumps(report.to_dict()))
+    kept = {name: value for name, value in written.items() if name not in ("out", "seconds")}
+    assert {name: model.metadata[name] for name in kept} == kept and not {"out", "seconds"} & set(model.metadata)
+    assert (report.seed, report.test_share, report.regularization) == (3, 0.2, 0.1)
+
+
+def test_same_samples_and_seed_same_files_whatever_the_order(tmp_path: Path) -> None:
+    train_bradley_terry(SAMPLES, tmp_path / "one", seed=5)
+    train_bradley_terry(iter(SAMPLES), tmp_path / "two", seed=5)
+    other = train_bradley_terry(SAMPLES, tmp_path / "three", seed=6)
+    for name in ("model.json", "weights.npz"):
+        one, two, three = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three"))
+        assert one == two != three
+    shuffled = train_bradley_terry(SAMPLES[::-1], tmp_path / "four", seed=6)
+    assert (shuffled.data_sha256, shuffled.held_out) == (other.data_sha256, other.held_out)
+
+
+def test_everything_can_be_trained_on_and_a_handful_is_enough(tmp_path: Path) -> None:
+    report = train_bradley_terry(SAMPLES, tmp_path, test_share=0)
+    assert (report.n_train_pairs, report.n_test_pairs, report.n_test_prompts) == (120, 0, 0)
+    polite, rude = sample_features(labelled("q", [("Thank you, gladly.", None), ("Shut up, stupid.", None)]))
+    sizes = []
+    for n, strength in ((2, 0.001), (3, 0.1), (5, 10.0)):
+        few = train_bradley_terry(SAMPLES[:n], tmp_path, test_share=0, regularization=strength)
+        model = load_model(tmp_path)
+        assert few.n_train_pairs == n and model.score(polite) > model.score(rude)
+        sizes.append(float(abs(model.words).sum()))
+    assert sizes == sorted(sizes), "the weaker the penalty the larger the weights"
+
+
+def test_figures_by_subset_add_up_and_what_has_none_is_in_none(tmp_path: Path) -> None:
+    named = [polite_samples(40, seed=seed, metadata={"subset": name}) for seed, name in ((1, "b"), (2, "a"))]
+    report = train_bradley_terry([*named[0], *named[1], *polite_samples(20, seed=3)], tmp_path, test_share=0.5)
+    parts = [figures["model"].n for figures in report.by_subset.values()]
+    assert list(report.by_subset) == ["a", "b"] and min(parts) > 0
+    assert sum(parts) < report.n_test_pairs == report.held_out["model"].n
+
+
+def test_equal_answers_are_never_a_win(tmp_path: Path) -> None:
+    equal = [labelled(f"equal {n}", [("same", "chosen"), ("same", "rejected")]) for n in range(30)]
+    figures = train_bradley_terry([*SAMPLES, *equal], tmp_path, test_share=0.5).held_out
+    held = held_out_keys([prompt_key(sample) for sample in [*SAMPLES, *equal]], 0.5, 0)
+    n_equal = sum(prompt_key(sample) in held for sample in equal)
+    wins = {rule: round((figure.accuracy or 0) * figure.n) for rule, figure in figures.items()}
+    assert n_equal > 0 and wins["model"] == figures["model"].n - n_equal
+    assert wins["longest"] + wins["shortest"] <= figures["model"].n - n_equal
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "error", "message"),
+    [
+        ([], {}, DataError, "none of 0 samples"),
+        ([labelled("q", [("a", "chosen")])] * 3, {}, DataError, "none of 3 samples has both a chosen and a rejected"),
+        (SAMPLES[:1], {"test_share": 0}, DataError, "at least 2 pairs, found 1"),
+        ([labelled("q", [("a", "chosen"), ("a", "rejected")])] * 4, {"test_share": 0}, DataError, "in all 4 pairs"),
+        (SAMPLES, {"seed": "7"}, ConfigError, "seed must be a whole number, found '7'"),
+        (SAMPLES, {"seed": True}, ConfigError, "seed"),
+        (SAMPLES, {"regularization": 0}, ConfigError, "regularization"),
+        (SAMPLES, {"regularization": float("inf")}, ConfigError, "regularization"),
+        (SAMPLES, {"regularization": float("nan")}, ConfigError, "regularization"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    samples: list[DataSample], options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        train_bradley_terry(samples, tmp_path / "model", **options)
+    assert type(caught.value) is error and not (tmp_path / "model").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    samples = iter(SAMPLES)
+    with pytest.raises(ConfigError, match="is a file"):
+        train_bradley_terry(samples, tmp_path / "file")
+    assert next(samples) is SAMPLES[0]
+
+
+STOPPED = """
+import os, signal, sys
+import rm_gallery.cli.main as command
+def stop(function):
+    def stopping(*given, **named):
+        found = function(*given, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return found
+    return stopping
+if sys.argv[1] == "fitting":
+    import scipy.optimize as module
+    name = "minimize"
+else:
+    import os as module
+    name = "replace"
+function = getattr(module, name)
+setattr(module, name, stop(function))
+sys.argv[1:] = ["train", "bt", *sys.argv[2:]]
+command.main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["fitting", "writing"])
+def test_a_training_that_is_stopped_ends_and_leaves_a_whole_model(moment: str, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "model"
+    rows = [{"prompt": f"p{n}", "chosen": f"Thank you {n}", "rejected": f"Shut up {n}"} for n in range(40)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    train_bradley_terry(SAMPLES, out, seed=5)
+    before = load_model(out).metadata
+    done = run_python("-c", STOPPED, moment, str(data), "--out", str(out), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (143, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    # the one that was there, or the new one as a whole; a file of one with a file of the other is refused
+    assert (load_model(out).metadata == before) is (moment == "fitting")
+    assert sorted(path.name for path in out.iterdir()) == ["model.json", "weights.npz"]

@@ -1,0 +1,124 @@
+"""`bt:DIR` is an ordinary reward: what it says is the trained model's score, through every door."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryReward
+from rm_gallery.gallery.rm.trained.model import load_model
+from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
+from rm_gallery.train.bradley_terry.fit import train_bradley_terry
+from rm_gallery.train.bradley_terry.pairs import pair_matrix, read_samples
+from tests.support.samples import issues, make_sample, scores
+from tests.train.preferences import labelled, polite_samples, turns
+
+SAMPLES = polite_samples(80, seed=4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("bt") / "model"
+    train_bradley_terry(SAMPLES, out)
+    return out
+
+
+def test_scores_are_the_training_features_times_the_weights(folder: Path) -> None:
+    model = load_model(folder)
+    odd = [
+        labelled(turns("Why?", "我不能。", "And now?"), [("I can’t.\r\n- a", "chosen"), ("", "rejected")]),
+        labelled([], [("**yes** 42", "chosen"), ("no \ud800", "rejected")]),
+    ]
+    samples = [*SAMPLES, *odd]
+    pairs = pair_matrix(read_samples(samples).samples, 1 << HASH_BITS)
+    margins = pairs.dense @ model.dense.astype(float) + pairs.words @ model.words.astype(float)
+    for sample, margin in zip(BradleyTerryReward(str(folder)).evaluate_batch(samples), margins, strict=True):
+        by_label = {(o.answer.label or {})["preference"]: o.answer.reward.score or 0.0 for o in sample.output}
+        assert by_label["chosen"] - by_label["rejected"] == pytest.approx(margin, abs=1e-5)
+
+
+def test_all_ways_to_make_it_are_the_same_reward(folder: Path) -> None:
+    rewards: list[BaseReward] = [
+        BradleyTerryReward(folder),
+        BradleyTerryReward(path=str(folder)),
+        RewardRegistry.get(f"bt:{folder}")(),
+        RewardRegistry.create(f"bt:{folder}", max_workers=2),
+    ]
+    assert {(reward.name, reward.score_range) for reward in rewards} == {(f"bt:{folder}", (None, None))}
+    assert len({tuple(scores(reward.evaluate(make_sample("Thank you.", "Shut up.")))) for reward in rewards}) == 1
+
+
+def test_threads_pickles_and_batches_agree(folder: Path) -> None:
+    reward = BradleyTerryReward(folder)
+    expected = [scores(reward.evaluate(sample)) for sample in SAMPLES]
+    again: BradleyTerryReward = pickle.loads(pickle.dumps(reward))
+    assert again == reward
+    assert [scores(sample) for sample in again.evaluate_batch(SAMPLES, max_workers=16)] == expected
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda sample: scores(reward.evaluate(sample)), SAMPLES)) == expected
+
+
+def test_two_models_keep_their_scores_apart(folder: Path, tmp_path: Path) -> None:
+    train_bradley_terry(SAMPLES[:20], tmp_path / "other", test_share=0)
+    sample = make_sample("Thank you.", "Shut up.")
+    first, second = BradleyTerryReward(folder), BradleyTerryReward(tmp_path / "other")
+    both = second.evaluate(first.evaluate(sample)).output[0].answer.reward
+    assert [detail.source for detail in both.details] == [first.name, second.name]
+    was = second.describe()["weights_sha256"]
+    assert first.describe()["weights_sha256"] != was
+    train_bradley_terry(SAMPLES, tmp_path / "other", regularization=1.0)
+    assert second.describe()["weights_sha256"] != was, "a model that is trained anew is another reward"
+    assert scores(second.evaluate(sample)) != [detail.score for detail in both.details[1:]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ({"content": ""}, []),
+        ({"content": "a" * 200_000}, []),
+        ({"content": [{"type": "text", "text": "Thank you."}]}, []),
+        (
+            {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+            [("unscored", "not_applicable")],
+        ),
+    ],
+)
+def test_answers_of_other_kinds(answer: dict[str, Any], outcome: list[tuple[str, str]], folder: Path) -> None:
+    step = Step(role=MessageRole.ASSISTANT, **answer)
+    scored = BradleyTerryReward(folder).evaluate(DataSample(output=[DataOutput(answer=step)]))
+    assert issues(scored) == outcome
+    assert (scores(scored)[0] is None) is bool(outcome)
+
+
+def test_making_one_reads_nothing_and_using_one_names_what_is_missing(tmp_path: Path) -> None:
+    reward = BradleyTerryReward(tmp_path / "nowhere")
+    for use in (reward.check, reward.describe):
+        with pytest.raises(ConfigError, match="nowhere.*rm-gallery train bt"):
+            use()
+    with pytest.raises(ConfigError, match="nowhere"):
+        reward.evaluate(make_sample("a"))
+
+
+def test_a_damaged_model_stops_the_run(folder: Path, tmp_path: Path) -> None:
+    for name in os.listdir(folder):
+        (tmp_path / name).write_bytes((folder / name).read_bytes()[:-20])
+    with pytest.raises(DataError, match="model.json"):
+        BradleyTerryReward(tmp_path).evaluate(make_sample("a"))
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_a_model_without_a_folder_is_refused(path: str | None) -> None:
+    with pytest.raises(ConfigError, match="bt:DIR"):
+        BradleyTerryReward(path)
+    with pytest.raises(ConfigError, match="bt:DIR"):
+        RewardRegistry.create("bt:")
