@@ -291,7 +291,7 @@ VALUES: list[Any] = [
     Decimal("1"), Fraction(1), Path("1"), date(2026, 1, 1), date(2026, 1, 2), MessageRole.USER, MessageRole.SYSTEM,
     re.compile("a"), re.compile("a", re.IGNORECASE), re.compile("b"), power,
     partial(power, 1), partial(power, 2), partial(power, exponent=1), partial(power, exponent=2), Lens, Lens(1), Lens(2),
-    Lens(1).see, Lens(2).see, Point(1), Point(2), Word("1"), Word("2"), Settings(held=1), Settings(held=2), Settings(more=1),
+    Lens(1).see, Lens(2).see, Point(1), Point(2), Word("1"), Word("2"), Settings(held=1), Settings(held=2), Settings.model_validate({"more": 1}),
     tokenizer("a"), tokenizer("b"), UUID(int=1), UUID(int=2), time(1), timedelta(1), 1j, len, abs, bytearray(b"ef"), {None: 1},
     -(2**63) - 1, 2**63 - 1, 2**63, {"\ud800": 1}, {1.5: 2}, {"a": math.nan}, np.array([1, 2], "int8"), np.array([1, 2], "int64"), np.array([1, 3], "int64"),
 ]  # fmt: skip
