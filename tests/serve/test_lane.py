@@ -142,8 +142,9 @@ def test_no_room_says_when_to_come_again() -> None:
 
 
 def test_when_to_come_again_follows_what_was_done_lately(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Virtual time: four completions in half a second and a bit make eight more take about a second, thirty at most."""
-    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    """Virtual time: four completions in two seconds make four more take two seconds, and none is sent away for over thirty."""
+    clock = SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
     monkeypatch.setattr(module, "time", clock)
 
     async def go(lane: RewardLane) -> Any:
