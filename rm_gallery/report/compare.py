@@ -18,6 +18,7 @@ from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
 from rm_gallery.report.drawing import told_apart
 from rm_gallery.report.opened import OpenRun, SampleRow, open_run
 from rm_gallery.report.task import Data
+from rm_gallery.report.words import apart
 
 EXAMPLES = 5
 LONGEST = 400

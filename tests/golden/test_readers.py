@@ -23,6 +23,7 @@ from rm_gallery.core.reward.template import (
 from rm_gallery.core.text.answer import read_statements
 from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.text.objects import TwoValues, object_at
 from rm_gallery.core.text.quantities import find_quantities, units_of
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.gallery.rm.agent.tool_calls import calls_in_text
@@ -99,11 +100,32 @@ def statements(text: str) -> Any:
     return [reading.kind, told, reading.rest[:100]]
 
 
-def maths(answer: str, gold: str) -> str:
+def maths(answer: str, gold: str) -> list[str]:
     found = verify_answer(answer, gold)
     quick = fast_verdict(answer, gold)
     assert quick is None or quick == found, "the direct comparison differs"
-    return found.status
+    return [each if len(each) < 200 else f"{len(each)} characters" for each in found]
+
+
+def json_object(text: str, start: int = 0) -> Any:
+    """The object, and how much of the text is left behind it."""
+    try:
+        found = object_at(text, start)
+    except TwoValues:
+        return "two values"
+    return found and [found[0], len(text) - found[1]]
+
+
+def stated(path: str) -> Callable[..., Any]:
+    """A reader of short answers, which raises where an answer states nothing."""
+
+    def read(**given: Any) -> Any:
+        try:
+            return reader(path)(**given)
+        except ParseError:
+            return None
+
+    return read
 
 
 def reader(path: str) -> Callable[..., Any]:
@@ -120,6 +142,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "counted_sentences": reader("gallery.rm.instruction.checks.count_sentences"),
     "final_answers": lambda text, **settings: (found := find_answer(text, **settings)) and found[:2],
     "instructions": follows,
+    "integers": stated("core.text.values.read_integer"),
     "judge_problems": problem,
     "judge_replies": verdict,
     "language_codes": reader("core.text.language.known_language"),
@@ -133,6 +156,8 @@ READERS: dict[str, Callable[..., Any]] = {
     "loose_variants": reader("gallery.rm.instruction.ifeval.loose_variants"),
     "math_verdicts": maths,
     "numbers": lambda text, **how: [[n.value, n.percent, text[n.start : n.end]] for n in reader(NUMBERS)(text, **how)],
+    "numbers_stated": stated("core.text.values.read_number"),
+    "objects": json_object,
     "ordered_queries": reader("gallery.rm.code.sql.ordered"),
     "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
     "python_blocks": reader("gallery.rm.code.syntax.python_blocks"),
@@ -152,9 +177,10 @@ READERS: dict[str, Callable[..., Any]] = {
         calls_in_text(text).problems,
     ],
     "units": lambda text: [[unit.factor, unit.offset, dict(unit.dimension)] for unit in units_of(text)],
+    "yes_or_no": stated("core.text.values.read_boolean"),
     "wins": lambda n, margins: wins_of(n, {(pair[0], pair[1]): found for pair, found in margins}),
 }
-TEXTS = ("text", "reply", "answer", "gold")
+TEXTS = ("text", "reply", "answer", "gold", "value")
 """Arguments that may be given in pieces."""
 NUMBERS = "core.text.numbers.find_numbers"
 PRIVATE = "gallery.rm.format.privacy.find_personal_data"

@@ -48,19 +48,6 @@ def test_ece_is_seen_beside_what_chance_gives() -> None:
     assert bad.ece > bad.ece_by_chance
 
 
-def test_bins_of_the_same_size_and_copies() -> None:
-    x, y = drawn(500)
-    found = calibration_curve(expit(x), y, equal="size", bins=5)
-    assert found is not None and {part.n for part in found.bins} == {100}
-    copies = calibration_curve(np.repeat(expit(x), 3), np.repeat(y, 3), clusters=np.repeat(np.arange(500), 3))
-    once = calibration_curve(expit(x), y)
-    assert copies is not None and once is not None
-    assert copies.brier_ci95 == pytest.approx(once.brier_ci95, abs=0.002)
-    constant = calibration_curve([0.5] * 4, [0, 1, 0, 1], equal="size")
-    assert constant is not None and len(constant.bins) == 1 and constant.ece == 0.0
-    assert calibration_curve([], []) is None
-
-
 def test_the_maps_are_sklearns() -> None:
     x, y = drawn(1000)
     at = np.linspace(-4, 4, 30)

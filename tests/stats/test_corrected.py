@@ -268,22 +268,6 @@ def test_coverage_where_it_is_hard(of: Setting, least: float, most: float) -> No
     assert least <= coverage(of, 300).held <= most
 
 
-def test_labels_by_verdict_pooled_are_wrong_which_is_said() -> None:
-    of = Setting(KINDS[3], 0.7, 0.95, 0.5, 200, 1000, favour=5.0)
-    assert coverage(of, 100, strata=None).held < 0.2
-
-
-def test_narrower_than_labels_alone_where_the_plain_judge_is_wrong() -> None:
-    of, rng = Setting(KINDS[0], 0.714, 0.97, 0.47, 100, 2000), np.random.default_rng(7)
-    alone = []
-    for _ in range(100):
-        y = (rng.random(2000) < 0.714) * 1.0
-        interval = corrected_mean([None] * 2000, some(rng, y, 100)).ci95
-        assert interval is not None
-        alone.append(interval.high - interval.low)
-    assert coverage(of, 100).width < 0.9 * float(np.mean(alone))
-
-
 def test_the_difference_of_two_equal_systems_is_found_as_rarely_as_said() -> None:
     """The judge favours A, so that alone it always finds a difference."""
     rng, rejected = np.random.default_rng(8), 0

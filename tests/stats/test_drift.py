@@ -86,9 +86,6 @@ def test_the_p_value_of_the_distance_counts_every_way_to_name_the_runs() -> None
     assert found.excess_p == pytest.approx(1 / 81, abs=0.003)
     same = drift(old, old, old_again=[again], n_draws=200)
     assert (same.excess, same.excess_p) == (0.0, 1.0)
-    some = drift([0, 0, 0, 1], [0, 1, 1, 1], old_again=[[0, 0, 1, 1]], n_draws=20_000)
-    # anchor 2 differs in the new run, anchor 3 in the first; both energies together reach 1 + (1 - 2) / 2 or more in 5 of 9 ways
-    assert some.excess_p == pytest.approx(5 / 9, abs=0.02) or some.excess_p == pytest.approx(8 / 9, abs=0.02)
 
 
 def test_verdicts_that_swap_without_moving_the_mean_are_found_with_repeats() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,17 +54,6 @@ def test_judges_that_never_differ_are_near_each_other(n: int) -> None:
         for strata in (None, [k % 5 for k in range(n)]):
             found = paired_difference(outcomes, outcomes, strata=strata)
             assert found.interval == pytest.approx((-unseen, unseen), rel=0.05) and found.p_value == 1.0
-
-
-def test_a_mean_of_subsets_is_compared_as_such() -> None:
-    first, second, strata = [1.0] * 10 + [0.0] * 90, [0.0] * 100, ["small"] * 10 + ["large"] * 90
-    for weights, expected in ((None, 0.5), ({"small": 1, "large": 3}, 0.25)):
-        found = paired_mean(first, second, strata=strata, weights=weights)
-        assert found is not None and found.estimate == expected and found.bounds == (-1.0, 1.0)
-    missing = paired_difference(
-        [1.0, None, 0.0, 1.0, 1.0], [0.0, 1.0, math.nan, 1.0, 1.0], strata=list("aabbb"), clusters=list("xyxyx")
-    )
-    assert (missing.difference, missing.n, missing.n_clusters, missing.n_left_out) == (0.5, 3, 2, 2)
 
 
 def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() -> None:

@@ -100,16 +100,6 @@ def test_the_power_of_plans_of_scores_and_of_pairs() -> None:
     assert [one / 300 for one in found] == pytest.approx([0.8] * 3, abs=0.07)
 
 
-def test_rows_of_a_cluster_are_worth_less_and_answers_drawn_twice_more() -> None:
-    plan = plan_mean(half_width=0.05, rows_per_cluster=5, icc=0.5)
-    assert (plan.n, plan.clusters) == (1153, 231)
-    assert plan_difference(effect=0.03, discordance=0.2, rows_per_cluster=3, icc=1.0).clusters == pytest.approx(
-        1742, rel=0.03
-    )
-    one_side = [plan_difference(effect=0.03, between=1 / 9, within_a=v, repeats_a=r).n for v, r in ((0.1, 1), (0.4, 4))]
-    assert one_side[0] == one_side[1], "each side's repeats are its own"
-
-
 def test_a_label_plan_keeps_its_promise() -> None:
     rng, plan, widths = np.random.default_rng(0), plan_labels(half_width=0.04, **JUDGE), []
     for _ in range(60):
