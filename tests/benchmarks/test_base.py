@@ -136,7 +136,9 @@ def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: P
     write(sets / "anthropic_harmless" / "0000.jsonl", prior(short))
     main = write(tmp_path / "filtered.jsonl", EXCERPTS["rewardbench"][:1])
     alone = evaluate("length_baseline", sets, "rewardbench_prior_sets")
-    assert (alone.score, alone.extra["prior_sets_absent"]) == (pytest.approx((2 / 3 + 1 / 2) / 2), ["shp", "summarize"])
+    assert alone.score == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert alone.extra["prior_sets_absent"] == ["shp", "summarize"]
     sections = evaluate("length_baseline", [main, sets], "rewardbench")
     leaderboard = evaluate("length_baseline", [main, sets], get_benchmark("rewardbench", "leaderboard"))
-    assert (sections.score, leaderboard.score) == (1.0, pytest.approx((2 * 1.0 + (2 / 3 + 1 / 2) / 2) / 3))
+    assert sections.score == 1.0
+    assert leaderboard.score == pytest.approx((2 * 1.0 + (2 / 3 + 1 / 2) / 2) / 3)

@@ -17,7 +17,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status, cluster_of,
 from rm_gallery.gallery.benchmarks.prmbench import f_scores
 from rm_gallery.gallery.benchmarks.rewardbench import SECTION_WEIGHTS
 from rm_gallery.gallery.benchmarks.rules import Gathered
-from rm_gallery.gallery.benchmarks.ties import TiesTally, margin_term, ties_difference
+from rm_gallery.gallery.benchmarks.ties import ScoredRow, TiesTally, margin_term, ties_difference
 from rm_gallery.report.evaluate import evaluate
 from tests.benchmarks.judges import Steps
 from tests.support.benchmarks import by_hand
@@ -200,7 +200,7 @@ def test_two_rewards_on_ties_are_compared_prompt_by_prompt() -> None:
     turned = ties_difference(second, first)
     assert turned is not None and turned.estimate == pytest.approx(-found.estimate)
     assert ties_difference([], []) is None
-    lost = [("ref:1", [None, 1.0], ref), ("tied:1", [5.0, math.nan, 1.0], tied)]
+    lost: list[ScoredRow] = [("ref:1", [None, 1.0], ref), ("tied:1", [5.0, math.nan, 1.0], tied)]
     assert ties_difference(first, lost) is None, "a composite of nothing cannot be compared"
     assert ties_difference(first, second, seed=1) == ties_difference(first, second, seed=1)
 

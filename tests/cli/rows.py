@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tests.data.loading import Row, write
 
@@ -24,24 +23,3 @@ def best_of_4(path: Path, count: int = 12) -> Path:
         if int(row["id"][1:]) % 2:
             row["rejected"] = [text[:7] for text in row["rejected"]]
     return write(path, rows)
-
-
-def turns(*texts: str) -> list[dict[str, Any]]:
-    """A conversation that a user begins."""
-    return [{"role": ("user", "assistant")[k % 2], "content": text} for k, text in enumerate(texts)]
-
-
-ONE_ROW: dict[str, Row] = {
-    "rewardbench2": {"id": "1", "prompt": "q", "chosen": ["longest"], "rejected": ["a", "b", "c"], "subset": "Math"},
-    "rewardbench": {"id": 1, "prompt": "q", "chosen": "longest", "rejected": "b", "subset": "hep-python"},
-    "rmbbenchmark_pairwise": {
-        "pair_uid": "1",
-        "conversation_input": turns("q"),
-        "chosen": {"llm_name": "x", "answer": "longest"},
-        "reject": {"llm_name": "y", "answer": "b"},
-        "category_path": "Pairwise_set/Helpfulness/Chat",
-    },
-    "hh_rlhf": {"chosen": "\n\nHuman: q\n\nAssistant: longest", "rejected": "\n\nHuman: q\n\nAssistant: b"},
-    "chat_message": {"messages": turns("q", "a")},
-}
-"""By format, a row whose right answer is the longest (a chat has no right answer)."""

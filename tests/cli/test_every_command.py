@@ -15,44 +15,12 @@ import typer
 from rm_gallery.cli.main import app
 from rm_gallery.evaluation.create import create_evaluation
 from tests.cli.rows import best_of_4
+from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
 
-FINE = {
-    "list": "list",
-    "show": "show accuracy",
-    "eval": "eval length_baseline pairs.jsonl",
-    "bench": "bench preferences -r length_baseline --data pairs.jsonl",
-    "audit": "audit length_baseline --probe repeats --data pairs.jsonl",
-    "check-reward": "check-reward sound.py --cases cases.jsonl",
-    "conflicts": "conflicts safety_listwise_reward --data lists.jsonl --llm fake:<best>1</best>",
-    "drift": "drift old.jsonl same.jsonl --old-again old.jsonl",
-    "plan": "plan --precision 0.05 --pilot pilot.csv --score s",
-    "winrate": "winrate table.csv --prompt q --a x --b y -r length_baseline",
-    "score": "score table.csv --prompt q --answer x -r length_baseline",
-    "grade": "grade graders.yaml graded.jsonl",
-    "compare": "compare longest shortest",
-    "demo": "demo",
-    "doctor": "doctor",
-    "report": "report longest --format md",
-    "serve": "serve --config serve.yaml --no-evaluators --port 1",
-    "trace": "trace traced r0",
-    "preview": "preview fine=fine -s samples.jsonl --sandbox subprocess",
-    "deploy": "deploy fine=fine --id own --no-check --force",
-    "watch": "watch varied.jsonl",
-    "evaluators list": "evaluators list",
-    "evaluators show": "evaluators show own",
-    "evaluators rollback": "evaluators rollback own",
-    "evaluators delete": "evaluators delete gone",
-    "train bt": "train bt pairs.jsonl --out model",
-    "cache stats": "cache stats",
-    "cache prune": "cache prune --max-days 1",
-    "cache clear": "cache clear",
-    "serve-token create": "serve-token create you --tokens tokens",
-    "serve-token list": "serve-token list --tokens tokens",
-    "serve-token revoke": "serve-token revoke gone --tokens tokens",
-}
+FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
 """A call of every command that works in the folder below; the one of `serve` is only begun, for it has no end."""
 ENDLESS = ("serve",)
 OUTPUTS = ("--out", "--export", "--store")
@@ -64,88 +32,7 @@ INSTEAD = {
 }
 """The call to which an option that names a file is added, where it does not go with the one above."""
 
-GATES = [
-    ("eval length_baseline pairs.jsonl --fail-under 0.75", 0, ""),
-    (
-        "eval length_baseline pairs.jsonl --fail-under 0.7501",
-        1,
-        "75.00 is below 75.01; its 95 % interval holds the limit",
-    ),
-    ("eval length_baseline pairs.jsonl --fail-under 0.99", 1, "75.0 is below 99.0; its 95 % interval is below it, too"),
-    ("eval length_baseline pairs.jsonl --fail-under 99", 2, "a share from 0 to 1"),
-    ("eval length_baseline pairs.jsonl --fail-if-worse-than shortest", 0, "not shown to be worse than shortest: +50.0"),
-    ("eval length_baseline pairs.jsonl --fail-if-worse-than longest", 0, "not shown to be worse than longest: +0.0"),
-    (
-        "eval length_baseline pairs.jsonl --param shortest=true --fail-if-worse-than longest",
-        1,
-        "worse than longest by 50.0",
-    ),
-    ("eval func:falters.py broken.jsonl --max-failures 1", 0, ""),
-    ("eval func:falters.py broken.jsonl", 1, "1 samples failed"),
-    ("eval func:falters.py broken.jsonl --max-failures 0", 1, "1 samples failed"),
-    ("eval accuracy pairs.jsonl", 1, "no sample could be scored"),
-    ("bench preferences -r length_baseline --data pairs.jsonl --fail-under 0.75", 0, ""),
-    ("bench preferences -r length_baseline --data pairs.jsonl --fail-under 0.76", 1, "75.0 is below 76.0"),
-    (
-        "bench preferences -r length_baseline --data pairs.jsonl --fail-if-worse-than longest",
-        0,
-        "not shown to be worse",
-    ),
-    (
-        "bench preferences -r length_baseline --param shortest=true --data pairs.jsonl --fail-if-worse-than longest",
-        1,
-        "worse than",
-    ),
-    ("bench preferences -r func:falters.py --data broken.jsonl --max-failures 1", 0, ""),
-    ("bench preferences -r func:falters.py --data broken.jsonl --max-failures 0", 1, "1 samples failed"),
-    ("report longest --format md --fail-under 0.75", 0, ""),
-    ("report longest --format md --fail-under 0.7500001", 1, "75.00000 % is below 75.00001 %"),
-    ("report falters --format md", 0, ""),
-    ("report falters --format md --max-failures 1", 0, ""),
-    ("report falters --format md --max-failures 0", 1, "1 samples failed"),
-    ("report falters --format junit", 1, "1 samples failed"),
-    ("report longest --format junit", 0, ""),
-    ("report stopped --format junit", 1, "the run is not finished"),
-    ("report stopped --format md --fail-under 0", 0, ""),
-    ("compare longest shortest", 0, ""),
-    ("compare longest longest --fail-if-worse", 0, ""),
-    ("compare shortest longest --fail-if-worse", 0, ""),
-    (
-        "compare longest shortest --fail-if-worse",
-        1,
-        "worse than length_baseline (longest): length_baseline (shortest).",
-    ),
-    ("audit length_baseline --probe repeats --strict", 0, ""),
-    ("audit length_baseline --probe repeats --limit 5", 0, ""),
-    ("audit length_baseline --probe repeats --limit 5 --strict", 1, ""),
-    ("audit length_baseline --probe length", 1, ""),
-    ("check-reward sound.py", 0, ""),
-    ("check-reward bare.py --strict", 1, ""),
-    ("check-reward sound.py --strict", 0, ""),
-    ("check-reward bare.py", 0, ""),
-    ("check-reward lenient.py", 1, ""),
-    (
-        "conflicts base_helpfulness_pairwise --data broken-lists.jsonl --param JUDGE --max-failures 1",
-        0,
-        "questions failed",
-    ),
-    (
-        "conflicts base_helpfulness_pairwise --data broken-lists.jsonl --param JUDGE --max-failures 0",
-        1,
-        "questions failed",
-    ),
-    ("drift old.jsonl moved.jsonl", 1, ""),
-    ("winrate broken.csv --prompt q --a x --b y -r func:falters.py --max-failures 1", 0, ""),
-    ("winrate broken.csv --prompt q --a x --b y -r func:falters.py --max-failures 0", 1, "1 samples failed"),
-    ("score broken.csv --prompt q --answer x -r func:falters.py --max-failures 1", 0, ""),
-    ("score broken.csv --prompt q --answer x -r func:falters.py --max-failures 0", 1, "1 samples failed"),
-    ("grade graders.yaml broken.jsonl --max-failures 5", 1, "no sample could be scored"),
-    ("grade graders.yaml half-graded.jsonl --max-failures 1", 0, "1 samples failed"),
-    ("grade graders.yaml half-graded.jsonl --max-failures 0", 1, "1 samples failed"),
-    ("preview falters=falters -s samples.jsonl --sandbox subprocess --max-failures 1", 0, ""),
-    ("preview falters=falters -s samples.jsonl --sandbox subprocess --max-failures 0", 1, ""),
-    ("watch mirrored.jsonl", 1, ""),
-]
+GATES = [line for _, line in lines(HERE / "every_command" / "gates.jsonl")]
 """Both sides of every gate: the call, its exit code, and what it says on stderr."""
 
 OWN = "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef {}(messages, {}**kwargs):\n    {}\n"
@@ -353,13 +240,14 @@ def test_a_missing_and_a_damaged_file_are_named_with_exit_code_2(name: str, call
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize(("call", "code", "said"), GATES, ids=[call for call, _, _ in GATES])
-def test_a_gate_has_two_sides(call: str, code: int, said: str) -> None:
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate["call"]))
+def test_a_gate_has_two_sides(gate: Line) -> None:
     with JudgeServer(falters, in_process=True) as server:
         llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
-        done = command(*(f"llm={llm}" if word == "JUDGE" else word for word in call.split()))
-    assert done.code == code, done.err
-    assert said in done.err and (code != 2 or "done" not in done.err), "wrong use is said before anything is judged"
+        done = command(*(f"llm={llm}" if word == "JUDGE" else word for word in gate["call"].split()))
+    assert done.code == gate["code"], done.err
+    assert gate.get("said", "") in done.err
+    assert done.code != 2 or "done" not in done.err, "wrong use is said before anything is judged"
 
 
 def gates_of(name: str) -> set[str]:
@@ -376,13 +264,14 @@ def gates_of(name: str) -> set[str]:
 def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: str) -> None:
     section = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8").split("## Exit codes")[1].split("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
-    told = [row[1].strip() for row in rows if f"`{name}`" in row[0]]
-    assert len(told) == 1, f"{name} has {len(told)} rows in the table of exit codes in docs/gates.md"
-    (said,) = told
-    codes = {code for call, code, _ in GATES if f"{call} ".startswith(f"{name} ")}
+    said_of = [row[1].strip() for row in rows if f"`{name}`" in row[0]]
+    assert len(said_of) == 1, f"{name} has {len(said_of)} rows in the table of exit codes in docs/gates.md"
+    (said,) = said_of
+    told = [(line["call"], line["code"]) for line in GATES]
+    codes = {code for call, code in told if f"{call} ".startswith(f"{name} ")}
     assert (1 in codes) == (said != "–"), f"{name}: docs/gates.md says of exit code 1: {said}"
     for gate in gates_of(name):
-        both = {code for call, code, _ in GATES if call.startswith(f"{name} ") and gate in call.split()}
+        both = {code for call, code in told if call.startswith(f"{name} ") and gate in call.split()}
         assert both >= {0, 1}, f"{name} {gate}: a call that passes and one that fails are needed"
 
 

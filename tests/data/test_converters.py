@@ -63,6 +63,8 @@ def test_a_row_may_give_several_samples() -> None:
     DataConverterRegistry.register("several", Several)
     found = load("several", [{"n": 1}, {"n": 2}, {"n": 1}])
     assert [sample.query_text() for sample in found] == ["1a", "1b", "2a", "2b", "1a", "1b"]
+    again = create_loader("x", data_source="several", config={"data": [{"n": 1}, {"n": 2}, {"n": 1}]}).run()
+    assert again.metadata["duplicates"] == 2
 
 
 @pytest.mark.parametrize(

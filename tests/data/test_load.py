@@ -5,6 +5,7 @@ What files and rows are read as, and what is wrong with them, stands in `tests/g
 
 from __future__ import annotations
 
+import gc
 import json
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -146,10 +147,22 @@ def test_skipped_rows_are_counted_shown_and_warned_about_once(tmp_path: Path, na
     path.write_bytes(b"".join(content))
     sink = logger.add(lambda message: lines.append(str(message)), level="WARNING", format="{message}")
     found = load(path, on_bad_row="skip")
+    load_rows([*numbered(1), {"id": "r0", "prompt": "other"}])
+    load_rows([*numbered(1), *numbered(1)])
     logger.remove(sink)
     assert (len(found), found.metadata["rows"], found.metadata["skipped"]) == (13, 20, 7)
     assert len(found.metadata["skipped_rows"]) == 5 and ", line 4: " in found.metadata["skipped_rows"][0]
-    assert len(lines) == 1 and "skipped 7 of 20 rows" in lines[0]
+    assert len(lines) == 2 and "skipped 7 of 20 rows" in lines[0] and "id of a different one" in lines[1]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(running: bool) -> None:
+    (gc.enable if running else gc.disable)()
+    try:
+        load_rows(numbered(1))
+        assert gc.isenabled() is running
+    finally:
+        gc.enable()
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.budget import Budget, Reservation
 from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.engine.folder.ledger import FILE_NAME, Ledger
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
@@ -75,9 +75,18 @@ def test_what_is_spent(limits: dict[str, float], usage: Usage, most: int | None,
     assert spent.cost <= limits.get("max_cost", 10**12) * (1 + 1e-9)
 
 
-def test_the_first_calls_find_out_what_one_costs_and_then_all_go() -> None:
-    made, highest = spend(Budget(max_tokens=1_000_000), 64)
-    assert (made, highest) == (10_000, 64)
+@pytest.mark.parametrize("limits", [{"max_tokens": 1_000_000}, {"max_cost": 2.2}], ids=str)
+def test_the_first_calls_find_out_what_one_costs_and_then_all_go(limits: dict[str, Any]) -> None:
+    assert spend(Budget(prices=PRICES, **limits), 64) == (10_000, 64)
+    budget, rounds = Budget(prices=PRICES, **limits), []
+    for _ in range(6):
+        claims: list[Reservation] = []
+        while (claim := budget.try_reserve("judge", 60)) is not None and len(claims) < 32:
+            claims.append(claim)
+        rounds.append(len(claims))
+        for claim in claims:
+            budget.settle(claim, call(), "judge")
+    assert rounds == [1, 2, 4, 8, 16, 32]
 
 
 def test_an_honest_judge_dearer_than_expected_overshoots_by_one_call_at_most() -> None:

@@ -58,7 +58,8 @@ def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
     with CallCache(tmp_path) as cache:
         assert cache.get(KEYS[0]) == value
         assert cache.get(KEYS[1]) is None
-        assert (cache.hits, cache.misses) == (1, 1)
+        assert cache.get(KEYS[0][:16] + KEYS[1][16:]) is None, "found by a part of its key and told by the whole of it"
+        assert (cache.hits, cache.misses) == (1, 2)
 
 
 def test_many_puts_from_a_loop_are_stored_and_seen_before_that(tmp_path: Path) -> None:
@@ -168,16 +169,18 @@ def test_the_writer_keeps_the_file_within_its_size(tmp_path: Path, monkeypatch: 
 
 
 def test_use_is_noted_at_the_latest_when_the_cache_closes(tmp_path: Path) -> None:
-    used, unused = keys(2)
+    used, unused, lately = keys(3)
     with CallCache(tmp_path) as cache:
-        put_all(cache, {used: b"1", unused: b"2"})
+        put_all(cache, {used: b"1", unused: b"2", lately: b"3"})
         for key in (used, unused):
             make_older(cache.path, key, created=DAY, used=DAY)
-        assert cache.get(used) == b"1"
+        make_older(cache.path, lately, created=DAY, used=3000)
+        assert (cache.get(used), cache.get(lately)) == (b"1", b"3")
     now = time.time()
     rows = stored(cache.path)
     assert rows[used][0] == pytest.approx(now, abs=60)
     assert rows[unused][0] == pytest.approx(now - DAY, abs=60)
+    assert rows[lately][0] == pytest.approx(now - 3000, abs=60), "what was used within an hour is not noted again"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -216,6 +219,7 @@ def test_writes_that_begin_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_file, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(cache_module, "_BACKLOG_BYTES", 20)
     warnings: list[str] = []
     with CallCache(tmp_path, on_warning=warnings.append) as cache:
         assert put_all(cache, {KEYS[0]: b"before"}) == [True]
@@ -223,7 +227,9 @@ def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, m
         other.execute("BEGIN IMMEDIATE")
         assert put_all(cache, {KEYS[1]: b"held up"}) == [False]
         assert put_all(cache, {KEYS[2]: b"nobody waits again"}) == [False]
-        assert [cache.get(key) for key in KEYS[:3]] == [b"before", b"held up", b"nobody waits again"]
+        assert put_all(cache, {KEYS[4]: b"too much is waiting"}) == [False]
+        found = [cache.get(key) for key in (*KEYS[:3], KEYS[4])]
+        assert found == [b"before", b"held up", b"nobody waits again", None]
         other.execute("COMMIT")
         other.close()
         assert wait_until(lambda: len(stored(cache.path)) == 3)

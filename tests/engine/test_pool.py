@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -247,12 +247,13 @@ def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
     with WorkerPool(1) as pool:
-        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 0.3)
+        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 2.0)
         queued = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "second"), 0.0)
         read_pid(tmp_path / "first")
         assert queued.cancel()
         assert not running.cancel()
-        assert running.result() == 0.3
+        assert running.result() == 2.0
+        assert wait([queued], timeout=60).done == {queued}, "whoever waits for it hears of it"
         assert pool.submit(worker_jobs.plus_one, 1).result() == 2
     assert not (tmp_path / "second").exists()
 

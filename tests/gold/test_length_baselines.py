@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import preference_of
 from rm_gallery.gallery.benchmarks.base import benchmarks, detect_benchmark, get_benchmark, own_layouts
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -65,7 +66,7 @@ def test_rewardbench_1_and_2(gold: Gold) -> None:
 def test_rm_bench(gold: Gold, domain: str, files: tuple[str, ...]) -> None:
     report, expected = baseline(*files), gold["rm_bench"][domain]
     extra = report.by_subset[domain].extra
-    found = {name: digits(extra[name]) for name in ("hard", "normal", "easy")}
+    found: Gold = {name: digits(extra[name]) for name in ("hard", "normal", "easy")}
     found |= {
         "n": report.n,
         "avg": digits(report),
@@ -120,18 +121,22 @@ def test_a_page_claims_what_length_reaches_on_the_files(name: str, part: str) ->
         assert held_out or [digits(figure.baselines[key], 1) for key in ("longest", "shortest")] == claimed
 
 
-NO_ROWS = ("autoj_pairwise_preds", "autoj_single_gpt4_ratings", "gsm8k_test", "humaneval", "judgebench_judge_outputs")
-NO_ROWS += (
+NO_ROWS = [
+    "autoj_pairwise_preds",
+    "autoj_single_gpt4_ratings",
+    "gsm8k_test",
+    "humaneval",
+    "judgebench_judge_outputs",
     "judgebench_rm_scores",
     "llmbar_judge_outputs",
     "prmbench_skywork7b_step_scores",
     "rewardbench2_style_provenance",
-)
+]
 
 
 def test_recorded_judgements_and_plain_tasks_are_no_benchmark_s_rows() -> None:
     for name in NO_ROWS:
-        _, row = next(open_data(shared_file(f"{name}.parquet"), "pairs").loader.rows())  # type: ignore[union-attr]
+        row = next(rows_in(shared_file(f"{name}.parquet")))
         assert own_layouts(row) == [], name
 
 

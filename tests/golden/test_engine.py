@@ -28,7 +28,23 @@ from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
 from tests.engine.virtual_time import now, run_virtual
-from tests.golden.golden import Line, check, files
+from tests.golden.golden import HERE, Line, check
+
+
+def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
+    """The function as a test that holds its answers against those in the file of its name."""
+
+    def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
+        path = HERE / "engine" / f"{answer.__name__.removeprefix('test_')}.jsonl"
+
+        def test() -> None:
+            check(path, answer, expected)
+
+        test.__doc__ = answer.__doc__
+        return test
+
+    return made
+
 
 EVENING = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
@@ -51,11 +67,13 @@ def failure(spec: str) -> Exception:
     return ProviderError(spec, kind=kind, **known)  # type: ignore[arg-type]  # kinds by name
 
 
-def retry_after(line: Line) -> Line:
+@golden("seconds")
+def test_retry_after(line: Line) -> Line:
     return {"seconds": parse_retry_after(line["headers"], EVENING)}
 
 
-def attempts(line: Line) -> Line:
+@golden("end", "made", "waits", "seconds")
+def test_attempts(line: Line) -> Line:
     """The attempts at one call, where the longest jitter is drawn each time."""
     waits: list[RetryEvent] = []
     made = 0
@@ -71,7 +89,10 @@ def attempts(line: Line) -> Line:
 
     async def main() -> tuple[str, float]:
         began, endpoint = now(), Endpoint(8, max_outage=0.0, clock=now)
-        endpoint.answered = line.get("answered", False)
+        endpoint.answered, endpoint.max_outage = line.get("answered", False), line.get("max_outage", 0.0)
+        for end in line.get("before", ()):
+            endpoint.enter()
+            endpoint.release(end)
         deadline = Deadline(line["deadline"], clock=now) if "deadline" in line else None
         policy = RetryPolicy(rng=Longest(), **line.get("policy", {}))
         try:
@@ -84,7 +105,8 @@ def attempts(line: Line) -> Line:
     return {"end": end, "made": made, "waits": [event.wait for event in waits], "seconds": seconds}
 
 
-def fail_fast(line: Line) -> Line:
+@golden("trips_at", "message")
+def test_fail_fast(line: Line) -> Line:
     tracker = FailFast(line["limit"])
     tripped = []
     for number, spec in enumerate((spec for spec, times in line["calls"] for _ in range(times)), 1):
@@ -95,12 +117,14 @@ def fail_fast(line: Line) -> Line:
     return {"trips_at": tripped, "message": tracker.message}
 
 
-def stood_still(line: Line) -> Line:
+@golden("delay")
+def test_stood_still(line: Line) -> Line:
     before, after = (library_loop.Spent(*line[when]) for when in ("before", "after"))
     return {"delay": library_loop.own_delay(before, line["due"], after)}
 
 
-def prices(line: Line) -> Line:
+@golden("price", "cost", "error")
+def test_prices(line: Line) -> Line:
     """The price of a model in a file, and of a usage; or what is wrong with the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prices.yaml"
@@ -114,14 +138,16 @@ def prices(line: Line) -> Line:
     return {"price": found, "cost": table.cost(line["model"], Usage(**line.get("usage", {})))}
 
 
-def sums_of_usage(line: Line) -> Line:
+@golden("sum")
+def test_sums_of_usage(line: Line) -> Line:
     total = Usage()
     for usage in line["usages"]:
         total.add(Usage(**usage))
     return {"sum": {**vars(total), "total": total.total_tokens, "empty": total.empty}}
 
 
-def estimates(line: Line) -> Line:
+@golden("estimate", "error")
+def test_estimates(line: Line) -> Line:
     usages = [Usage(**usage) for usage, times in line["probed"] for _ in range(times)]
     try:
         found = Estimate.from_probe(usages, line["seconds"], line["n_total"], concurrency=line.get("concurrency", 1))
@@ -137,7 +163,8 @@ def estimates(line: Line) -> Line:
     }
 
 
-def rates(line: Line) -> Line:
+@golden("starts")
+def test_rates(line: Line) -> Line:
     """When each of several calls, asked for at once, may start."""
 
     async def main() -> list[float]:
@@ -153,7 +180,8 @@ def rates(line: Line) -> Line:
     return {"starts": run_virtual(main())}
 
 
-def endpoint(line: Line) -> Line:
+@golden("seen")
+def test_endpoint(line: Line) -> Line:
     """An endpoint step by step: after each of them its limit, the calls in flight and waiting, and its state."""
 
     async def main() -> list[list[Any]]:
@@ -198,15 +226,18 @@ def endpoint(line: Line) -> Line:
     return {"seen": run_virtual(main())}
 
 
-def redacted(line: Line) -> Line:
+@golden("redacted")
+def test_redacted(line: Line) -> Line:
     return {"redacted": redact(line["given"])}
 
 
-def run_differences(line: Line) -> Line:
+@golden("lines")
+def test_run_differences(line: Line) -> Line:
     return {"lines": differences(line["old"], line["new"], line.get("not_compared", ()))}
 
 
-def results(line: Line) -> Line:
+@golden("found", "damaged", "kept")
+def test_results(line: Line) -> Line:
     """What a start finds in a folder with these lines, and what it leaves of them."""
     with tempfile.TemporaryDirectory() as folder:
         RunStore.open(folder, {}).close()
@@ -221,11 +252,13 @@ def results(line: Line) -> Line:
             }
 
 
-def cache_keys(line: Line) -> Line:
+@golden("equal")
+def test_cache_keys(line: Line) -> Line:
     return {"equal": canonical_key(line["a"]) == canonical_key(line["b"])}
 
 
-def progress(line: Line) -> Line:
+@golden("line", "most_often")
+def test_progress(line: Line) -> Line:
     """The line that is shown, and what is said of failures."""
     clock, control = [100.0], RunControl(**line.get("control", {}))
     control.usage = Usage(**line.get("usage", {}))
@@ -244,7 +277,8 @@ def progress(line: Line) -> Line:
         }
 
 
-def outcomes(line: Line) -> Line:
+@golden("outcome", "raised")
+def test_outcomes(line: Line) -> Line:
     """What a judgement that raised ends as; an error of the run is raised again."""
     kind, arguments = line["error"]
     cls = getattr(errors, kind, None) or getattr(builtins, kind)
@@ -255,25 +289,7 @@ def outcomes(line: Line) -> Line:
     return {"outcome": [found.status, found.reason, found.message]}
 
 
-KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
-    "retry_after": (retry_after, ("seconds",)),
-    "attempts": (attempts, ("end", "made", "waits", "seconds")),
-    "fail_fast": (fail_fast, ("trips_at", "message")),
-    "stood_still": (stood_still, ("delay",)),
-    "prices": (prices, ("price", "cost", "error")),
-    "sums_of_usage": (sums_of_usage, ("sum",)),
-    "estimates": (estimates, ("estimate", "error")),
-    "rates": (rates, ("starts",)),
-    "endpoint": (endpoint, ("seen",)),
-    "redacted": (redacted, ("redacted",)),
-    "run_differences": (run_differences, ("lines",)),
-    "results": (results, ("found", "damaged", "kept")),
-    "cache_keys": (cache_keys, ("equal",)),
-    "progress": (progress, ("line", "most_often")),
-    "outcomes": (outcomes, ("outcome", "raised")),
-}
-
-
-@pytest.mark.parametrize("path", files("engine"))
-def test_engine(path: Path) -> None:
-    check(path, *KINDS[path.stem])
+def test_every_file_has_its_test() -> None:
+    assert {path.stem for path in (HERE / "engine").glob("*.jsonl")} == {
+        name.removeprefix("test_") for name in globals() if name.startswith("test_")
+    } - {"every_file_has_its_test"}

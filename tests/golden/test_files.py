@@ -19,7 +19,7 @@ from tests.golden.golden import Line, check, files
 
 def written(folder: Path, given: Line) -> Path:
     """The file that a line holds: text in an encoding, bytes as hex digits, JSON documents, or the sheets of a workbook."""
-    path = folder / given["name"]
+    path = folder / str(given["name"])
     if "sheets" in given:
         book = openpyxl.Workbook()
         book.remove(book.worksheets[0])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from rm_gallery.core.model.credentials import is_credential
 from rm_gallery.core.model.embeddings import BaseEmbeddings
@@ -18,7 +16,22 @@ from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
 from rm_gallery.core.model.scoring import ServedScorer, split_url
 from rm_gallery.core.model.transport import Reply, check_url
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
-from tests.golden.golden import Line, check, files
+from tests.golden.golden import HERE, Line, check
+
+
+def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
+    """The function as a test that holds its answers against those in the file of its name."""
+
+    def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
+        path = HERE / "model" / f"{answer.__name__.removeprefix('test_')}.jsonl"
+
+        def test() -> None:
+            check(path, answer, expected)
+
+        test.__doc__ = answer.__doc__
+        return test
+
+    return made
 
 
 def said(error: BaseException) -> Line:
@@ -26,7 +39,8 @@ def said(error: BaseException) -> Line:
     return {"error": f"{kind}: {error}"}
 
 
-def replies(line: Line) -> Line:
+@golden("text", "ended", "also", "tokens", "booked", "error")
+def test_replies(line: Line) -> Line:
     try:
         reply = to_response(line["raw"], "http://x/v1")
     except ProviderError as error:
@@ -53,25 +67,29 @@ def replies(line: Line) -> Line:
     }
 
 
-def errors(line: Line) -> Line:
+@golden("kind", "status", "wait", "message", "filtered")
+def test_errors(line: Line) -> Line:
     body = line["body"] if isinstance(line["body"], str) else orjson.dumps(line["body"]).decode()
     error = provider_error("it", Reply(line["answered"], line.get("headers", {}), body.encode()))
     told = {"kind": error.kind, "status": error.status, "wait": error.retry_after, "message": str(error)}
     return {**told, "filtered": error.filtered or None}
 
 
-def bodies(line: Line) -> Line:
+@golden("value")
+def test_bodies(line: Line) -> Line:
     try:
         return {"value": decoded("".join(text * times for text, times in line["body"]).encode("latin-1"))}
     except ValueError:
         return {"value": "no JSON"}
 
 
-def texts(line: Line) -> Line:
+@golden("shown")
+def test_texts(line: Line) -> Line:
     return {"shown": one_line("".join(text * times for text, times in line["text"]))}
 
 
-def credentials(line: Line) -> Line:
+@golden("hidden")
+def test_credentials(line: Line) -> Line:
     return {"hidden": [name for name in line["names"] if is_credential(name)]}
 
 
@@ -90,14 +108,16 @@ class _Scripted(BaseEmbeddings):
         return self.body
 
 
-def vectors(line: Line) -> Line:
+@golden("vectors", "error")
+def test_vectors(line: Line) -> Line:
     try:
         return {"vectors": _Scripted(body=line["body"]).embed(["a", "b"])}
     except ProviderError as error:
         return said(error)
 
 
-def names(line: Line) -> Line:
+@golden("model", "error")
+def test_names(line: Line) -> Line:
     """Which model a name or a dict of settings means."""
     try:
         found = (resolve_llm if line["what"] == "llm" else resolve_embeddings)(line["spec"])
@@ -106,7 +126,8 @@ def names(line: Line) -> Line:
     return {"model": f"{type(found).__name__} {found.model}"}
 
 
-def urls(line: Line) -> Line:
+@golden("found", "error")
+def test_urls(line: Line) -> Line:
     try:
         if line["of"] == "a scoring server":
             return {"found": list(split_url(line["url"]))}
@@ -117,18 +138,21 @@ def urls(line: Line) -> Line:
         return said(error)
 
 
-def routes(line: Line) -> Line:
+@golden("same")
+def test_routes(line: Line) -> Line:
     """Whether two models share replies in the cache, going by where they ask."""
     one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).route() for which in "ab")
     return {"same": one == other}
 
 
-def accounts(line: Line) -> Line:
+@golden("same")
+def test_accounts(line: Line) -> Line:
     one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).account() for which in "ab")
     return {"same": one == other}
 
 
-def scores_of_servers(line: Line) -> Line:
+@golden("rows", "names", "tokens", "error")
+def test_scores_of_servers(line: Line) -> Line:
     """The numbers in an answer of a scoring server."""
     try:
         found = ServedScorer(base_url="http://h").read({"kind": line["kind"], "found": line["found"]}, {})
@@ -137,7 +161,8 @@ def scores_of_servers(line: Line) -> Line:
     return {"rows": found.rows, "names": list(found.names) or None, "tokens": found.tokens or None}
 
 
-def answers_of_rewards(line: Line) -> Line:
+@golden("answers", "kept", "error")
+def test_answers_of_rewards(line: Line) -> Line:
     server = RewardServer(model="reward:r", base_url="http://h")
     try:
         found = server.read({"results": line["results"]}, {"items": [{}] * line.get("items", 1)})
@@ -148,22 +173,7 @@ def answers_of_rewards(line: Line) -> Line:
     return {"answers": [list(each) for each in found], "kept": kept is not None}
 
 
-KINDS: dict[str, tuple[Callable[[Line], Line], tuple[str, ...]]] = {
-    "replies": (replies, ("text", "ended", "also", "tokens", "booked", "error")),
-    "errors": (errors, ("kind", "status", "wait", "message", "filtered")),
-    "bodies": (bodies, ("value",)),
-    "texts": (texts, ("shown",)),
-    "credentials": (credentials, ("hidden",)),
-    "vectors": (vectors, ("vectors", "error")),
-    "names": (names, ("model", "error")),
-    "urls": (urls, ("found", "error")),
-    "routes": (routes, ("same",)),
-    "accounts": (accounts, ("same",)),
-    "scores_of_servers": (scores_of_servers, ("rows", "names", "tokens", "error")),
-    "answers_of_rewards": (answers_of_rewards, ("answers", "kept", "error")),
-}
-
-
-@pytest.mark.parametrize("path", files("model"))
-def test_model(path: Path) -> None:
-    check(path, *KINDS[path.stem])
+def test_every_file_has_its_test() -> None:
+    assert {path.stem for path in (HERE / "model").glob("*.jsonl")} == {
+        name.removeprefix("test_") for name in globals() if name.startswith("test_")
+    } - {"every_file_has_its_test"}

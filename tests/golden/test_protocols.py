@@ -68,9 +68,10 @@ def test_files_of_judgements(path: Path, tmp_path: Path) -> None:
             data = open_data(list(given["data"]), benchmark) if "data" in given else None
             door = benchmark.replayed if option == "replay" else benchmark.recorded_scores
             rule = {key: given[key] for key in ("step_rule",) if key in given}
-            judged = [as_read(*one) for one in door(given[option], data and data.rows(), **rule)]
+            judged = [as_read(*one) for one in door(given[option], None if data is None else data.rows(), **rule)]
             file = write(tmp_path / "judgements.jsonl", given[option])
-            found = score_recorded(benchmark, **{option: file}, data=data, rule=rule)
+            files_of: Line = {option: file}
+            found = score_recorded(benchmark, **files_of, data=data, rule=rule)
         except (ConfigError, DataError) as error:
             return {"error": str(error)}
         told = recorded_json(benchmark, found)

@@ -76,7 +76,8 @@ def figures(report: Report) -> Line:
 
     parts = {"by_subset": {name: of(part) for name, part in report.by_subset.items()}} if report.by_subset else {}
     beside = {name: value for name in ("baselines", "notes") if (value := getattr(report, name))}
-    return rounded({**of(report), **parts, **beside, "version": report.version})
+    told: Line = rounded({**of(report), **parts, **beside, "version": report.version})
+    return told
 
 
 def rounded(value: Any) -> Any:

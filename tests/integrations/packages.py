@@ -93,7 +93,7 @@ def installed() -> Iterator[None]:
             parts = path.split(".")
             for end in range(1, len(parts) + 1):
                 own = content if end == len(parts) else MODULES.get(".".join(parts[:end]), {})
-                patch.setitem(sys.modules, ".".join(parts[:end]), SimpleNamespace(__path__=[], **own))  # type: ignore[arg-type]
+                patch.setitem(sys.modules, ".".join(parts[:end]), SimpleNamespace(__path__=[], **own))
         try:
             yield
         finally:

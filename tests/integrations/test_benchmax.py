@@ -56,7 +56,7 @@ def test_generations_are_told_from_the_call_or_named(call: str) -> None:
 
 def test_the_prompt_and_the_row_arrive() -> None:
     def seen(messages: list[Any], topic: Any = None, **kwargs: Any) -> float:
-        return float(messages[0].text == "be brief") + 2.0 * (topic == "sums")
+        return float(messages[0].text == "be brief") + 2.0 * float(topic == "sums")
 
     env = type("Env", (BenchmaxRewards,), {"rewards": [seen]})()
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [

@@ -17,7 +17,7 @@ from tests.integrations.adapters import Moody
 
 def log(text: Any) -> list[dict[str, Any]]:
     """A message log, whose turns carry tensors."""
-    asked = {"role": "user", "content": "q", "token_ids": object()}
+    asked: dict[str, Any] = {"role": "user", "content": "q", "token_ids": object()}
     turns = [asked, {"role": "environment", "content": "go on"}]
     return turns if text is None else [*turns, {"role": "assistant", "content": text, "token_ids": object()}]
 
@@ -43,7 +43,8 @@ def test_a_step_gives_six_fields_in_order_and_means_of_what_was_scored() -> None
         {"score": 6.5, "words": 1.5, "unscored": 0.25, "failed": 0.25},
     )
     assert environment.global_post_process_and_metrics({}) == ({}, {})
-    assert environment.step([log("four")], [{}]).answers is None and environment.shutdown() is None
+    assert environment.step([log("four")], [{}]).answers is None
+    environment.shutdown()
 
 
 def test_what_the_environment_says_is_put_to_the_reward_as_a_users_turn() -> None:

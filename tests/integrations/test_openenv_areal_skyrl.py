@@ -116,6 +116,8 @@ def test_areal_is_told_of_parts_and_of_what_got_no_score(there: None) -> None:
 class Say:
     """An action or an observation."""
 
+    metadata: dict[str, Any]
+
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
 
@@ -250,12 +252,15 @@ def test_each_sample_is_scored_by_a_copy_whose_members_have_scores_of_its_own() 
         def __deepcopy__(self, memo: Any) -> Any:
             raise TypeError("cannot copy a client")
 
-    inner, skipped = Gives(lambda action, seen: float(len(action.message))), Gives(1.0)
+    class Skips(Gives):
+        def forward(self, action: Any, observation: Any) -> Any:
+            return float(len(action.message))
+
+    inner, skipped = Skips(), Gives(1.0)
     tree = Gives(0.5, inner=inner)
     tree.client = Client()  # type: ignore[attr-defined]
     skipped.last_score = 0.25
     inner._rubric_children["skipped"] = skipped
-    inner.forward = lambda action, seen: float(len(action.message))  # type: ignore[method-assign]
     reward = RubricReward(tree)
     found = [RowScorer(reward).score("q", text).components for text in ("a", "bbb")]
     assert found == [{"inner": 1.0}, {"inner": 3.0}] and inner.last_score is None and reward.name == "Gives"

@@ -21,8 +21,7 @@ def test_queries_without_their_prompt_fail_where_they_stand_and_cost_the_others_
             "scores": rewards,
             "extra_logs": {"unscored": [0.0] * len(texts), "failed": lost},
         }
-    lost = reward(["x", "y"], ["q ", "q "])
-    assert lost["extra_logs"]["failed"] == [1.0, 1.0]
+    assert reward(["x", "y"], ["q ", "q "])["extra_logs"]["failed"] == [1.0, 1.0]
     assert reward(["q 4"], ["q "], None)["extra_logs"] == {"unscored": 1.0, "failed": 0.0}, "there is no label"
 
 

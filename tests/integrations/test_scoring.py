@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.graders.registry import GraderRegistry
-from rm_gallery.integrations.scoring import RowScorer, Scored, plain, rows_of, scored_of
+from rm_gallery.integrations.scoring import RowScorer, Scored, component_names, plain, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
 from tests.integrations.adapters import Moody
 
@@ -326,6 +327,28 @@ def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[st
     assert len(warned) == 1
 
 
+def test_a_component_has_no_name_that_is_reported_anyway() -> None:
+    assert component_names(["a", "b"]) == ("a", "b") and component_names("ab") == ("ab",) and component_names(()) == ()
+    for name, own in (("score", ()), ("unscored", ()), ("failed", ()), ("acc", ("acc",))):
+        with pytest.raises(ConfigError, match=f"components names '{name}', which is reported anyway"):
+            component_names(["a", name], *own)
+
+
+def test_the_deadline_of_the_options_holds_through_every_door() -> None:
+    @reward_function
+    async def slow(messages: list[Message], **kwargs: Any) -> float:
+        await asyncio.sleep(60)
+        return 1.0
+
+    scorer = RowScorer(slow, options={"deadline": 0.05})
+
+    async def awaited() -> list[Scored]:
+        return [await scorer.ascore("q", "a"), *await scorer.ascore_rows(["q"], ["a"])]
+
+    found = [scorer.score("q", "a"), *scorer.score_rows(["q"], ["a"]), *asyncio.run(awaited())]
+    assert [each.reason for each in found] == ["deadline"] * 4
+
+
 def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     @reward_function
     def huge(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
@@ -338,3 +361,10 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     given = trl_reward(huge)
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
     assert [given.scorer.score("q", text).reason for text in texts] == ["invalid_score", "invalid_score", "", ""]
+
+    @reward_function
+    def wide(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
+        return {"score": 1.0, "metrics": {"part": {"score": -1e300}, "small": {"score": 0.5}}}
+
+    assert RowScorer(wide).score("q", "a").components == {"part": -1e300, "small": 0.5}
+    assert trl_reward(wide).scorer.score("q", "a").components == {"small": 0.5}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
@@ -90,12 +91,20 @@ def test_the_outcomes_stand_in_the_charts_and_the_table() -> None:
     assert metrics == {}
 
 
-@pytest.mark.parametrize(("installed", "components"), [("1.13.0", False), ("1.14.0", True), ("1.16.0.dev0", True)])
+@pytest.mark.parametrize(
+    ("processes", "installed", "components"),
+    [("2", "1.13.0", False), ("2", "1.14.0", True), ("2", "1.16.0.dev0", True), ("2", None, False), ("1", None, True)],
+)
 def test_processes_that_must_log_the_same_names_log_no_components(
-    installed: str, components: bool, monkeypatch: pytest.MonkeyPatch
+    processes: str, installed: str | None, components: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(adapter, "version", lambda package: installed)
+    def version(package: str) -> str:
+        if installed is None:
+            raise PackageNotFoundError(package)
+        return installed
+
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    monkeypatch.setattr(adapter, "version", version)
     adapter._names_may_differ.cache_clear()
     metrics = dict[str, float]()
     trl_reward(parts)(**CALL, log_metric=metrics.__setitem__)
@@ -178,6 +187,15 @@ def test_components_are_scored_once() -> None:
 
     assert asyncio.run(gathered())[0] == [9.0, 1.0, 4.0, 4.0]
     assert len(CALLS) == 12
+    given = [{**CALL, "completions": [*CALL["completions"]]} for _ in range(66)]
+    for call in given:
+        rewards[0](**call)
+    CALLS.clear()
+    for call in given[2:]:
+        rewards[1](**call)
+    assert not CALLS, "64 batches are kept for the function that has not asked yet"
+    rewards[1](**given[0])
+    assert len(CALLS) == 4
     with pytest.raises(ConfigError, match="each once"):
         trl_components(parts, ["length", "length"])
 

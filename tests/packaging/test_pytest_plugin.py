@@ -111,20 +111,16 @@ def test_gate(reward_gate):
 """
 
 
-def test_a_judge_that_cannot_be_read_fails_the_gate(pytester: pytest.Pytester) -> None:
-    counts, shown = outcome(pytester, JUDGE.format(reply="'no idea'", more=""))
-    assert counts == {"failed": 1}
-    assert "12 of 12 samples have no score, 0 may: 12 unscored: parse" in shown
-
-
-@pytest.mark.parametrize(("more", "passes"), [("", False), (", max_failures=1", False), (", max_failures=2", True)])
-def test_as_many_samples_may_be_lost_as_the_gate_says(more: str, passes: bool, pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("more", "lost"), [("", 2), (", max_failures=1", 2), (", max_failures=2", 0), (", max_failures=11", 12)]
+)
+def test_as_many_samples_may_be_lost_as_the_gate_says(more: str, lost: int, pytester: pytest.Pytester) -> None:
     # what asks it to mend its reply names no answer, and gets none either
     reads = "('right' in prompt or 'wrong' in prompt) and not ('right 3' in prompt or 'wrong 8' in prompt)"
-    reply = f"'<score>5</score>' if {reads} else '?'"
+    reply = "'no idea'" if lost == 12 else f"'<score>5</score>' if {reads} else '?'"
     counts, shown = outcome(pytester, JUDGE.format(reply=reply, more=more))
-    assert counts == ({"passed": 1} if passes else {"failed": 1}), shown
-    assert passes or "2 of 12 samples have no score" in shown
+    assert counts == ({"failed": 1} if lost else {"passed": 1}), shown
+    assert not lost or f"{lost} of 12 samples have no score, {more[-2:].strip('=') or 0} may: {lost} unscored" in shown
 
 
 def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> None:
@@ -156,17 +152,6 @@ def test_a_gate_that_is_never_asked_is_noticed(pytester: pytest.Pytester) -> Non
     done.stderr.fnmatch_lines(["*does not take the fixture*"])
 
 
-def test_figures_are_in_the_junit_file(pytester: pytest.Pytester) -> None:
-    outcome(pytester, GATED.format(marked="at_least=0.5", called=""), "--junitxml=junit.xml")
-    text = (pytester.path / "junit.xml").read_text(encoding="utf-8")
-    assert 'name="reward_gate.score" value="0.5"' in text
-    assert 'name="reward_gate.ci95" value="[0.' in text
-
-
-def test_it_is_registered() -> None:
-    assert f'rm_gallery = "{PLUGIN}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-
-
 def test_loading_it_imports_next_to_nothing(tmp_path: Path) -> None:
     code = (
         "import sys, json, pytest, _pytest.terminal\n"
@@ -179,7 +164,10 @@ def test_loading_it_imports_next_to_nothing(tmp_path: Path) -> None:
     assert set(loaded) == {"rm_gallery", "rm_gallery.report", PLUGIN}
 
 
-def test_ordinary_runs_are_as_they_were(pytester: pytest.Pytester) -> None:
+def test_ordinary_runs_are_as_they_were_and_gates_have_figures_in_the_junit_file(pytester: pytest.Pytester) -> None:
     counts, shown = outcome(pytester, "def test_a():\n    assert True\n", "-W", "error")
-    assert counts == {"passed": 1}
-    assert "reward" not in shown
+    assert counts == {"passed": 1} and "reward" not in shown
+    outcome(pytester, GATED.format(marked="at_least=0.5", called=""), "--junitxml=junit.xml")
+    text = (pytester.path / "junit.xml").read_text(encoding="utf-8")
+    assert 'name="reward_gate.score" value="0.5"' in text and 'name="reward_gate.ci95" value="[0.' in text
+    assert f'rm_gallery = "{PLUGIN}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -9,39 +10,19 @@ import pytest
 
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.report.findings import Limit, decide, found
+from tests.golden.golden import Line, check, files
 
-LOW, HIGH, BOTH = Limit(0.10, 0.25), Limit(0.70, 0.60, "high"), Limit(0.10, 0.20, "both")
+LOW = Limit(0.10, 0.25)
 
 
-@pytest.mark.parametrize(
-    ("limit", "value", "low", "high", "clusters", "verdict"),
-    [
-        (LOW, 0.0, 0.0, 0.088, 40, "pass"),
-        (LOW, 0.0, 0.0, 0.161, 20, "not enough"),
-        (LOW, 0.12, 0.05, 0.20, 40, "warn"),
-        (LOW, 0.50, 0.24, 0.76, 12, "warn"),
-        (LOW, 0.90, 0.60, 0.98, 12, "fail"),
-        (LOW, 0.0, 0.0, 0.05, 9, "not enough"),
-        (LOW, 1.0, 0.57, 1.0, 5, "fail"),
-        (LOW, 1.0, 0.51, 1.0, 4, "not enough"),
-        (LOW, None, None, None, 40, "not enough"),
-        (HIGH, 1.0, 0.91, 1.0, 40, "pass"),
-        (HIGH, 0.75, 0.60, 0.85, 40, "not enough"),
-        (HIGH, 0.65, 0.50, 0.78, 40, "warn"),
-        (HIGH, 0.40, 0.26, 0.55, 40, "fail"),
-        (BOTH, 0.0, -0.088, 0.088, 40, "pass"),
-        (BOTH, -0.5, -0.7, -0.25, 40, "fail"),
-        (BOTH, -0.15, -0.3, 0.02, 40, "not enough"),
-        (BOTH, -0.15, -0.3, -0.02, 40, "warn"),
-        (LOW, 0.2, -0.1, 0.5, 40, "not enough"),
-        (BOTH, 0.05, -0.1, 0.2, 40, "not enough"),
-    ],
-)
-def test_the_whole_interval_decides(
-    limit: Limit, value: float | None, low: float | None, high: float | None, clusters: int, verdict: str
-) -> None:
-    ci95 = None if low is None or high is None else Interval(low, high)
-    assert decide(value, ci95, clusters, limit) == verdict
+@pytest.mark.parametrize("path", files("verdicts"))
+def test_the_whole_interval_decides(path: Path) -> None:
+    def answer(line: Line) -> Line:
+        good, bad, side = line["limit"]
+        ci95 = None if line["interval"] is None else Interval(*line["interval"])
+        return {"verdict": decide(line["value"], ci95, line["clusters"], Limit(good, bad, side))}
+
+    check(path, answer, ("verdict",))
 
 
 def test_the_worse_kind_of_cluster_counts() -> None:

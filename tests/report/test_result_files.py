@@ -70,7 +70,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def there(name: str = "", module: object = None) -> None:
         for each in MODULES:
-            monkeypatch.setitem(sys.modules, each, module if each == name else None)  # type: ignore[arg-type]
+            monkeypatch.setitem(sys.modules, each, module if each == name else None)
 
     return there
 

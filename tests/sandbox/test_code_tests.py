@@ -148,7 +148,7 @@ def test_which_part_of_an_answer_is_its_code() -> None:
 
 def told(error: Exception | str, line: Line) -> Line:
     """The part of a message that a line names, or the whole message where it lacks that."""
-    return {"error": line["told"] if line.get("told") in str(error) else str(error)}
+    return {"error": line["told"] if line.get("told", "?") in str(error) else str(error)}
 
 
 def test_labels_and_metadata_as_code_tests() -> None:

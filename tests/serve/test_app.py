@@ -115,9 +115,13 @@ def test_who_has_no_token_or_one_for_something_else_is_refused(method: str, path
     given = {scope: create_token(file, scope, [scope]) for scope in ("read", "evaluate", "deploy")}
     app = app_of(path, Tokens(file))
     ask = {"method": method, "url": url_of(path), "content": example(path)}
-    named = [{}, *({"Authorization": f"Bearer {token}"} for token in given.values()), {"X-Api-Key": "rmg_0_0"}]
+    named: list[dict[str, str]] = [
+        {},
+        *({"Authorization": f"Bearer {token}"} for token in given.values()),
+        {"X-Api-Key": "rmg_0_0"},
+    ]
     # of another site's page, which a server that has tokens need not mind
-    replies = asked(app, *({**ask, "headers": {"Origin": "https://elsewhere.example", **more}} for more in named))
+    replies = asked(app, *({**ask, "headers": more | {"Origin": "https://elsewhere.example"}} for more in named))
     found = [reply.status_code for reply in replies]
     needed = None if path in WITHOUT_TOKEN else {"GET": "read", "POST": "evaluate"}[method]
     expected = [200 if needed in (None, scope) else 403 for scope in given]

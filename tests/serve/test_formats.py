@@ -40,7 +40,7 @@ class Noting:
     lanes: dict[str, Any] = {}
     evaluators = None
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def expect(self, names: Sequence[str]) -> None:
         self.names = names
         self.target: str | None = None
         self.asks: list[Ask] | None = None
@@ -51,17 +51,20 @@ class Noting:
         return [FOUND.get(name) or Scored(None, "failed", name, "No luck.", {}) for name in names]
 
 
+HANDLER = Noting()
+APP = create_app(HANDLER)  # type: ignore[arg-type]  # what of a handler an application needs
+
+
 def answered(line: Line) -> Line:
-    handler = Noting(line.get("found", ()))
-    app: Any = create_app(handler)  # type: ignore[arg-type]  # what of a handler an application needs
-    reply = post(app, f"{line['path']}?{line.get('query', '')}".rstrip("?"), line["body"])
+    HANDLER.expect(line.get("found", ()))
+    reply = post(APP, f"{line['path']}?{line.get('query', '')}".rstrip("?"), line["body"])
     said = reply.json()
     if isinstance(said, dict) and "error" in said and isinstance(said["error"], dict):
         said = {"code": said["error"]["code"], "message": said["error"]["message"]}
     elif isinstance(said, dict) and "created" in said:
         said |= {"id": said["id"].partition("-")[0], "created": said["created"] > 0}
-    asks = handler.asks and [_plain(ask) for ask in handler.asks]
-    return {"status": reply.status_code, "target": handler.target, "asks": asks, "reply": said}
+    asks = None if HANDLER.asks is None else [_plain(ask) for ask in HANDLER.asks]
+    return {"status": reply.status_code, "target": HANDLER.target, "asks": asks, "reply": said}
 
 
 def _plain(ask: Ask) -> Line:

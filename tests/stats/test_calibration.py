@@ -48,19 +48,6 @@ def test_ece_is_seen_beside_what_chance_gives() -> None:
     assert bad.ece > bad.ece_by_chance
 
 
-def test_bins_of_the_same_size_and_copies() -> None:
-    x, y = drawn(500)
-    found = calibration_curve(expit(x), y, equal="size", bins=5)
-    assert found is not None and {part.n for part in found.bins} == {100}
-    copies = calibration_curve(np.repeat(expit(x), 3), np.repeat(y, 3), clusters=np.repeat(np.arange(500), 3))
-    once = calibration_curve(expit(x), y)
-    assert copies is not None and once is not None
-    assert copies.brier_ci95 == pytest.approx(once.brier_ci95, abs=0.002)
-    constant = calibration_curve([0.5] * 4, [0, 1, 0, 1], equal="size")
-    assert constant is not None and len(constant.bins) == 1 and constant.ece == 0.0
-    assert calibration_curve([], []) is None
-
-
 def test_the_maps_are_sklearns() -> None:
     x, y = drawn(1000)
     at = np.linspace(-4, 4, 30)
@@ -94,12 +81,6 @@ def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> Non
     uneven = held_out_calibration(x[:100], y[:100], method, clusters=[max(k - 60, 0) for k in range(100)])
     assert uneven is not None and uneven.n_fitted != 50
     assert uneven.n_fitted + uneven.calibration.n == 100, "what was fitted on is not judged"
-
-
-def test_platts_targets_keep_separated_outcomes_uncertain() -> None:
-    assert fit_map([0.0, 1.0] * 10, [0, 1] * 10, "platt")(np.array([0.0, 1.0])) == pytest.approx(
-        [1 / 12, 11 / 12], abs=1e-3
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, false_discovery_control
-from statsmodels.stats.contingency_tables import mcnemar as reference
-from statsmodels.stats.multitest import multipletests
 
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.stats.paired import benjamini_hochberg, holm, mcnemar, paired_difference, paired_mean, pairs_needed
 from rm_gallery.core.stats.planning import plan_difference
+
+reference: Any = import_module("statsmodels.stats.contingency_tables").mcnemar
+multipletests: Any = import_module("statsmodels.stats.multitest").multipletests
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 30))
@@ -56,17 +58,6 @@ def test_judges_that_never_differ_are_near_each_other(n: int) -> None:
         for strata in (None, [k % 5 for k in range(n)]):
             found = paired_difference(outcomes, outcomes, strata=strata)
             assert found.interval == pytest.approx((-unseen, unseen), rel=0.05) and found.p_value == 1.0
-
-
-def test_a_mean_of_subsets_is_compared_as_such() -> None:
-    first, second, strata = [1.0] * 10 + [0.0] * 90, [0.0] * 100, ["small"] * 10 + ["large"] * 90
-    for weights, expected in ((None, 0.5), ({"small": 1, "large": 3}, 0.25)):
-        found = paired_mean(first, second, strata=strata, weights=weights)
-        assert found is not None and found.estimate == expected and found.bounds == (-1.0, 1.0)
-    missing = paired_difference(
-        [1.0, None, 0.0, 1.0, 1.0], [0.0, 1.0, math.nan, 1.0, 1.0], strata=list("aabbb"), clusters=list("xyxyx")
-    )
-    assert (missing.difference, missing.n, missing.n_clusters, missing.n_left_out) == (0.5, 3, 2, 2)
 
 
 def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() -> None:

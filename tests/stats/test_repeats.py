@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -49,17 +47,6 @@ def test_more_runs_narrow_the_interval_by_the_judges_part_alone() -> None:
     all_runs = parts(runs)
     assert all_runs.ci95_same_prompts is not None
     assert all_runs.ci95_same_prompts.high - all_runs.ci95_same_prompts.low < widths[1] / 2
-
-
-def test_gaps_are_left_out_and_clusters_counted() -> None:
-    nan = math.nan
-    found = parts([[1.0, 0.0, nan, nan], [1.0, None, 0.0, None]])  # type: ignore[list-item]
-    assert found.n == 3 and found.score == pytest.approx(1 / 3)
-    assert found.scores == (0.5, 0.5)
-    runs = [[1.0, 1.0, 0.0, 0.0] * 20, [1.0, 0.0, 0.0, 0.0] * 20]
-    alone, together = parts(runs), parts(runs, clusters=[k // 4 // 5 for k in range(80)])
-    assert together.score == alone.score
-    assert parts(runs, strata=["a", "a", "b", "b"] * 20).score == pytest.approx(alone.score)
 
 
 def test_both_intervals_hold_what_they_are_about() -> None:

@@ -51,11 +51,6 @@ def test_lower_is_better_and_what_is_missing_is_left_out() -> None:
     assert found.spearman == pytest.approx(straight.spearman)
 
 
-def test_a_threshold_divides_labels_on_the_same_scale_too() -> None:
-    found = validate(NEAR.tolist(), STARS.tolist(), threshold=4)
-    assert found.f1 == pytest.approx(metrics.f1_score(STARS >= 4, NEAR >= 4))
-
-
 def test_more_clusters_than_one_witness_widen_the_interval() -> None:
     alone = validate(NOISY.tolist(), TRUTH.tolist(), threshold=0.5)
     doubled = validate(

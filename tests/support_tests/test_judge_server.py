@@ -344,7 +344,8 @@ def test_wrong_settings_are_refused() -> None:
     for wrong in ({"rate_limit": 0.8, "hang": 0.3}, {"rate_limit": -0.1}, {"rate_limits": 0.1}):
         with pytest.raises(ValueError, match="fault"):
             JudgeServer("first", faults=wrong, in_process=True)
-    for spec in ("perfekt", "fixed", "no.such.module", []):
+    unknown: list[BehaviourSpec] = ["perfekt", "fixed", "no.such.module", []]
+    for spec in unknown:
         with pytest.raises(ValueError, match="behaviour"):
             behaviour_of(spec)
     with JudgeServer("first", faults=Faults(server_error=1.0), in_process=True) as server:

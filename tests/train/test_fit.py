@@ -77,7 +77,8 @@ def test_equal_scores_are_wrong_and_where_all_agree_prompts_are_counted() -> Non
         LabelledSample("b", "", None, [], [1, 2], [(0, 1)]),
     ]
     found = held_out_accuracy(samples, [[1.0, 1.0], [0.0, 2.0, 1.0], [0.5, 0.5]])
-    assert found["model"] == Accuracy(0.0, tuple(wilson_interval(0, 2)), 4)
+    none = wilson_interval(0, 2)
+    assert found["model"] == Accuracy(0.0, (none.low, none.high), 4)
     assert (found["longest"].accuracy, found["shortest"].accuracy) == (0.5, 0.25)
     assert held_out_accuracy([], [])["longest"] == Accuracy(None, None, 0)
 

@@ -245,6 +245,16 @@ def test_files_of_a_folder_are_read_by_the_step_in_their_name_and_the_longest_st
         (tmp_path / folder / "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
     (tmp_path / ".hidden.jsonl").write_text("[]", encoding="utf-8")
     log = read_training_log(tmp_path)
+    table = pa.table({"completion": ["other"], "score": [1.0]})
+    pq.write_table(table, tmp_path / "a.parquet")  # of parquet files those of completions, unless there is nothing else
+    assert read_training_log(tmp_path).texts == log.texts
+    (tmp_path / "alone").mkdir()
+    pq.write_table(table, tmp_path / "alone" / "a.parquet")
+    assert read_training_log(tmp_path / "alone").texts == ["other"]
+    (tmp_path / "b.csv").write_text("step,prompt,completion,score,word\n1,12,34,0.5,\n2,12,35,,x\n", encoding="utf-8")
+    plain = read_training_log(tmp_path / "b.csv")
+    assert (plain.prompts, plain.texts, list(plain.components)) == (["12", "12"], ["34", "35"], [])
+    assert plain.total is not None and plain.total[0] == 0.5 and np.isnan(plain.total[1])
     assert (log.texts, log.steps.tolist()) == (["a", "b", "c", "d"], [2.0, 7.0, 10.0, 0.0])
     assert log.charts == {"loss": [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0)]} and log.name == str(tmp_path)
 

@@ -87,6 +87,9 @@ def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     texts = ["x" * length for length in (5, 60, 7, 6, 5, 30, 7)]
     measured(model, tokens=30).evaluate_batch(samples(*texts))
     assert all(max(map(len, batch)) * len(batch) <= 30 or len(batch) == 1 for batch in model.batches)
+    exact = Lengths()
+    measured(exact, tokens=30).evaluate(make_sample("x" * 10, "y" * 10, "z" * 10))
+    assert [len(batch) for batch in exact.batches] == [3]
 
 
 def test_the_answers_of_one_sample_are_scored_together() -> None:
