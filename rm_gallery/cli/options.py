@@ -95,7 +95,10 @@ By = Annotated[list[str] | None, typer.Option(help="Column whose values are subg
 Numbers = Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")]
 Separator = Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")]
-SheetName = Annotated[str | None, typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several.")]
+SheetName = Annotated[
+    str | None,
+    typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several."),
+]
 HeaderRow = Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")]
 

@@ -440,8 +440,7 @@ def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool,
         least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", 1)
         digits = len(least.partition(".")[2])
         return True, (
-            f"worse than {name} by {-difference:.{digits}f} points "
-            f"(95 % interval {least} to {-low:.{digits}f}, n={n})"
+            f"worse than {name} by {-difference:.{digits}f} points (95 % interval {least} to {-low:.{digits}f}, n={n})"
         )
     lost = found.n_first_only + found.n_unscored
     left_out = f", {lost} samples of {name} not compared" if lost else ""

@@ -162,6 +162,8 @@ TABLES = {
     "drift": "drift old.jsonl new.jsonl --old-again same.jsonl",
     "plan": "plan --precision 0.05 --judged 1000",
     "list": "list --task math --long",
+    "trace": "trace traced s0",
+    "trace of all": "trace traced",
 }
 
 
@@ -224,6 +226,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("new", [0.0 if k % 2 else score for k, score in enumerate(scores)]),
     ):
         lines(f"{name}.jsonl", [{"id": f"a{k}", "prompt": f"q{k}", "score": score} for k, score in enumerate(values)])
+    prompt = [{"role": "user", "content": "Which?\x1b[2J"}]
+    about: dict[str, Any] = {"reward": "r", "prompt": prompt, "tokens": {"input": 9, "output": 4}}
+    trace = [
+        reply(0, "?", **about, problem="no verdict", status="unscored"),
+        reply(0, "<best>1</best>", **about, cached=True),
+    ]
+    write_run(place / "traced", [row(0), row(1)], report(2), [*trace, reply(1, "x")])
     return place
 
 
