@@ -199,8 +199,8 @@ def main() -> None:
     print(
         "\nthe settings of docs/statistics.md: ours, plain normal interval, judge's own rate; width as a share of labels alone"
     )
-    for one in documented(given.trials):
-        print(f"  {one.name}: {one.ours.held:.1%}, {one.plain:.1%}, {one.judge:.1%}; {one.share:.2f}")
+    for row in documented(given.trials):
+        print(f"  {row.name}: {row.ours.held:.1%}, {row.plain:.1%}, {row.judge:.1%}; {row.share:.2f}")
     print("\nplan --detect: rate, effect, rows, planned power, simulated power")
     for rate, effect, n, planned, simulated in power_of_plans(given.trials):
         print(f"  {rate:g} {effect:g} {n} {planned:.1%} {simulated:.1%}")

@@ -99,6 +99,8 @@ def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
         ({"a": (1, 2)}, "metadata.a: a value of type tuple"),
         ({"when": datetime(2024, 1, 1)}, "metadata.when: a value of type datetime"),  # noqa: DTZ001 - a date as users have it
         ({"big": 2**70}, "metadata.big: an integer beyond 64 bits"),
+        ({"big": 2**64}, "metadata.big: an integer beyond 64 bits"),
+        ({"low": -(2**63) - 1}, "metadata.low: an integer beyond 64 bits"),
         ({"raw": b"x"}, "metadata.raw: a value of type bytes"),
     ],
 )
@@ -111,6 +113,11 @@ def test_values_that_would_be_lost_are_refused(
     with pytest.raises(DataError, match=expected):
         write_dataset(dataset, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_largest_and_the_smallest_integers_come_back(tmp_path: Path) -> None:
+    dataset = BaseDataSet(name="d", datasamples=[DataSample(unique_id="x", metadata={"n": [-(2**63), 2**64 - 1]})])
+    assert from_parquet(to_parquet(dataset, tmp_path / "a.parquet")) == dataset
 
 
 def test_metadata_of_the_data_set_must_be_json(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.budget import Budget, Reservation
 from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.engine.folder.ledger import FILE_NAME, Ledger
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
@@ -80,7 +80,7 @@ def test_the_first_calls_find_out_what_one_costs_and_then_all_go(limits: dict[st
     assert spend(Budget(prices=PRICES, **limits), 64) == (10_000, 64)
     budget, rounds = Budget(prices=PRICES, **limits), []
     for _ in range(6):
-        claims = []
+        claims: list[Reservation] = []
         while (claim := budget.try_reserve("judge", 60)) is not None and len(claims) < 32:
             claims.append(claim)
         rounds.append(len(claims))

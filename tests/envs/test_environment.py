@@ -21,7 +21,6 @@ from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.envs.environment import environment_reward
 from tests.envs import environments as envs
-from tests.seeds.running import script
 from tests.support.samples import issues, make_sample, scores
 
 RIGHT, WRONG, BARE = "so <answer>4</answer>", "<answer>5</answer>", "4"
@@ -36,12 +35,12 @@ def said(sample: DataSample, place: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("env", ["CorrectEnv", "TwoComponentEnv"])
-def test_the_document_s_environments_are_rewards(env: str) -> None:
-    reward = RewardRegistry.create(f"env:{script('004_compute_reward.py')}:{env}")
-    found = reward.evaluate(question("<answer> 4 </answer>", "none", ground_truth="4"))
-    assert scores(found) == [1.0 if env == "CorrectEnv" else 2.0, 0.0]
-    assert scores(pickle.loads(pickle.dumps(reward)).evaluate(question(RIGHT, ground_truth="4")))[0] in (1.0, 2.0)
+def test_an_environment_is_named_by_its_module_or_file() -> None:
+    for name in ("env:tests.envs.environments:Correct", f"env:{envs.__file__}:Correct"):
+        reward = RewardRegistry.create(name, weights={"format": 0.5})
+        found = reward.evaluate(question(RIGHT, WRONG, "none", ground_truth="4"))
+        assert (scores(found), reward.name) == ([1.5, 0.5, 0.0], "Correct")
+        assert scores(pickle.loads(pickle.dumps(reward)).evaluate(question(RIGHT, ground_truth="4"))) == [1.5]
 
 
 # -- what is given ---------------------------------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ def test_an_environment_of_a_file_travels_by_its_file(tmp_path: Path) -> None:
         "    def compute_reward(self, rollout_id, messages, task, **kwargs): return {'one': self.bonus}\n",
         encoding="utf-8",
     )
-    reward = build_reward(f"env:{file}:Own")
+    reward = build_reward(f"env:{file}")  # there is one
     reward.environment.env.bonus = 0.25  # type: ignore[attr-defined]
     code = "import pickle, sys; from rm_gallery import DataSample; r = pickle.loads(sys.stdin.buffer.read())\n"
     code += "s = DataSample(output=[{'answer': {'role': 'assistant', 'content': 'x'}}])\n"

@@ -25,6 +25,7 @@ class Scripted(FakeLLM):
 
     replies: list[str] = Field(default_factory=list)
     logprobs: Any = None
+    refusal: str | None = None
     asked: list[dict[str, Any]] = Field(default_factory=list)
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
@@ -32,11 +33,12 @@ class Scripted(FakeLLM):
         self.asked.append(payload)
         found = await super().attempt(payload, timeout)
         found["choices"][0]["logprobs"] = self.logprobs
+        found["choices"][0]["message"]["refusal"] = self.refusal
         return found
 
 
 def answer(line: golden.Line) -> golden.Line:
-    given = {key: line[key] for key in ("replies", "logprobs", "finish_reason") if key in line}
+    given = {key: line[key] for key in ("replies", "logprobs", "finish_reason", "refusal") if key in line}
     judge = Scripted(**given)
     try:
         said = of_reward(line, judge) if "reward" in line else of_grader(line, judge)

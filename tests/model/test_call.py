@@ -386,7 +386,12 @@ def test_a_question_that_the_endpoint_refuses_has_no_verdict_and_is_no_failure()
 def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     claims: list[tuple[Any, ...]] = []
     reserve = Budget.try_reserve
-    monkeypatch.setattr(Budget, "try_reserve", lambda self, *given: claims.append(given) or reserve(self, *given))
+
+    def claimed(self: Budget, *given: Any) -> Any:
+        claims.append(given)
+        return reserve(self, *given)
+
+    monkeypatch.setattr(Budget, "try_reserve", claimed)
     waits: list[float | None] = []
 
     class Noting(FakeLLM):
@@ -394,14 +399,14 @@ def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(monke
             waits.append(timeout)
             return chat()
 
-    for changes, most in (({}, None), ({"max_tokens": 9}, 110)):
+    for max_tokens, most in ((None, None), (9, 110)):
         control = RunControl()
         control.begin(max_workers=2, budget=Budget(), cache=None, repeat=0)
-        asked(Noting(model="m", **changes), "x" * 400, control)
+        asked(Noting(model="m", max_tokens=max_tokens), "x" * 400, control)
         assert claims.pop() == ("m", 101, most)
     assert waits == [120.0, 120.0]
-    for changes, deadline, least, longest in (({}, 50.0, 1.0, 50.0), ({"timeout": 0.5}, 50.0, 0.5, 0.5)):
-        PointJudge(llm=Noting(**changes)).evaluate(make_sample("a"), deadline=deadline)
+    for timeout, least, longest in ((120.0, 1.0, 50.0), (0.5, 0.5, 0.5)):
+        PointJudge(llm=Noting(timeout=timeout)).evaluate(make_sample("a"), deadline=50.0)
         assert least <= (waits.pop() or 0) <= longest
 
 

@@ -3,70 +3,98 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator, PrincipleTemplate
 from rm_gallery.core.utils.errors import ConfigError, ParseError
+from tests.reward.rewards import Listening
 from tests.support.samples import make_sample
 
 SAMPLES = [make_sample("right", "wrong", query=f"q{i}", unique_id=str(i), chosen=0) for i in range(6)]
+UNLABELLED = make_sample("a", "b")
 PROPOSED = '<principles>{"Truth": "It is right.", "Tone": "It is polite."}</principles>'
 MERGED = '```json\n{"Truth": "It is right.", "Care": "It is careful.", "More": "One too many."}\n```'
 
 
-def judge(proposal: str, merged: str) -> FakeLLM:
-    return FakeLLM(reply=lambda question: merged if "<proposals " in question else proposal)
+def run(
+    proposal: Any, merged: str, samples: list[DataSample] = SAMPLES, **settings: Any
+) -> tuple[dict[str, str], Listening]:
+    def reply(question: str) -> str:
+        return merged if "<proposals " in question else proposal(question) if callable(proposal) else proposal
 
-
-def generator(llm: FakeLLM, **settings: int) -> AutoPrincipleGenerator:
-    return AutoPrincipleGenerator(llm=llm, scenario="chat", generate_number=5, cluster_number=2, **settings)
+    judge = Listening(reply=reply)
+    settings = {"generate_number": 5, "cluster_number": 2, **settings}
+    made = AutoPrincipleGenerator(llm=judge, scenario="chat", **settings)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        found = made.run_batch(samples, pool)
+        assert found == made.run_batch(samples, thread_pool=pool) == made.run_batch(samples, executor=pool)
+    return found, judge
 
 
 def test_at_most_the_asked_number_comes_back_in_order() -> None:
-    found = generator(judge(PROPOSED, MERGED)).run_batch(SAMPLES)
-    assert found == {"Truth": "It is right.", "Care": "It is careful."}
+    assert run(PROPOSED, MERGED)[0] == {"Truth": "It is right.", "Care": "It is careful."}
+    assert run(PROPOSED, MERGED, cluster_number=1)[0] == {"Truth": "It is right."}
+    _, judge = run(PROPOSED, MERGED, [*SAMPLES, UNLABELLED], generate_number=1)
+    merges = [prompt for prompt in judge.prompts if "<proposals " in prompt]
+    assert len(judge.prompts) == 3 * 7 and all(
+        prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges
+    )
 
 
-def test_a_small_pool_of_the_caller_is_accepted_in_every_way() -> None:
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        made = generator(judge(PROPOSED, MERGED))
-        assert (
-            made.run_batch(SAMPLES, pool)
-            == made.run_batch(SAMPLES, thread_pool=pool)
-            == made.run_batch(SAMPLES, executor=pool)
-        )
+def test_the_best_answer_is_named_by_its_place_in_a_seeded_order() -> None:
+    places = set()
+    for seed in range(8):
+        _, judge = run(PROPOSED, MERGED, SAMPLES[:1], seed=seed)
+        first = judge.prompts[0].partition("<answer_1 ")[2].splitlines()[1]
+        assert f"preferred answer {1 if first == 'right' else 2} to" in judge.prompts[0]
+        places.add(first)
+    assert places == {"right", "wrong"}
 
 
 def test_without_a_merged_list_the_most_frequent_proposals_stand_in() -> None:
-    assert list(generator(judge(PROPOSED, "I cannot say.")).run_batch(SAMPLES)) == ["Truth", "Tone"]
+    def proposal(question: str) -> str:
+        return '{"Rare": "Said once."}' if "q0" in question else "no idea" if "q1" in question else PROPOSED
+
+    assert run(proposal, "I cannot say.")[0] == {"Truth": "It is right.", "Tone": "It is polite."}
+    assert list(run(proposal, "I cannot say.", cluster_number=3)[0]) == ["Truth", "Tone", "Rare"]
 
 
-FAILURES: list[tuple[list[DataSample], str, type[Exception], str]] = [
-    (SAMPLES, "nothing of use", ParseError, "None of 6 replies"),
-    ([make_sample("a", "b")], PROPOSED, ConfigError, "chosen and a rejected"),
-    ([], PROPOSED, ConfigError, "0 samples"),
-]
-
-
-@pytest.mark.parametrize(("samples", "reply", "error", "message"), FAILURES)
+@pytest.mark.parametrize(
+    ("samples", "error", "message"),
+    [
+        (SAMPLES, ParseError, "None of 6 replies held a principle; the first says: .*no principles"),
+        ([UNLABELLED], ConfigError, "None of the 1 samples has a chosen and a rejected"),
+        ([], ConfigError, "0 samples"),
+    ],
+)
 def test_failures_are_errors_and_not_an_empty_dict(
-    samples: list[DataSample], reply: str, error: type[Exception], message: str
+    samples: list[DataSample], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        generator(judge(reply, reply)).run_batch(samples)
+        run("nothing of use", "nothing of use", samples)
 
 
-READ = [
-    ('{"A": "one thing", "B": "another thing"}', {"A": "one thing", "B": "another thing"}),
-    ('{"principles": {"A": "one thing"}}', {"A": "one thing"}),
-    ("1. **A**: one thing\n2. B: another thing", {"A": "one thing", "B": "another thing"}),
-    ('<think>{"X": "no"}</think>- 准确：内容必须属实', {"准确": "内容必须属实"}),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), READ)
-def test_replies_in_several_forms_are_read(text: str, expected: dict[str, str]) -> None:
-    assert PrincipleTemplate.parse(text).principles == expected
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"A": "one thing", "B": "another thing"}', {"A": "one thing", "B": "another thing"}),
+        ('{"principles": {" A ": " one thing ", "": "none", "B": ""}}', {"A": "one thing"}),
+        (
+            "1. **A**: one thing\n2. B: another thing\n* c： a third",
+            {"A": "one thing", "B": "another thing", "c": "a third"},
+        ),
+        ('<think>{"X": "no"}</think>- 准确：内容必须属实', {"准确": "内容必须属实"}),
+        ("Ax: one thing\nB: x\nC{}: no thing\nLong" + "g" * 120 + ": one thing", {"Ax": "one thing"}),
+        ('{"A": "one", "A": "two"}', None),
+        ("", None),
+    ],
+)
+def test_replies_in_several_forms_are_read(text: str, expected: dict[str, str] | None) -> None:
+    if expected is None:
+        with pytest.raises(ParseError):
+            PrincipleTemplate.parse(text)
+    else:
+        assert PrincipleTemplate.parse(text).principles == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import copy
 import multiprocessing
 import os
 import pickle
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import pytest
+from pydantic import BaseModel
 
 from rm_gallery import ConfigError, EvaluateResult, Message, MetricResult, RewardRegistry, StepOutput, reward_function
 from rm_gallery.core.data.conversation import sample_of_messages
@@ -71,6 +73,34 @@ def test_every_annotation_gets_messages_in_its_form_through_every_door(name: str
     ]
     through += [asyncio.run(reward.async_evaluate(asked)), asyncio.run(reward.async_evaluate_batch([asked] * 300))[299]]
     assert [scores(one) for one in through] == [[2.0, 0.0, 0.0]] * 5
+
+
+class Said(BaseModel):
+    role: str
+    content: str
+
+
+class Called:
+    def __call__(self, messages: list[Said]) -> float:
+        return float(len(messages[-1].content))
+
+
+def test_an_object_that_is_called_and_models_of_ones_own_are_taken_too() -> None:
+    class Result(BaseModel):
+        score: float
+
+    @reward_function
+    def own(messages: list[Said], **kwargs: Any) -> Result:
+        assert all(type(message) is Said for message in messages)
+        return Result(score=len(messages[-1].content))
+
+    assert [own(messages=given).score for given in (*MESSAGES, [Said(**turn) for turn in TURNS])] == [2.0] * 5
+    assert repr(own) == "<reward function own>" and copy.deepcopy(own) is own
+    called = reward_function(Called())
+    assert (called.name, called(messages=MESSAGES[1]).score) == (
+        "Called",
+        2.0,
+    ) and own.reward().settings_hash != own.reward(name="other").settings_hash
 
 
 class Turn(TypedDict):
@@ -422,6 +452,14 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
     assert pickle.loads(pickle.dumps(reward)).settings_hash == reward.settings_hash
     first.write_text(FILE.replace("helper.SCORE", "0.75", 1), encoding="utf-8")
     assert score(f"func:{first}:evaluate") == 0.75, "a file that has changed is loaded again"
+    kept = first.read_text(encoding="utf-8")
+    first.write_text("1 / 0", encoding="utf-8")
+    with pytest.raises(ConfigError, match="cannot be loaded: ZeroDivisionError"):
+        build_reward(f"func:{first}:evaluate")
+    assert scores(pickle.loads(pickle.dumps(reward.evaluate(sample())))) == [0.25], (
+        "and what was loaded before still works"
+    )
+    first.write_text(kept, encoding="utf-8")
     assert build_reward(f"func:{first}:exact", {"name": "mine"}).name == "mine"
     with pytest.raises(ConfigError, match="is built already; give threshold where it is made"):
         build_reward(f"func:{first}:exact", {"threshold": 1})

@@ -11,17 +11,19 @@ import re
 import shutil
 import sys
 import zlib
-from datetime import date
+from dataclasses import dataclass
+from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import orjson
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.base import BaseLLM
@@ -266,6 +268,22 @@ class Lens:
         """Look through it."""
 
 
+@dataclass
+class Point:
+    x: int
+
+
+class Word(str): ...
+
+
+class Settings(BaseModel, extra="allow"):
+    held: int = 1
+
+
+def tokenizer(name: str) -> Any:
+    return type("Tokenizer", (), {"name_or_path": name})()
+
+
 # all different from each other
 VALUES: list[Any] = [
     None, math.nan, math.inf, -math.inf, 0, 1, 1.5, True, False, "1", "None", 2**70, 2**71, "\ud800", "ud800",
@@ -273,7 +291,9 @@ VALUES: list[Any] = [
     Decimal("1"), Fraction(1), Path("1"), date(2026, 1, 1), date(2026, 1, 2), MessageRole.USER, MessageRole.SYSTEM,
     re.compile("a"), re.compile("a", re.IGNORECASE), re.compile("b"), power,
     partial(power, 1), partial(power, 2), partial(power, exponent=1), partial(power, exponent=2), Lens, Lens(1), Lens(2),
-    Lens(1).see, Lens(2).see, np.array([1, 2], "int8"), np.array([1, 2], "int64"), np.array([1, 3], "int64"),
+    Lens(1).see, Lens(2).see, Point(1), Point(2), Word("1"), Word("2"), Settings(held=1), Settings(held=2), Settings.model_validate({"more": 1}),
+    tokenizer("a"), tokenizer("b"), UUID(int=1), UUID(int=2), time(1), timedelta(1), 1j, len, abs, bytearray(b"ef"), {None: 1},
+    -(2**63) - 1, 2**63 - 1, 2**63, {"\ud800": 1}, {1.5: 2}, {"a": math.nan}, np.array([1, 2], "int8"), np.array([1, 2], "int64"), np.array([1, 3], "int64"),
 ]  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def asked(reward: Any, go: Callable[[RewardLane], Awaitable[Any]], **settings: A
     async def main() -> Any:
         lane = RewardLane("r", reward, **{"max_waiting": 100, "max_workers": 8, **settings})
         try:
-            return await asyncio.wait_for(go(lane), 20)
+            return await asyncio.wait_for(go(lane), 120)
         finally:
             lane.close()
 
@@ -84,8 +84,8 @@ def told(found: list[Scored]) -> list[Any]:
 def test_each_ask_has_its_own_outcome(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
         one, many = (
-            asyncio.gather(*(lane.score(asks(str(i)), 5) for i in range(50))),
-            lane.score(asks("7", "raise", "8"), 5),
+            asyncio.gather(*(lane.score(asks(str(i)), 60) for i in range(50))),
+            lane.score(asks("7", "raise", "8"), 60),
         )
         return [told(each) for each in await one], told(await many)
 
@@ -97,7 +97,7 @@ def test_each_ask_has_its_own_outcome(reward: Any) -> None:
 @BOTH
 def test_what_is_late_costs_only_itself(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
-        slow, quick = await asyncio.gather(lane.score(asks("1", "wait 3"), 0.8), lane.score(asks("2"), 5))
+        slow, quick = await asyncio.gather(lane.score(asks("1", "wait 8"), 3.0), lane.score(asks("2"), 60))
         return told(slow), told(quick), lane.waiting
 
     assert asked(reward, go) == ([1.0, "deadline"], [2.0], 0)
@@ -106,11 +106,11 @@ def test_what_is_late_costs_only_itself(reward: Any) -> None:
 @BOTH
 def test_who_waits_in_vain_is_not_judged(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
-        first = asyncio.ensure_future(lane.score(asks("wait 0.6"), 5))
+        first = asyncio.ensure_future(lane.score(asks("wait 0.6"), 60))
         await asyncio.sleep(0.1)
-        late = told(await lane.score(asks("wait 9"), 0.2))
+        late = told(await lane.score(asks("wait 90"), 0.2))
         # the next one has its turn at once: who waited in vain would take all its time
-        return told(await first), late, told(await lane.score(asks("3"), 8))
+        return told(await first), late, told(await lane.score(asks("3"), 60))
 
     assert asked(reward, go, max_workers=1) == ([1.0], ["deadline"], [3.0])
 
@@ -119,23 +119,23 @@ def test_who_waits_in_vain_is_not_judged(reward: Any) -> None:
 @pytest.mark.parametrize(("text", "reason"), [("misconfigured", "config"), ("stop", "error")])
 def test_a_run_that_ends_is_followed_by_another(reward: Any, text: str, reason: str) -> None:
     async def go(lane: RewardLane) -> Any:
-        found = [told(await lane.score(asks("1"), 5)), told(await lane.score(asks(text), 5))]
+        found = [told(await lane.score(asks("1"), 60)), told(await lane.score(asks(text), 60))]
         broken = bool(lane.broken)
-        return [*found, told(await lane.score(asks("2", "3"), 5))], broken, lane.broken
+        return [*found, told(await lane.score(asks("2", "3"), 60))], broken, lane.broken
 
     assert asked(reward, go) == ([[1.0], [reason], [2.0, 3.0]], text == "misconfigured", "")
 
 
 def test_no_room_says_when_to_come_again() -> None:
     async def go(lane: RewardLane) -> Any:
-        going = [asyncio.ensure_future(lane.score(asks("wait 0.6", "wait 0.6"), 9)) for _ in range(2)]
+        going = [asyncio.ensure_future(lane.score(asks("wait 0.6", "wait 0.6"), 60)) for _ in range(2)]
         await asyncio.sleep(0.05)
         with pytest.raises(Refused, match="4 completions are waiting for r already; at most 4 may") as full:
-            await lane.score(asks("1"), 9)
+            await lane.score(asks("1"), 60)
         with pytest.raises(Refused, match="5 completions are asked for at once; at most 4 are taken") as never:
-            await lane.score(asks(*"12345"), 9)
+            await lane.score(asks(*"12345"), 60)
         await asyncio.gather(*going)
-        fits = told(await lane.score(asks(*"1234"), 9))
+        fits = told(await lane.score(asks(*"1234"), 60))
         return full.value.status, full.value.retry_after, never.value.status, fits, lane.waiting
 
     assert asked(Awaiting(), go, max_waiting=4) == (429, 1.0, 413, [1.0, 2.0, 3.0, 4.0], 0)
@@ -150,7 +150,7 @@ def test_when_to_come_again_follows_what_was_done_lately(monkeypatch: pytest.Mon
     async def go(lane: RewardLane) -> Any:
         told_first = lane.seconds_to_wait(200)
         clock.now += 2.0
-        await lane.score(asks(*"1234"), 9)
+        await lane.score(asks(*"1234"), 60)
         return told_first, [lane.seconds_to_wait(n) for n in (100, 101, 104, 120, 200)]
 
     assert asked(Awaiting(), go) == (1.0, [1.0, 1.0, 2.0, 10.0, 30.0])
@@ -172,7 +172,7 @@ def test_completions_of_one_prompt_are_compared() -> None:
         Ask(prompt="b", completion="xxx"),
         Ask(problem="items[4] is a number"),
     ]
-    found = asked(Longest(), lambda lane: lane.score(mixed, 5))
+    found = asked(Longest(), lambda lane: lane.score(mixed, 60))
     assert told(found) == [1.0, 0.0, 0.0, 1.0, "invalid_item"]
 
 
@@ -205,7 +205,7 @@ def test_every_door_compares_the_same_completions(rows: Any, scores: list[float]
     ]
     whole = [Ask(messages=each, reference=reference) for each, reference in zip(turns, references, strict=True)]
     for items in (apart, whole):
-        assert told(asked(Longest(), partial(RewardLane.score, asks=items, seconds=5))) == scores
+        assert told(asked(Longest(), partial(RewardLane.score, asks=items, seconds=60))) == scores
 
 
 def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:
@@ -240,6 +240,6 @@ def test_all_of_an_ask_arrives_in_its_sample() -> None:
 def test_no_thread_is_left_waiting_for_a_closed_loop() -> None:
     before = threading.active_count()
     for _ in range(3):
-        asked(Plain(), lambda lane: lane.score(asks("1"), 5))
+        asked(Plain(), lambda lane: lane.score(asks("1"), 60))
     time.sleep(0.1)
     assert threading.active_count() <= before + 4

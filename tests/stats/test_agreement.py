@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from importlib import import_module
 from typing import Any, Literal
 
 import krippendorff
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
-from statsmodels.stats import inter_rater
 
 from rm_gallery.core.stats.agreement import (
     cohen_kappa,
@@ -24,6 +24,7 @@ from rm_gallery.core.stats.agreement import (
 from rm_gallery.core.stats.clustered import ClusteredMean
 from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
 
+inter_rater: Any = import_module("statsmodels.stats.inter_rater")
 Metric = Literal["nominal", "ordinal", "interval"]
 Estimate = Callable[..., ClusteredMean | None]
 TABLES = st.integers(2, 5).flatmap(
@@ -73,7 +74,7 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     assert krippendorff_alpha([[v + 1e8 for v in row] for row in rows], metric=metric) == pytest.approx(
         expected, abs=1e-9
     )
-    named = [{f"unit {unit}": value for unit, value in enumerate(row)} for row in rows]
+    named: list[dict[Hashable, Hashable]] = [{f"unit {unit}": value for unit, value in enumerate(row)} for row in rows]
     assert krippendorff_alpha(named, metric=metric) == pytest.approx(expected, abs=1e-12)
 
 
@@ -118,7 +119,7 @@ def test_units_have_their_own_cluster_whatever_is_missing() -> None:
     names = [9, 0, 1, 1, 2, 2]
     by_place = krippendorff_alpha_estimate(rows, clusters=names)
     by_name = krippendorff_alpha_estimate(
-        [{f"u{k}": v for k, v in enumerate(row)} for row in rows],
+        [dict[Hashable, Hashable]((f"u{k}", v) for k, v in enumerate(row)) for row in rows],
         clusters={f"u{k}": name for k, name in enumerate(names)},
     )
     assert by_place is not None and by_place == by_name and by_place.n_clusters == 3

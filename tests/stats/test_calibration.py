@@ -83,12 +83,6 @@ def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> Non
     assert uneven.n_fitted + uneven.calibration.n == 100, "what was fitted on is not judged"
 
 
-def test_platts_targets_keep_separated_outcomes_uncertain() -> None:
-    assert fit_map([0.0, 1.0] * 10, [0, 1] * 10, "platt")(np.array([0.0, 1.0])) == pytest.approx(
-        [1 / 12, 11 / 12], abs=1e-3
-    )
-
-
 @pytest.mark.parametrize(
     ("clusters", "size", "alike", "most"),
     [(75, 4, 1.0, 0.14), (75, 4, 0.0, 0.12), (200, 1, 0.0, 0.12)],

@@ -69,13 +69,13 @@ def test_the_distance_is_what_is_beyond_that_of_repeats() -> None:
     assert (found.excess, found.noise, found.flip_rate) == (-0.5, 1.0, 0.0)
     rng = np.random.default_rng(1)
     olds, news = rng.integers(1, 6, (3, 40)).astype(float), rng.integers(2, 6, (2, 40)).astype(float)
-    found = drift(olds[0], news[0], old_again=olds[1:], new_again=news[1:], bounds=(1, 5), tolerance=1.0)
+    found = drift(olds[0], news[0], old_again=list(olds[1:]), new_again=list(news[1:]), bounds=(1, 5), tolerance=1.0)
     between = np.mean([np.abs(a - b) for a in olds for b in news])
     within = [np.mean([np.abs(side[i] - side[j]) for i in range(len(side)) for j in range(i)]) for side in (olds, news)]
     assert found.excess == pytest.approx(between - sum(within) / 2)
     pairs = [np.abs(side[i] - side[j]) > 1.0 for side in (olds, news) for i in range(len(side)) for j in range(i)]
     assert found.noise == pytest.approx(np.mean(pairs))
-    single = drift(olds[0], news[0], old_again=olds[1:], bounds=(1, 5))
+    single = drift(olds[0], news[0], old_again=list(olds[1:]), bounds=(1, 5))
     assert single.excess == pytest.approx(np.mean([np.abs(a - news[0]) for a in olds]) - within[0])
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden
@@ -45,7 +46,7 @@ def told(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: told(getattr(value, one.name)) for one in fields(value) if not one.name.startswith("_")}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return [told(each) for each in value] if value._fields == ("low", "high") else told(value._asdict())
+        return [told(each) for each in value] if isinstance(value, Interval) else told(value._asdict())
     if isinstance(value, dict):
         return {str(key): told(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):

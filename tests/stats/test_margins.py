@@ -22,13 +22,6 @@ def test_expected_best_is_the_mean_over_all_draws(n: int) -> None:
     assert expected_best(scores, values, n) == pytest.approx(math.fsum(picked) / len(picked))
 
 
-def test_expected_best_of_right_answers_is_pass_at_k() -> None:
-    """With the truth as the score: 1 - C(wrong, n) / C(all, n)."""
-    values = [1.0] * 3 + [0.0] * 17
-    for n in (1, 5, 18):
-        assert expected_best(values, values, n) == pytest.approx(1 - math.comb(17, n) / math.comb(20, n))
-
-
 def test_the_curve_rises_with_a_good_reward_and_falls_with_a_gamed_one() -> None:
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(200, 16))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, false_discovery_control
-from statsmodels.stats.contingency_tables import mcnemar as reference
-from statsmodels.stats.multitest import multipletests
 
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.stats.paired import benjamini_hochberg, holm, mcnemar, paired_difference, paired_mean, pairs_needed
 from rm_gallery.core.stats.planning import plan_difference
+
+reference: Any = import_module("statsmodels.stats.contingency_tables").mcnemar
+multipletests: Any = import_module("statsmodels.stats.multitest").multipletests
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 30))

@@ -95,7 +95,8 @@ def test_the_power_of_plans_of_scores_and_of_pairs() -> None:
         found[0] += (corrected_mean(x, x, bounds=(-math.inf, math.inf)).p_value(0.0) or 0.0) < 0.05
         for place, (plan, ahead, apart) in enumerate(((pairs[0], 0.11, 0.12), (pairs[1], 0.35, 0.4)), 1):
             luck = rng.random(plan.n)
-            difference = paired_difference((luck < ahead) * 1.0, ((luck >= ahead) & (luck < apart)) * 1.0)
+            behind: list[float] = ((luck >= ahead) & (luck < apart)).astype(float).tolist()
+            difference = paired_difference((luck < ahead).astype(float).tolist(), behind)
             found[place] += (difference.p_value or 0.0) < 0.05
     assert [one / 300 for one in found] == pytest.approx([0.8] * 3, abs=0.07)
 

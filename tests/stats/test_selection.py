@@ -13,11 +13,11 @@ from scipy.stats import fisher_exact
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.stats.selection import labels_follow_verdicts, mended, verdict_numbers
 
-Floats = NDArray[np.float64]
+Floats = NDArray[Any]
 _ = math.nan
 
 
-def columns(text: str) -> tuple[Floats, NDArray[np.bool_]]:
+def columns(text: str) -> tuple[Floats, Floats]:
     """Rows such as "1x 0 - ": a verdict (- for none), followed by x where there is a label."""
     rows = text.split()
     return np.array([_ if row[0] == "-" else float(row[0]) for row in rows]), np.array(
@@ -57,7 +57,7 @@ def test_each_verdict_has_a_number_or_shares_its_neighbours(text: str, fewest: i
     )
 
 
-def drawn(rng: np.random.Generator, n: int, favour: float, of: int = 1000) -> tuple[Floats, NDArray[np.bool_]]:
+def drawn(rng: np.random.Generator, n: int, favour: float, of: int = 1000) -> tuple[Floats, Floats]:
     judge = (rng.random(of) < 0.75) * 1.0
     weight = np.where(judge == 0, favour, 1.0)
     labelled = np.zeros(of, dtype=bool)
@@ -94,7 +94,7 @@ def test_scores_clusters_and_strata() -> None:
     assert said is not None and said.startswith("rows with a label have a mean score of 0.")
     assert labels_follow_verdicts(score, chosen, np.zeros(600, dtype=int)) is None, "one cluster shows nothing"
     assert labels_follow_verdicts(score, chosen, np.arange(600) // 3) is not None
-    clustered, whole = np.repeat(np.arange(20) < 15, 30) * 1.0, np.repeat(np.arange(20) < 4, 30)
+    clustered, whole = np.repeat(np.arange(20) < 15, 30).astype(np.float64), np.repeat(np.arange(20) < 4, 30)
     assert labels_follow_verdicts(clustered, whole, np.arange(600)) is not None
     assert labels_follow_verdicts(clustered, whole, np.repeat(np.arange(20), 30)) is None, "four clusters by chance"
     within = (score < 0.3).astype(np.intp)

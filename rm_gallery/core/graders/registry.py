@@ -37,6 +37,7 @@ class GraderRegistry:
             raise ConfigError(
                 f"The grader '{name}' is {grader!r:.80}; what is registered is a class derived from BaseGrader."
             )
+        cls._discover()  # a name of the gallery is taken, whether or not anybody asked for it before
         known = cls._classes.get(name)
         if known is not None and known.__qualname__ != grader.__qualname__:
             raise ConfigError(f"The grader name '{name}' is taken by {known.__module__}.{known.__qualname__}.")

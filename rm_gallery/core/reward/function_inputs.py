@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 import threading
+import types
 import typing
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +63,20 @@ def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
     target = inspect.unwrap(function)
     try:
         return typing.get_type_hints(target)
-    except (NameError, AttributeError, TypeError, SyntaxError):
-        return dict(getattr(target, "__annotations__", {}))
+    except _UNRESOLVED:
+        return {name: _resolved(target, name, hint) for name, hint in getattr(target, "__annotations__", {}).items()}
+
+
+_UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
+
+
+def _resolved(target: Any, name: str, hint: Any) -> Any:
+    """One annotation, as it is written where it means nothing."""
+    alone = types.SimpleNamespace(__annotations__={name: hint})
+    try:
+        return typing.get_type_hints(alone, globalns=getattr(target, "__globals__", {}))[name]
+    except _UNRESOLVED:
+        return hint
 
 
 class Resource(Protocol):

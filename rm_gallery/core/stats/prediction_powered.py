@@ -229,7 +229,8 @@ def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
     apart = yl - yl.mean()
     sizes = np.bincount(groups).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
-    return correlation_in_cells(apart, np.bincount(groups, weights=apart), sizes, nowhere, np.array([float(len(yl))]))
+    sums = np.bincount(groups, weights=apart).astype(np.float64)
+    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(yl))]))
 
 
 def _cells(fl: Floats) -> NDArray[Any]:
