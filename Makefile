@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 # what an environment was made for: another pyproject or another Python makes it anew
 KEY := $(shell { cat pyproject.toml setup.cfg setup.py tests/lowest.txt tests/constraints.txt; $(PYTHON) -VV; } | cksum | cut -d' ' -f1)
 # a part of the suite that touches every dependency, for the lowest versions that are allowed
-LOWEST := tests/seeds tests/utils tests/acceptance/test_excerpts.py tests/data tests/gallery/test_cards.py tests/train/test_reward.py \
-	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_run_store_resume.py tests/cli/test_eval_output.py tests/cli/test_list_and_show.py \
-	tests/serve/test_serve_native.py tests/serve/test_server_process.py tests/evaluation/test_store.py tests/integrations/test_scoring.py
+LOWEST := tests/seeds tests/utils tests/acceptance/test_excerpts.py tests/data tests/gallery/test_cards.py tests/train/test_fit.py \
+	tests/reward/test_registry.py tests/reward/test_identity.py tests/engine/test_store.py tests/cli/test_evaluate.py tests/cli/test_catalogue.py \
+	tests/serve/test_formats.py tests/serve/test_server_process.py tests/evaluation/test_store.py tests/integrations/test_scoring.py
 
 # what any Python must pass: what is promised of everything registered, and the golden files
 CONTRACTS := tests/golden $(wildcard tests/*/test_*contract*.py)
