@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import itertools
-import random
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,14 +42,6 @@ from tests.support.command import command
 from tests.support.samples import make_sample, scores
 
 Doors = dict[str, Callable[[BaseReward, Sequence[DataSample]], list[DataSample]]]
-
-
-@pytest.fixture(autouse=True)
-def limited() -> Iterator[None]:
-    """A case that hangs shows where, and ends the test process."""
-    faulthandler.dump_traceback_later(60, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 class Awaited:
@@ -265,41 +254,7 @@ def test_the_command_scores_with_every_kind(kind: type[BaseReward], tmp_path: Pa
     assert (report["n"], report["n_scored"], report["score"]) == (3, 3, 1.0)
 
 
-def test_hooks_get_the_callers_keywords_through_every_door() -> None:
-    for reward in (Rule(), AsyncRule(), CpuBound()):
-        sample, given = make_sample("two words"), {"bonus": 10}
-        found = [reward.evaluate(sample, hooks=given), *reward.evaluate_stream([sample], hooks=given)]
-        found += [
-            asyncio.run(reward.async_evaluate(sample, hooks=given)),
-            *reward.evaluate_batch([sample], hooks=given),
-        ]
-        assert [scores(each) for each in found] == [[12.0]] * 4
-
-
 # -- order, laziness, threads -------------------------------------------------------------------------------------------------------
-
-
-def pause(sample: DataSample) -> float:
-    return random.Random(sample.unique_id).random() / 200
-
-
-class Uneven(Rule):
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        time.sleep(pause(sample))
-        return scored(self.name, float(sample.unique_id))
-
-
-class UnevenAsync(AsyncRule):
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        await asyncio.sleep(pause(sample))
-        return scored(self.name, float(sample.unique_id))
-
-
-@pytest.mark.parametrize("reward", [Uneven(), UnevenAsync()], ids=lambda reward: reward.name)
-def test_results_stand_where_their_samples_stood(reward: BaseReward) -> None:
-    given = [make_sample("a", unique_id=str(k)) for k in range(200)]
-    for door in (reward.evaluate_batch, reward.evaluate_stream):
-        assert [scores(sample) for sample in door(given, max_workers=16)] == [[float(k)] for k in range(200)]
 
 
 @pytest.mark.parametrize("reward", [Rule(), AsyncRule()], ids=lambda reward: reward.name)
@@ -319,40 +274,3 @@ def test_an_endless_stream_is_read_no_further_than_needed(reward: BaseReward) ->
     time.sleep(0.05)
     assert read == seen, "a closed stream reads nothing more"
     assert reward.evaluate_batch([]) == reward.evaluate_batch(iter(())) == list(reward.evaluate_stream([])) == []
-
-
-def test_an_awaited_reward_does_not_block_its_loop() -> None:
-    """While a plain function waits in its thread, the caller's loop goes on and lets it finish."""
-    released = threading.Event()
-
-    class Waiting(Rule):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            return scored(self.name, float(released.wait(20)))
-
-    async def main() -> list[float | None]:
-        task = asyncio.create_task(Waiting().async_evaluate(make_sample("x")))
-        await asyncio.sleep(0.02)
-        released.set()
-        return scores(await task)
-
-    assert asyncio.run(main()) == [1.0]
-
-
-class Dear(Rule):
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        time.sleep(0.03)
-        return scored(self.name, 1.0)
-
-
-def test_a_cheap_reward_after_dear_ones_finds_a_thread_at_once() -> None:
-    sample, slowest = make_sample("x"), 0.0
-    for _ in range(20):
-        Rule().evaluate(sample)  # now its cost is known
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(3):
-            assert all(scores(each) == [1.0] for each in pool.map(Dear().evaluate, [sample] * 16))
-            for _ in range(10):
-                began = time.perf_counter()
-                assert scores(Rule().evaluate(sample)) == [1.0]
-                slowest = max(slowest, time.perf_counter() - began)
-    assert slowest < 1.0
