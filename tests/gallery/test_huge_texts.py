@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,56 +25,9 @@ from rm_gallery.gallery.rm.instruction.ifeval import INSTRUCTIONS, follows
 from tests.golden.test_readers import verdict
 from tests.golden.test_rules import outcome, rules
 
-PIECES = (
-    [
-        "a",
-        "the cat sat. ",
-        "1",
-        "1,000.5 ",
-        "1,",
-        "中文。",
-        "a\r\n",
-        "[",
-        "\\boxed{",
-        "<think>",
-        "</think>",
-        "```\n",
-        "a@a.",
-    ]
-    + [
-        "<tool_call>{}</tool_call>",
-        "```python\nx = 1\n```\n",
-        "----- ",
-        "the answer is ",
-        "I'm sorry, ",
-        "a [1]. ",
-        "f(",
-    ]
-    + ['{"a":', "5 km/h ", "\ud800", "e\u0301\u200b", "$5$ ", "A. B. ", "+1 ", "<tool_call>", "\\[ ", "\\text{", "$$ "]
-    + ["```" + " " * 500 + "`\n", "x@ ", "(A", " ", "½", "“", "Step 1: ", "so ", "1/", "5 or ", "=", "I cannot ", "B. "]
-    + ["答案是", "正解は", "<answer>", "<answer>5</answer>", '"answer": ', '{"answer": {', "Wait, no: 5. ", "It's B. "]
-    + ["not 5, ", "#### 5\n", "A: 5\n", "'", '"', "/*", "--", "ORDER ", "\n", "<<", ">>a<<", "**a", "Section", "{", "$"]
-)
-VERDICTS = [
-    '{"score":[',
-    "</best>",
-    "<best>",
-    "<best>1</best>",
-    '{"best":1}',
-    "<reason>",
-    "<!--",
-    "```\n",
-    "{'best':",
-    "x</think>",
-] + ['"<best>1</best>', "<best>{", "【思考】", "\n<think>'</think>", "<think ", "<|channel|>", " </think>."]
-ARGUMENTS: dict[str, Any] = {
-    **{"keywords": ["a b", "x"], "keyword": "a", "forbidden_words": ["a" * 50, "b"], "relation": "less than"},
-    **{"frequency": 1, "letter": "a", "let_frequency": 2, "let_relation": "at least", "language": "en"},
-    **{"num_sentences": 2, "num_paragraphs": 3, "num_words": 5, "nth_paragraph": 2, "first_word": "a"},
-    **{"num_placeholders": 2, "postscript_marker": "P.P.S", "num_bullets": 2, "num_highlights": 2, "num_sections": 2},
-    **{"section_spliter": "Section", "prompt_to_repeat": "Say it.", "end_phrase": "End.", "capital_frequency": 2},
-    "capital_relation": "at least",
-}
+GIVEN = json.loads((Path(__file__).parent / "huge_texts.json").read_text(encoding="utf-8"))
+PIECES: list[str] = GIVEN["pieces"]
+VERDICTS: list[str] = GIVEN["verdicts"]
 READERS: dict[str, Callable[[str], object]] = {
     "final answer": find_answer,
     "letter": choice_letter,
@@ -84,16 +39,6 @@ READERS: dict[str, Callable[[str], object]] = {
     "query": ordered,
     "sentences": count_sentences,
 }
-SETTINGS: dict[str, dict[str, Any]] = {
-    "regex_match": {"params": {"pattern": r"\d+$"}},
-    "json_schema": {"params": {"json_schema": {"type": "object"}}},
-    "choice_match": {"params": {"choices": ["the cat is 42", "b"]}},
-    "language_match": {"params": {"language": "en"}},
-    "trajectory_cost": {"params": {"max_steps": 3}},
-    "cosine_length_scaling": {"params": {"correctness": "number"}},
-    "multiple_choice_letter": {"reference": "A"},
-}
-METADATA: dict[str, Any] = {"sources": ["a cat", "a dog"], "steps": 4, "tool_calls": [{"name": "f", "arguments": {}}]}
 SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "sql_result_equality"})
 """They run in processes of their own, under a deadline of their own."""
 
@@ -115,7 +60,8 @@ def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
 
 
 def scored(name: str, answer: Any) -> dict[str, Any]:
-    line = {"question": "How is it?", "reference": "the cat is 42", "metadata": METADATA, **SETTINGS.get(name, {})}
+    line = {"question": "How is it?", "reference": "the cat is 42", "metadata": GIVEN["metadata"]}
+    line |= GIVEN["settings"].get(name, {})
     try:
         rules()[name]().check()
     except MissingExtra as error:
@@ -141,7 +87,9 @@ def test_a_reply_made_to_be_slow_is_not(form: str) -> None:
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_an_instruction_is_checked_in_time_in_proportion(name: str) -> None:
-    assert [p for p in PIECES if grows(lambda text: follows(text, name, ARGUMENTS, loose=True), p, 50_000)] == []
+    assert [
+        p for p in PIECES if grows(lambda text: follows(text, name, GIVEN["arguments"], loose=True), p, 50_000)
+    ] == []
 
 
 @pytest.mark.parametrize("name", [name for name in rules() if name not in SLOW])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from rm_gallery.core.reward.base import (
     BaseReward,
     BaseStepWiseReward,
 )
-from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum, together_or_none
+from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -195,28 +194,6 @@ def test_a_part_that_could_score_nothing_is_said_before_anything_is_asked() -> N
     ):
         with pytest.raises(ConfigError, match="no key"):
             made.check()
-
-
-def test_what_one_of_several_raises_ends_the_others() -> None:
-    ended: list[str] = []
-
-    async def slow() -> None:
-        try:
-            await asyncio.sleep(30)
-        finally:
-            ended.append("slow")
-
-    async def breaks() -> None:
-        await asyncio.sleep(0.01)
-        raise ConfigError("no key")
-
-    async def both() -> None:
-        with pytest.raises(ConfigError):
-            await together_or_none([slow(), breaks()])
-        await asyncio.sleep(0)
-        assert ended == ["slow"]
-
-    asyncio.run(both())
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
-import orjson
 import pytest
 
 from rm_gallery.core.data.schema import DataSample, Step
@@ -21,7 +19,6 @@ from rm_gallery.core.reward.base import (
     BaseReward,
 )
 from rm_gallery.core.reward.compose import Gate, WeightedSum
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import (
@@ -38,34 +35,12 @@ from tests.reward.rewards import (
     longest,
     scored,
 )
-from tests.support.command import command
 from tests.support.samples import make_sample, scores
 
 Doors = dict[str, Callable[[BaseReward, Sequence[DataSample]], list[DataSample]]]
 
 
-class Awaited:
-    """The coroutine twin of a plain `_evaluate`."""
-
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        await asyncio.sleep(0.001)
-        return super()._evaluate(sample, **kwargs)  # type: ignore[misc,no-any-return]  # mixed into a rule
-
-
-class ListAwaited(Awaited, ListRule): ...  # type: ignore[misc]  # awaited where the rule is plain
-
-
-class PairAwaited(Awaited, PairRule): ...  # type: ignore[misc]  # awaited where the rule is plain
-
-
-class StepAwaited(Awaited, StepRule): ...  # type: ignore[misc]  # awaited where the rule is plain
-
-
 class ListInWorker(ListRule):
-    cpu_bound: ClassVar[bool] = True
-
-
-class PairInWorker(PairRule):
     cpu_bound: ClassVar[bool] = True
 
 
@@ -75,10 +50,10 @@ class StepInWorker(StepRule):
 
 KINDS: dict[type[BaseReward], Any] = {
     **dict.fromkeys((Rule, AsyncRule, CpuBound, PointJudge), [1.0, 3.0, 2.0]),
-    **dict.fromkeys((ListRule, ListAwaited, ListInWorker), [1.0, 3.0, 2.0]),
+    **dict.fromkeys((ListRule, ListInWorker), [1.0, 3.0, 2.0]),
     ListJudge: [0.0, 1.0, 0.0],
-    **dict.fromkeys((PairRule, PairAwaited, PairInWorker, PairJudge), [0.0, 1.0, 0.5]),
-    **dict.fromkeys((StepRule, StepAwaited, StepInWorker), [[101.0, 202.0]] * 3),
+    **dict.fromkeys((PairRule, PairJudge), [0.0, 1.0, 0.5]),
+    **dict.fromkeys((StepRule, StepInWorker), [[101.0, 202.0]] * 3),
     StepJudge: [[1.0, 2.0]] * 3,
 }
 """A reward of every kind and scorer, and what it makes of three answers of one, three and two words with two steps each."""
@@ -236,25 +211,6 @@ def test_every_door_inside_another_reward(reward: BaseReward, outer: Any) -> Non
             make_sample("x")
         )
         assert found == [expected], door
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [kind for kind in KINDS if kind.kind in ("pointwise", "listwise", "pairwise") and not kind.judged],
-    ids=lambda kind: kind.__name__,
-)
-def test_the_command_scores_with_every_kind(kind: type[BaseReward], tmp_path: Path) -> None:
-    data, name = tmp_path / "data.jsonl", f"composition_{kind.__name__.lower()}"
-    rows = [{"prompt": f"q{k}", "chosen": ["one two three"], "rejected": ["one", "one two"]} for k in range(3)]
-    data.write_bytes(b"\n".join(orjson.dumps({"id": str(k), "subset": "s", **row}) for k, row in enumerate(rows)))
-    RewardRegistry.register(name, kind)
-    done = command("eval", name, str(data), "--json")
-    assert done.code == 0, done.err
-    report = orjson.loads(done.out)
-    assert (report["n"], report["n_scored"], report["score"]) == (3, 3, 1.0)
-
-
-# -- order, laziness, threads -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reward", [Rule(), AsyncRule()], ids=lambda reward: reward.name)

@@ -6,7 +6,6 @@ import copy
 import json
 import linecache
 import math
-import pickle
 import re
 import shutil
 import sys
@@ -28,7 +27,7 @@ from pydantic import BaseModel, Field
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward, BaseReward
+from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
 from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import prompts_hash
@@ -391,50 +390,6 @@ def test_speed_is_no_setting_and_a_changed_setting_is() -> None:
 
 # -- the code of a user's reward --------------------------------------------------------------------------------------------
 
-CELL = """
-LIMIT = {limit}
-
-def helper(text):
-    return {helper}
-
-class Mine(BasePointWiseReward):
-    facts = {facts}
-
-    def _evaluate(self, sample, **kwargs):
-        {body}
-        return scored(self.name, helper(sample.output[0].answer.text) + LIMIT + len(self.facts))
-"""
-WRITTEN: dict[str, Any] = {"limit": 1, "helper": "len(text)", "facts": {"a": 1}, "body": "pass"}
-
-
-def made(kept: bool = True, before: str = "", named: bool = True, **changes: Any) -> BaseReward:
-    """A reward defined in a notebook cell; without `kept`, one whose source is nowhere, without `named` in no module."""
-    source = before + CELL.format(**{**WRITTEN, **changes})
-    cell = f"<cell {zlib.crc32(source.encode())}>" if kept else "<string>"
-    if kept:
-        linecache.cache[cell] = (len(source), None, source.splitlines(True), cell)
-    scope: dict[str, Any] = {"BasePointWiseReward": BasePointWiseReward, "scored": scored}
-    if named:
-        scope["__name__"] = "__main__"
-    exec(compile(source, cell, "exec"), scope)
-    reward: BaseReward = scope["Mine"]()
-    return reward
-
-
-@pytest.mark.parametrize(
-    ("kept", "named"), [(True, True), (False, True), (False, False)], ids=["a notebook cell", "no source", "no module"]
-)
-def test_a_users_code_is_part_of_the_run(tmp_path: Path, kept: bool, named: bool) -> None:
-    folder, sample = str(tmp_path / "run"), make_sample("abc")
-    made(kept, named=named).evaluate_batch([sample], run_dir=folder)
-    made(kept, "# a comment more\n\n", named).evaluate_batch([sample], run_dir=folder)
-    changed: list[dict[str, Any]] = [{"facts": {"a": 1, "b": 2}}, {"body": "kwargs = {}"}]
-    if kept:
-        changed += [{"limit": 2}, {"helper": "len(text) + 1"}]
-    for change in changed:
-        with pytest.raises(ConfigError, match=r"reward\.code\.[\w.]+: "):
-            made(kept, named=named, **change).evaluate_batch([sample], run_dir=folder)
-
 
 MINE = """
 class Mine(BasePointWiseReward):
@@ -461,6 +416,21 @@ CODE = json.loads((Path(__file__).parent / "code.json").read_text(encoding="utf-
 """Cells of a notebook in which `Mine` makes a reward, other cells, and whether both make the same reward."""
 
 
+@pytest.mark.parametrize("scope", [{"__name__": "__main__"}, {}], ids=["no source", "no module"])
+def test_code_without_a_source_is_part_of_the_run(scope: dict[str, Any], tmp_path: Path) -> None:
+    def run(text: str) -> None:
+        names: dict[str, Any] = {"BasePointWiseReward": BasePointWiseReward, "scored": scored, **scope}
+        exec(compile(text, "<string>", "exec"), names)
+        names["Mine"]().evaluate_batch([make_sample("abc")], run_dir=str(tmp_path / "run"))
+
+    plain = MINE.format(uses="1")
+    for same in (plain, f"# a comment more\n\n{plain}"):
+        run(same)
+    for other in (MINE.format(uses="2"), f"{plain}    facts = 1\n"):
+        with pytest.raises(ConfigError, match=r"reward\.code\.[\w.]+: "):
+            run(other)
+
+
 @pytest.mark.parametrize("case", CODE, ids=lambda case: case["name"])
 def test_what_code_says_and_uses_is_part_of_the_run_and_what_it_changes_itself_is_not(case: dict[str, Any]) -> None:
     reward = in_cells(*case["cells"])["Mine"]()
@@ -468,10 +438,8 @@ def test_what_code_says_and_uses_is_part_of_the_run_and_what_it_changes_itself_i
     assert in_cells(*case["cells"])["Mine"]().settings_hash == hashed, "the same cells again"
     assert (in_cells(*case["other"])["Mine"]().settings_hash == hashed) is case["same"]
     reward.evaluate(make_sample("abc"))
-    assert (
-        type(reward)(**({"function": reward.function} if "function" in type(reward).model_fields else {})).settings_hash
-        == hashed
-    )
+    given = {"function": reward.function} if "function" in type(reward).model_fields else {}
+    assert type(reward)(**given).settings_hash == hashed
 
 
 def test_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,12 +460,3 @@ def test_code_of_other_files_is_part_of_the_run(tmp_path: Path, monkeypatch: pyt
             hashes.append(in_cells(way, MINE.format(uses=uses))["Mine"]().settings_hash)
     assert hashes[:2] == hashes[2:4]
     assert not set(hashes[:2]) & set(hashes[4:])
-
-
-def test_every_registered_reward_can_be_described_and_a_copy_in_a_pickle_is_the_same() -> None:
-    for name in RewardRegistry.list():
-        if not name.startswith("bradley_terry"):  # reads a trained model
-            fields = RewardRegistry.get(name).model_fields
-            built = RewardRegistry.create(name, **({"llm": Echo()} if "llm" in fields else {}))
-            assert built.describe()["name"] == built.name
-            assert pickle.loads(pickle.dumps(built)).settings_hash == built.settings_hash

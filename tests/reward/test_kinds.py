@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -126,32 +125,6 @@ def test_a_mistake_of_the_caller_ends_the_call(monkeypatch: pytest.MonkeyPatch) 
             Plain().evaluate_batch([sample_of("q", "one score")] * 3)
     with pytest.raises(ConfigError, match="mend this"):
         Plain().evaluate(sample_of("q", "one score"))
-
-
-class Cycle(Plain):
-    """Leaves cycles behind."""
-
-    def _evaluate(self, sample: DataSample, **_: Any) -> Any:
-        for _i in range(4):
-            cycle: list[Any] = []
-            cycle.append(cycle)
-        return _result(_score(1.0))
-
-
-@pytest.mark.parametrize("kind", [Plain, Cycle])
-def test_results_are_spared_the_search_for_cycles_and_cycles_are_not(kind: type[Plain]) -> None:
-    searched: list[int] = []
-    samples = [sample_of("q", "one score") for _ in range(3000)]
-    before = gc.get_threshold()
-    gc.collect()
-    gc.callbacks.append(lambda phase, info: searched.append(info["collected"]) if phase == "stop" else None)
-    try:
-        found = kind().evaluate_batch(samples)
-        [[] for _ in range(2000)]
-    finally:
-        gc.callbacks.pop()
-    assert len(found) == 3000 and gc.get_threshold() == before
-    assert max(searched, default=0) >= 3000 if kind is Cycle else sum(searched) < 1000
 
 
 # -- beside what was said before ------------------------------------------------------------------------------------------------------

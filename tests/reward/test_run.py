@@ -25,7 +25,18 @@ from rm_gallery.core.reward.base import BasePairWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError
-from tests.reward.rewards import AsyncRule, Listening, NumberTemplate, PointJudge, Rule, longest, ranked, scored, value
+from tests.reward.rewards import (
+    AsyncRule,
+    CpuBound,
+    Listening,
+    NumberTemplate,
+    PointJudge,
+    Rule,
+    longest,
+    ranked,
+    scored,
+    value,
+)
 from tests.support.samples import issues, make_sample, scores
 
 SAMPLE = make_sample("one", "one two")
@@ -172,6 +183,8 @@ def test_a_keyword_is_an_option_a_hooks_parameter_or_an_error(door: str) -> None
     call = DOORS[door]
     assert scores(call(Named(), threshold=2.0)[0]) == [2.0, 2.0]
     assert scores(call(Named(), threshold=2.0, hooks={"bonus": 1.0})[0]) == [3.0, 3.0]
+    for reward in (AsyncRule(), CpuBound()):
+        assert scores(call(reward, hooks={"bonus": 10})[0]) == [11.0, 12.0]
 
 
 class AsyncNamed(Named):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.chance import chance_interval
@@ -107,54 +104,6 @@ def test_no_verdict_is_no_score(failing: Judge, name: str, behaviour: str, statu
     assert all(
         issue.message and issue.name == name for s in found for o in s.output for issue in o.answer.reward.issues
     )
-
-
-Door = Callable[[BaseReward, list[DataSample]], list[DataSample]]
-
-
-def awaited(reward: BaseReward, samples: list[DataSample]) -> list[DataSample]:
-    async def all_at_once() -> list[DataSample]:
-        return list(await asyncio.gather(*(reward.async_evaluate(sample) for sample in samples)))
-
-    return asyncio.run(all_at_once())
-
-
-def in_threads(reward: BaseReward, samples: list[DataSample]) -> list[DataSample]:
-    with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(reward.evaluate, samples))
-
-
-def under_a_loop(reward: BaseReward, samples: list[DataSample]) -> list[DataSample]:
-    async def notebook() -> list[DataSample]:
-        return reward.evaluate_batch(samples)
-
-    return asyncio.run(notebook())
-
-
-DOORS: dict[str, Door] = {
-    "evaluate": lambda reward, samples: [reward.evaluate(sample) for sample in samples],
-    "evaluate_batch": lambda reward, samples: reward.evaluate_batch(samples, max_workers=16),
-    "async_evaluate": awaited,
-    "async_evaluate_batch": lambda reward, samples: asyncio.run(reward.async_evaluate_batch(samples)),
-    "evaluate_stream": lambda reward, samples: list(reward.evaluate_stream(iter(samples), max_workers=16)),
-    "threads": in_threads,
-    "a running loop": under_a_loop,
-    "a grader of the reward": lambda reward, samples: as_reward(as_grader(reward)).evaluate_batch(samples),
-}
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "status"), [("perfect", None), ("last", None), ("garbage", None), ("first", 500)]
-)
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_every_judge_is_the_same_through_every_door(
-    failing: Judge, name: str, behaviour: str, status: int | None
-) -> None:
-    reward, samples = failing.behaving(name, behaviour, status), tasks(3)
-    through = {door: run(reward, samples) for door, run in DOORS.items()}
-    assert through == dict.fromkeys(DOORS, through["evaluate"])
-    assert samples == tasks(3), "the given samples stay as they are"
-    assert accuracy(through["evaluate"])[0] == (0 if behaviour == "garbage" or status else 3)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
