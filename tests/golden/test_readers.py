@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from rm_gallery.core.reward.principle.auto import PrincipleTemplate
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     ComparativeTemplate,
@@ -94,6 +95,13 @@ def problem(form: str, reply: str) -> str | None:
     return None
 
 
+def principles(text: str) -> dict[str, str] | None:
+    try:
+        return PrincipleTemplate.parse(text).principles
+    except ParseError:
+        return None
+
+
 def statements(text: str) -> Any:
     reading = read_statements(text)
     told = [[each.kind, each.text if len(each.text) < 200 else len(each.text)] for each in reading.statements[:3]]
@@ -160,6 +168,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "objects": json_object,
     "ordered_queries": reader("gallery.rm.code.sql.ordered"),
     "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
+    "principles": principles,
     "python_blocks": reader("gallery.rm.code.syntax.python_blocks"),
     "quantities": lambda text: [
         [q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator, PrincipleTemplate
+from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
 from rm_gallery.core.utils.errors import ConfigError, ParseError
 from tests.reward.rewards import Listening
 from tests.support.samples import make_sample
@@ -75,26 +75,3 @@ def test_failures_are_errors_and_not_an_empty_dict(
 ) -> None:
     with pytest.raises(error, match=message):
         run("nothing of use", "nothing of use", samples)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"A": "one thing", "B": "another thing"}', {"A": "one thing", "B": "another thing"}),
-        ('{"principles": {" A ": " one thing ", "": "none", "B": ""}}', {"A": "one thing"}),
-        (
-            "1. **A**: one thing\n2. B: another thing\n* c： a third",
-            {"A": "one thing", "B": "another thing", "c": "a third"},
-        ),
-        ('<think>{"X": "no"}</think>- 准确：内容必须属实', {"准确": "内容必须属实"}),
-        ("Ax: one thing\nB: x\nC{}: no thing\nLong" + "g" * 120 + ": one thing", {"Ax": "one thing"}),
-        ('{"A": "one", "A": "two"}', None),
-        ("", None),
-    ],
-)
-def test_replies_in_several_forms_are_read(text: str, expected: dict[str, str] | None) -> None:
-    if expected is None:
-        with pytest.raises(ParseError):
-            PrincipleTemplate.parse(text)
-    else:
-        assert PrincipleTemplate.parse(text).principles == expected

@@ -26,6 +26,7 @@ from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import DataError
+from tests.golden import golden
 from tests.reward import function_rewards as functions
 from tests.support.samples import scores
 
@@ -184,44 +185,19 @@ def _nan_later() -> EvaluateResult:
 METRICS = {"m": {"score": 1}}
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0.25, 0.25),
-        (True, 1.0),
-        (3, 3.0),
-        ({"score": 0.5, "metrics": METRICS}, 0.5),
-        (EvaluateResult(score=-2), -2.0),
-        (1e300, 1e300),
-    ],
-)
-def test_results_that_are_scores(value: Any, expected: float) -> None:
-    reward = returning(value).reward()
-    answer = reward.evaluate(sample()).output[0].answer.reward
-    assert (answer.score, reward.score_of(answer)) == (expected, expected)
+def scored(line: golden.Line) -> golden.Line:
+    """What becomes of the result that a function returns."""
+    reward = returning(eval(line["returns"])).reward()
+    said = reward.evaluate(sample()).output[0].answer.reward
+    if said.issues:
+        return {"status": said.issues[0].status, "reason": said.issues[0].reason, "why": said.issues[0].message}
+    assert reward.score_of(said) == said.score
+    return {"score": said.score}
 
 
-@pytest.mark.parametrize(
-    ("value", "status", "reason", "told"),
-    [
-        (None, "unscored", "invalid_score", "returned None"),
-        (EvaluateResult(score=0, is_score_valid=False, reason="too short"), "unscored", "invalid_score", "too short"),
-        (EvaluateResult(score=0, is_score_valid=False), "unscored", "invalid_score", "its score is not valid"),
-        (EvaluateResult(score=0, error="judge is down"), "failed", "function_error", "judge is down"),
-        (EvaluateResult(score=0, is_score_valid=False, error="down"), "failed", "function_error", "down"),
-        (float("nan"), "failed", "error", "finite number"),
-        ({"score": float("inf")}, "failed", "error", "finite number"),
-        (_nan_later(), "failed", "error", "returns gave the score nan"),
-        ({"reason": "no score"}, "failed", "error", "score"),
-        ("1.0", "failed", "error", "returned str"),
-        ((1.0, {}), "failed", "error", "returned tuple"),
-        (RuntimeError("boom"), "failed", "error", "RuntimeError: boom"),
-    ],
-)
-def test_results_that_are_no_scores(value: Any, status: str, reason: str, told: str) -> None:
-    issue = issue_of(returning(value).reward(), sample())
-    assert (issue.status, issue.reason) == (status, reason)
-    assert told in issue.message
+@pytest.mark.parametrize("path", golden.files("functions"))
+def test_results(path: Path) -> None:
+    golden.check(path, scored, ("score", "status", "reason", "why"))
 
 
 def test_components_and_range() -> None:
@@ -305,29 +281,6 @@ def test_what_is_missing_is_told() -> None:
     issue = issue_of(needs.reward(), sample(answer="a", level=3))
     assert (issue.status, issue.reason) == ("failed", "data")
     assert issue.message == "needs needs 'solution', which the sample does not have; its columns are: answer, level."
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: functions.graded.reward(naer=1), "no setting of graded 'naer'. Did you mean name, near?"),
-        (lambda: functions.graded.reward(messages=[]), "no setting of graded 'messages'"),
-        (lambda: functions.graded.reward(max_workers=0), "max_workers"),
-        (lambda: reward_function(mode="pairwise"), "mode is 'pairwise'; 'pointwise' or 'batch'"),  # type: ignore[call-overload]
-        (lambda: reward_function(lambda prompt: 1.0), "has no parameter 'messages', found prompt"),
-        (lambda: reward_function(mode="batch"), "has no parameter 'rollouts_messages'"),
-        (lambda: reward_function(7), "is given 7; write @reward_function above a function"),  # type: ignore[call-overload]
-        (lambda: reward_function(score_range=(1, 0)), "score_range of plain is"),
-        (lambda: reward_function(score_range=(1, 1)), "score_range of plain is"),
-        (lambda: reward_function(score_range=(1,)), "score_range of plain is"),  # type: ignore[arg-type]
-        (lambda: reward_function(score_range=("0", 1)), "score_range of plain is"),  # type: ignore[arg-type]
-    ],
-)
-def test_what_does_not_fit_is_named(make: Any, told: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        made = make()
-        made(functions.plain)
-    assert told in str(raised.value)
 
 
 # -- resources ---------------------------------------------------------------------------------------------------------------

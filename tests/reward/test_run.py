@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 
 from rm_gallery import DataSample, FakeLLM, OpenaiLLM
@@ -403,29 +402,11 @@ def test_what_breaks_costs_its_own_sample(name: str, tmp_path: Path) -> None:
     assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda r: r.evaluate([SAMPLE]), "evaluate_batch scores many"),
-        (lambda r: r.evaluate("text"), "The sample is a str"),
-        (lambda r: r.evaluate({"output": 3}), "The sample: field 'output'"),
-        (lambda r: r.evaluate_batch(SAMPLE), "evaluate_batch got one DataSample"),
-        (lambda r: r.evaluate_batch({"input": []}), "got one dict"),
-        (lambda r: r.evaluate_batch(pandas.DataFrame()), "create_loader"),
-        (lambda r: r.evaluate_stream(pandas.DataFrame()), "evaluate_stream got a DataFrame.*create_loader"),
-        (lambda r: r.evaluate_batch(3), "got one int"),
-        (
-            lambda r: r.evaluate_batch([SAMPLE] * 300 + [{"output": [{"answer": 3}]}]),
-            "Sample 300: field 'output.0.answer",
-        ),
-        (lambda r: list(r.evaluate_stream(iter([SAMPLE, {"output": [{"answer": 3}]}]))), "Sample 1: field 'output.0"),
-    ],
-)
-def test_what_is_no_sample_is_named_before_anything_is_paid(call: Callable[[BaseReward], Any], message: str) -> None:
+def test_what_is_no_sample_is_found_before_anything_is_paid() -> None:
     judge = Listening(reply=longest)
-    with pytest.raises(DataError, match=message):
-        call(PointJudge(llm=judge))
-    assert len(judge.asked) < 3
+    with pytest.raises(DataError, match="Sample 300"):
+        PointJudge(llm=judge).evaluate_batch([SAMPLE] * 300 + [{"output": 3}])  # type: ignore[list-item]
+    assert judge.asked == []
 
 
 def warnings_of(call: Callable[[], Any]) -> list[str]:
