@@ -12,19 +12,20 @@ import pandas
 import pytest
 
 from rm_gallery.core import models
-from rm_gallery.core.graders import common, llm, registry
+from rm_gallery.core.graders import common, llm, registry, strategy
 from rm_gallery.core.reward import function
 from rm_gallery.core.runner import aggregator, build, grading_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from tests.golden import golden
 from tests.graders import test_base, test_runner
-from tests.reward import test_compose, test_function, test_run
+from tests.reward import test_compose, test_function, test_registry, test_run
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
     "compositions": (test_compose,),
     "functions": (function, test_function),
-    "graders": (build, registry, llm, test_base),
+    "graders": (build, registry, llm, common, strategy, test_base),
     "runners": (common, registry, models, aggregator, grading_runner, test_runner),
+    "registry": (test_registry,),
     "samples": (pandas, test_run),
 }
 

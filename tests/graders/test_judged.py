@@ -118,33 +118,11 @@ def test_a_judge_that_repeats_an_attack_is_not_taken_in(name: str) -> None:
 # -- images, searches, lists -----------------------------------------------------------------------------------------------------
 
 
-URL = "https://example.org/a.png"
+IMAGES = json.loads((Path(__file__).parent / "images.json").read_text(encoding="utf-8"))
+"""An image, and what is sent of it or why it is refused; names in capitals are files that the test writes."""
 
 
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [
-        (PNG, "data:image/png;base64,"),
-        ({"base64": "AA==", "format": "image/JPG"}, "data:image/jpeg;base64,AA=="),
-        ({"base64": "AA=="}, "data:image/png;base64,AA=="),
-        ({"url": URL}, URL),
-        ({"url": URL.upper()}, URL.upper()),
-        ({"type": "input_image", "image_url": URL}, URL),
-        ({"type": "image_url", "image_url": {"url": "data:image/gif;base64,AA=="}}, "data:image/gif;base64,AA=="),
-        ({"path": "REAL"}, "data:image/png;base64,iVBOR"),
-        ({"url": "file:///etc/passwd"}, "it is http, https or data:image"),
-        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "it is http"),
-        ({"type": "image_url", "image_url": "/etc/passwd"}, "it is http"),
-        ({"base64": "AA==", "format": "png,<svg onload=alert(1)>"}, "format"),
-        ({"path": "LINK"}, "content is no image's"),
-        ({"path": "LARGE"}, "at most 20,000,000 are sent"),
-        ({"path": "image\0.png"}, "cannot be read"),
-        ({"path": "missing.png"}, "cannot be read"),
-        ({"path": "secret.env"}, "the ending is no image's"),
-        ({}, "needs an image"),
-        ("no image", "needs an image"),
-    ],
-)
+@pytest.mark.parametrize(("given", "sent"), IMAGES)
 def test_the_judge_is_sent_rubric_query_and_image(given: Any, sent: str, tmp_path: Path) -> None:
     (tmp_path / "secret.env").write_text("KEY=1")
     (tmp_path / "LINK.png").symlink_to(tmp_path / "secret.env")  # an image by its name alone

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.bridge import RewardGrader, as_reward
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.model.fake import FakeLLM
@@ -32,47 +32,14 @@ def other_search(text: str) -> list[str]:
     return ["nothing of use"]
 
 
+GIVEN = json.loads((Path(__file__).parent / "settings.json").read_text(encoding="utf-8"))
+ANOTHER = FakeLLM(reply="<score>3</score><best>2</best>", model="another")
 VALUES: dict[str, list[Any]] = {
-    "name": ["another"],
-    "score_range": [(0.5, 5.5)],
-    "threshold": [0.75, 3.5],
-    "mode": ["listwise"],
-    "max_workers": [3],
-    "deadline": [99.0],
-    "description": ["Another one."],
-    "model": [FakeLLM(reply="<score>3</score><best>2</best>", model="another")],
-    "llm": [FakeLLM(reply="<score>3</score><best>2</best>", model="another")],
-    "prompt": ["Another prompt about {response}."],
-    "rubrics": [["Another rubric."]],
-    "examples": [["An example."]],
-    "desc": ["Another question."],
-    "scenario": ["Another scenario."],
-    "repair_attempts": [3],
-    "max_context_size": [3],
-    "top_logprobs": [5],
-    "fields": [{"query": True, "response": True, "history": False}],
-    "criteria": [["Another criterion."]],
-    "search": [other_search],
-    "similarity_threshold": [0.25, 0.9],
-    "information_gain_threshold": [0.0, 0.9],
-    "redundancy_threshold": [0.5, 1.0],
-    "algorithm": ["prefix_match", "f1_score", "contains_any", "regex_match"],
-    "n": [1, 3],
-    "pattern": ["a"],
-    "substrings": [["a"]],
-    "template": [BestTemplate, NumberTemplate],
-    "seed": [1, 2, 3],
-    "prior": [7.0],
+    **GIVEN["values"],
+    **{"model": [ANOTHER], "llm": [ANOTHER], "search": [other_search], "template": [BestTemplate, NumberTemplate]},
 }
 """Values other than the default, for fields whose annotation does not name them all."""
-BESIDE: dict[str, list[dict[str, Any]]] = {
-    "prior": [{"aggregation": "bradley_terry"}],
-    "seed": [{}, {"both_orders": False}],
-    "n": [{"algorithm": "rouge_ngram"}],
-    "method": [{"algorithm": "fuzzy_match"}],
-    "stem": [{"algorithm": "rouge1"}],
-    "bidirectional": [{"algorithm": "substring_match"}],
-}
+BESIDE: dict[str, list[dict[str, Any]]] = GIVEN["beside"]
 """Settings under which a field counts."""
 
 
@@ -82,7 +49,7 @@ def others(name: str, field: str, info: Any) -> list[Any]:
         return [value for value in (True, False) if value is not info.default]
     if get_origin(info.annotation) is Literal:
         return [value for value in get_args(info.annotation) if value != info.default]
-    assert field in VALUES, f"{name}: say in VALUES what other values '{field}' may have"
+    assert field in VALUES, f"{name}: say in settings.json what other values '{field}' may have"
     return VALUES[field]
 
 
@@ -94,7 +61,11 @@ def outcome_of_grader(name: str, row: dict[str, Any] | None, settings: dict[str,
     """All that comes of a grader: requests and result, or why it is refused."""
     judge = Listening(reply="no verdict", seed=1)
     try:
-        built = make(name, settings.pop("model", judge), **settings) if GRADERS[name].judged else _rule(name, settings)
+        built = (
+            make(name, settings.pop("model", judge), **settings)
+            if GRADERS[name].judged
+            else GraderRegistry.create(name, **settings)
+        )
         if GRADERS[name].judged and row is None:
             judge.reply = low_high(name, built)[1] if name != "g_eval" else "<score>4</score>"
         found = built.evaluate(fields_for(built) if row is None else row, options=None)
@@ -102,10 +73,6 @@ def outcome_of_grader(name: str, row: dict[str, Any] | None, settings: dict[str,
     except (ConfigError, ValueError) as error:
         return f"refused: {error}"
     return json.dumps([found.model_dump(exclude={"usage"}), built.about(), kind, judge.asked], default=str)
-
-
-def _rule(name: str, settings: dict[str, Any]) -> BaseGrader:
-    return GraderRegistry.create(name, **settings)
 
 
 def rows_of(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -139,7 +106,7 @@ def _garbage_row(name: str) -> dict[str, Any]:
 def _hash(name: str, settings: dict[str, Any]) -> str | None:
     try:
         if name in GRADERS and not GRADERS[name].judged:
-            return _rule(name, {**settings}).settings_hash
+            return GraderRegistry.create(name, **settings).settings_hash
         if name in GRADERS:
             return make(name, settings.pop("model", FakeLLM(reply="x")), **settings).settings_hash
         return RewardRegistry.create(name, **{"llm": FakeLLM(reply="x"), **settings}).settings_hash

@@ -6,8 +6,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rm_gallery import evaluate
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
@@ -17,7 +15,6 @@ from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.result import GraderRank, GraderScore
 from rm_gallery.core.graders.strategy import AverageGrader, BothOrdersGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.models import OpenaiLLM
-from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import make_sample, scores
@@ -79,13 +76,6 @@ def test_comparisons_by_a_function_see_through_one_that_names_the_first() -> Non
         )
     reward = as_reward(TournamentGrader(FunctionGrader(longest)))
     assert (reward.kind, scores(reward.evaluate(make_sample("a", "ccc", "bb")))) == ("listwise", [0.0, 1.0, 0.5])
-
-
-def test_what_takes_no_responses_cannot_be_compared() -> None:
-    with pytest.raises(
-        ConfigError, match="relevance takes query, .*BothOrdersGrader is put around a grader that takes 'responses'"
-    ):
-        BothOrdersGrader(RelevanceGrader(model=Listening())).evaluate(responses=["a", "b"])
 
 
 def test_graders_and_rewards_nest_and_their_calls_count_once() -> None:

@@ -69,20 +69,12 @@ def test_rouge_equals_rouge_score() -> None:
                 assert graded("similarity", mine, theirs, algorithm=kind) == expected
 
 
-def test_bleu_and_chrf_equal_sacrebleu_and_cosine_scikit_learn() -> None:
-    sacrebleu = pytest.importorskip("sacrebleu")
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    for own, other in map(tuple, sentences(40)):
-        mine, theirs = " ".join(own), " ".join(other)
-        if mine == theirs:
-            continue
-        assert graded("similarity", mine, theirs) == sacrebleu.sentence_bleu(mine, [theirs]).score / 100
-        assert (
-            graded("similarity", mine, theirs, algorithm="chrf") == sacrebleu.sentence_chrf(mine, [theirs]).score / 100
-        )
-        vectors = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b").fit_transform([mine, theirs])
-        assert cosine(list(own), list(other)) == pytest.approx(float((vectors[0] @ vectors[1].T).toarray()[0, 0]))
+def test_cosine_equals_scikit_learn() -> None:
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    for own, other in sentences(40):
+        vectorizer = text.TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b")
+        mine, theirs = vectorizer.fit_transform([" ".join(own), " ".join(other)])
+        assert cosine(own, other) == pytest.approx(float((mine @ theirs.T).toarray()[0, 0]))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -21,46 +21,27 @@ from tests.support.samples import issues, make_sample, scores
 
 SAMPLES = [make_sample("a", "b", unique_id=str(k)) for k in range(60)]
 
-# -- in flight ------------------------------------------------------------------------------------------------------------------
 
+class Together(Rule):
+    """Goes on once as many are inside as the gate is for."""
 
-class Gauge:
-    """How many are inside now, and how many were at most."""
+    gate: Any = None
+    inside: Any = None
+    most: Any = None
 
-    def __init__(self, awaited: int) -> None:
-        self.awaited, self.inside, self.most, self._lock = awaited, 0, 0, threading.Lock()
-
-    def pauses(self) -> Iterator[float]:
-        """Short waits until as many were inside as are awaited, for two seconds at most."""
-        with self._lock:
-            self.inside += 1
-            self.most = max(self.most, self.inside)
-        for _ in range(400):
-            if self.most >= self.awaited:
-                break
-            yield 0.005
-        yield 0.005
-        with self._lock:
-            self.inside -= 1
-
-
-class Slow(Rule):
-    """Waits for company, on its thread."""
-
-    gauge: Any = None
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        for pause in self.gauge.pauses():
-            time.sleep(pause)
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        self.inside.append(sample)
+        self.most.append(len(self.inside))
+        self.gate.wait(20)
+        self.inside.pop()
         return scored(self.name, 1.0)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 16])
 def test_as_many_functions_of_ones_own_are_in_flight_as_was_said(workers: int) -> None:
-    reward = Slow(gauge=Gauge(workers))
-    result = reward.evaluate_batch(SAMPLES[: 3 * workers + 6], max_workers=workers)
-    assert reward.gauge.most == workers
-    assert all(scores(sample) == [1.0, 1.0] for sample in result)
+    reward = Together(gate=threading.Barrier(workers), inside=[], most=[])
+    found = reward.evaluate_batch(SAMPLES[: 2 * workers], max_workers=workers)
+    assert max(reward.most) == workers and all(scores(sample) == [1.0, 1.0] for sample in found)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.gallery.rm.group.pairwise import wins_of
 from tests.support.judge_server_prompts import fenced_blocks
 from tests.support.samples import make_sample, scores
 
@@ -51,8 +50,3 @@ def test_elo_and_bradley_terry_can_be_told_from_their_scores() -> None:
     _, high = judged("group_bradley_terry", larger, "1", "2")
     strength = math.log(high / (1 - high))
     assert 1 * high + 2 / (1 + math.exp(-2 * strength)) == pytest.approx(2.5, abs=1e-6)
-
-
-def test_wins_count_draws_half() -> None:
-    margins = {(0, 1): [1.0, -0.5, 0.0], (0, 2): [2.0], (1, 2): [-1.0, -1.0]}
-    assert wins_of(3, margins) == [[0.0, 1.5, 1.0], [1.5, 0.0, 0.0], [0.0, 2.0, 0.0]]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.gallery.rm.alignment.harmlessness import detoxification
 from rm_gallery.gallery.rm.alignment.harmlessness.detoxification import DetoxifyReward
 from tests.support.samples import make_sample, scores
@@ -54,16 +53,3 @@ def test_loaded_once() -> None:
     assert scored.output[0].answer.reward.extra_data["detoxify_reward"] == {"toxicity": 0.0, "insult": 0.5}
     DetoxifyReward(model_name="original", device="cuda").evaluate(make_sample("fine"))
     assert LOADED[1:] == ["original on cuda"]
-
-
-def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "detoxify", None)
-    with pytest.raises(MissingExtra, match="pip install detoxify"):
-        DetoxifyReward().check()
-    with pytest.raises(MissingExtra):
-        DetoxifyReward().evaluate(make_sample("text"))
-
-
-def test_unknown_model() -> None:
-    with pytest.raises(ConfigError, match="model_name"):
-        DetoxifyReward(model_name="other")  # type: ignore[arg-type]

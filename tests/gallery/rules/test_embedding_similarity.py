@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.embedding_similarity import cosine
+from tests.golden import golden
 from tests.support.judge_server import JudgeServer
 from tests.support.samples import issues, make_sample, scores
 
@@ -47,39 +48,16 @@ def server() -> Iterator[JudgeServer]:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("answer", "reference", "score"),
-    [
-        ("north", "north", 1.0),
-        ("north", "east", 0.0),
-        ("north", "south", -1.0),
-        ("north", "north-east", math.sqrt(0.5)),
-        ("north", ["south", "north-east", "east"], math.sqrt(0.5)),
-        ("<think>east</think>\n north ", "north", 1.0),
-        ("", "north", 0.0),
-        ("<think>no end", "north", 0.0),
-        ("north", ["nowhere", "south"], -1.0),
-    ],
-)
-def test_score(answer: str, reference: Any, score: float) -> None:
-    scored = reward(Compass()).evaluate(make_sample(answer, reference=reference))
-    assert scores(scored) == [pytest.approx(score)]
+def scored(line: golden.Line) -> golden.Line:
+    found = reward(Compass()).evaluate(make_sample(line["answer"], reference=line.get("reference")))
+    if told := issues(found):
+        return dict(zip(("status", "reason"), told[0], strict=True))
+    return {"score": scores(found)[0]}
 
 
-@pytest.mark.parametrize(
-    ("answer", "reference", "issue"),
-    [
-        ("north", None, ("unscored", "no_reference")),
-        ("north", " ", ("unscored", "no_reference")),
-        ("nowhere", "north", ("unscored", "zero_vector")),
-        ("north", "nowhere", ("unscored", "zero_vector")),
-        ("unknown", "north", ("failed", "error")),
-    ],
-)
-def test_no_score(answer: str, reference: Any, issue: tuple[str, str]) -> None:
-    scored = reward(Compass()).evaluate(make_sample(answer, reference=reference))
-    assert scores(scored) == [None]
-    assert issues(scored) == [issue]
+@pytest.mark.parametrize("path", golden.files("embeddings"))
+def test_scores_statuses_and_reasons(path: Path) -> None:
+    golden.check(path, scored, ("score", "status", "reason"))
 
 
 def test_over_an_endpoint_a_shared_reference_is_paid_for_once(server: JudgeServer) -> None:
@@ -116,11 +94,6 @@ def test_no_secret_is_shown() -> None:
     assert secret not in repr(made) + json.dumps(made.describe())
     assert made.describe()["embeddings"]["model"] == "m"
     assert made.describe()["name"] == "embedding_similarity"
-
-
-def test_vectors_of_unequal_length_are_an_error() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        cosine([1.0], [1.0, 2.0])
 
 
 def test_equal_vectors_are_never_above_one() -> None:
