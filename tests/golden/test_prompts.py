@@ -82,9 +82,6 @@ def of_reward(name: str, language: str) -> str:
     return request(lambda judge: RewardRegistry.create(name, llm=judge, language=language))
 
 
-# -- what is shared ---------------------------------------------------------------------------------------------------------
-
-
 def frame(kind: str) -> Texts:
     texts = {language: of_kind(kind, language, **FULL) for language in LANGUAGES}
     texts |= {f"{language}, nothing given": of_kind(kind, language) for language in LANGUAGES}
@@ -152,9 +149,6 @@ def ranking() -> Texts:
     given = {"question": "[[query]]", "responses": ["[[one]]", "[[two]]"]}
     prompts: dict[str, Any] = {lang: ComparativeTemplate.format(**given, language=lang) for lang in LANGUAGES}  # type: ignore[arg-type]
     return {language: said(prompt) for language, prompt in prompts.items()}
-
-
-# -- each by itself -----------------------------------------------------------------------------------------------------------
 
 
 def parts(text: str) -> list[str]:

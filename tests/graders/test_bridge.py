@@ -41,8 +41,6 @@ def verdict(prompt: str) -> str:
 
 JUDGE = FakeLLM(reply=verdict)
 
-# -- a grader as a reward -------------------------------------------------------------------------------------------------------------
-
 
 def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
     for reward in (RewardRegistry.create("grader:relevance", llm=JUDGE), as_reward("relevance", llm=JUDGE)):
@@ -184,9 +182,6 @@ def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> 
     assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 
-# -- a reward as a grader --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "row", "expected"),
     [
@@ -277,8 +272,6 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
         and "QSECRETQ" not in judge.prompts[0]
     )
 
-
-# -- inside one another -----------------------------------------------------------------------------------------------------------------
 
 ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": f"a{n}"} for n in range(4)]
 
@@ -381,9 +374,6 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
         assert prepare(reward, limit=1).cost().calls > 0
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
     assert prepare("length_baseline", limit=1).cost().calls == 0
-
-
-# -- names ------------------------------------------------------------------------------------------------------------------------------
 
 
 def test_graders_are_listed_and_shown(tmp_path: Path) -> None:

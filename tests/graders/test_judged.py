@@ -115,9 +115,6 @@ def test_a_judge_that_repeats_an_attack_is_not_taken_in(name: str) -> None:
     )
 
 
-# -- images, searches, lists -----------------------------------------------------------------------------------------------------
-
-
 IMAGES = json.loads((Path(__file__).parent / "images.json").read_text(encoding="utf-8"))
 """An image, and what is sent of it or why it is refused; names in capitals are files that the test writes."""
 
@@ -206,9 +203,6 @@ def test_a_repeated_expected_score_asks_for_probabilities() -> None:
     assert isinstance(found, GraderScore) and found.metadata["said"] == 4.0
     # the server gives 0.6 to the digit it wrote and halves of 0.2 to its neighbours in turn
     assert max(found.metadata["shares"], key=found.metadata["shares"].get) == "4" and found.score != 4.0
-
-
-# -- structured output --------------------------------------------------------------------------------------------------------
 
 
 class Choosy(Listening):

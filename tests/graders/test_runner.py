@@ -42,9 +42,6 @@ def scores(results: Mapping[str, list[GraderResult]], name: str = "g0") -> list[
     return [round(getattr(result, "score", math.nan), 6) for result in results[name]]
 
 
-# -- data sets ------------------------------------------------------------------------------------------------------------
-
-
 def as_jsonl(folder: Path) -> Any:
     path = folder / "rows.jsonl"
     path.write_bytes(b"\n".join(orjson.dumps(row) for row in ROWS))
@@ -81,9 +78,6 @@ def test_a_patient_grader_is_not_cut_short_by_an_impatient_one() -> None:
     impatient, patient = (FunctionGrader(slow, name=name, deadline=limit) for name, limit in (("a", 0.2), ("b", 30.0)))
     found = GradingRunner({"a": impatient, "b": patient}, show_progress=False).run([{"response": "x"}])
     assert found["b"][0].ok, found["b"][0].reason
-
-
-# -- doors ----------------------------------------------------------------------------------------------------------------
 
 
 def test_several_data_sets_come_back_apart() -> None:
@@ -151,9 +145,6 @@ def test_a_stream_is_drawn_as_it_is_read() -> None:
     assert drawn < 100
 
 
-# -- mapper ---------------------------------------------------------------------------------------------------------------
-
-
 def seen(query: str, response: str, reference_response: str = "none") -> dict[str, Any]:
     return {"score": 1.0, "seen": [query, response, reference_response]}
 
@@ -201,9 +192,6 @@ def test_a_missing_field_names_itself_and_the_columns() -> None:
     )
 
 
-# -- what graders return, and what goes wrong ---------------------------------------------------------------------------------
-
-
 def test_configs_of_every_form_and_one_broken_row_that_costs_no_other() -> None:
     found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(ROWS[:1])
     assert (scores(found, "g0"), scores(found, "g1"), scores(found, "g2")) == ([0.2], [0.0], [0.0])
@@ -218,9 +206,6 @@ def test_an_error_may_raise_or_stand_for_a_number_that_says_so() -> None:
     assert (stand_in.score, stand_in.metadata["on_error"]["error_type"]) == (0.0, "error")
     with pytest.raises(ConfigError, match="no"):
         runner(GraderConfig(Odd(), on_error="raise")).run(rows)
-
-
-# -- construction -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:

@@ -29,9 +29,6 @@ def graded(grader: str, response: Any, reference: Any = None, **settings: Any) -
     return pytest.approx(found.score, abs=1e-9)
 
 
-# -- against the reference packages -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_measures_equal_nltk() -> None:
     bleu_score = pytest.importorskip("nltk.translate.bleu_score")

@@ -7,20 +7,14 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import (
-    BasePointWiseReward,
-    BaseReward,
-)
+from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.compose import Gate, WeightedSum
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import (
     AsyncRule,
     CpuBound,
@@ -33,7 +27,6 @@ from tests.reward.rewards import (
     StepJudge,
     StepRule,
     longest,
-    scored,
 )
 from tests.support.samples import make_sample, scores
 
@@ -159,58 +152,6 @@ def test_every_door_gives_the_same_and_leaves_what_it_is_given(reward: BaseRewar
     found = reward.evaluate(three())
     steps = [[step.reward.score for step in output.steps or ()] for output in found.output]
     assert (steps if reward.kind == "stepwise" else scores(found)) == KINDS[type(reward)]
-
-
-# -- inside another reward --------------------------------------------------------------------------------------------------------
-
-
-class InsidePlain(BasePointWiseReward):
-    """Calls another reward from where this one runs, and keeps what it found."""
-
-    call: Any = None
-    found: Any = None
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        self.found.append(self.call())
-        return scored(self.name, 1.0)
-
-
-class InsideAsync(InsidePlain):
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        done = self.call()
-        self.found.append(await done if hasattr(done, "__await__") else done)
-        return scored(self.name, 1.0)
-
-
-class InsideHook(PointJudge):
-    call: Any = None
-    found: Any = None
-
-    async def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> Any:  # type: ignore[override]
-        done = self.call()
-        self.found.append(await done if hasattr(done, "__await__") else done)
-        return {"answers": ["x"]}
-
-
-@pytest.mark.parametrize("outer", [InsidePlain, InsideAsync, InsideHook])
-@pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.name)
-def test_every_door_inside_another_reward(reward: BaseReward, outer: Any) -> None:
-    expected, given, model = [reward.evaluate(three())], [three()], FakeLLM(reply=longest)
-    for door, call in BLOCKING.items():
-        found: list[list[DataSample]] = []
-        around = outer(call=partial(call, reward, given), found=found, **({"llm": model} if outer.judged else {}))
-        if outer is InsidePlain:
-            around.evaluate(make_sample("x"))
-            assert found == [expected], door
-        else:
-            with pytest.raises(ConfigError, match=f"await async_{door}"):
-                around.evaluate_batch([make_sample("x")])
-    for door, awaited in AWAITED.items() if outer is not InsidePlain else ():
-        found = []
-        outer(call=partial(awaited, reward, given), found=found, **({"llm": model} if outer.judged else {})).evaluate(
-            make_sample("x")
-        )
-        assert found == [expected], door
 
 
 @pytest.mark.parametrize("reward", [Rule(), AsyncRule()], ids=lambda reward: reward.name)

@@ -50,8 +50,6 @@ def issue_of(reward: BaseReward, asked: DataSample) -> RewardIssue:
     return found
 
 
-# -- messages -----------------------------------------------------------------------------------------------------------------
-
 MESSAGES = [TURNS, [Message(**turn) for turn in TURNS], [ASK, Message(**SAYS)], [SimpleNamespace(**SAYS)]]
 
 
@@ -135,9 +133,6 @@ def test_an_annotation_that_means_nothing_costs_the_others_nothing() -> None:
     for message, told in (({"content": "x"}, "expected a message with role"), ("x", "expected a message")):
         with pytest.raises(DataError, match=rf"messages\[0\]: {told}"):
             functions.optional(messages=[message])
-
-
-# -- results -----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_result_reads_as_object_and_as_mapping() -> None:
@@ -238,9 +233,6 @@ def test_a_group_of_another_size_is_failed(found: Any) -> None:
     assert isinstance(found, Exception) or "for 2 rollouts" in outputs[0].answer.reward.issues[0].message
 
 
-# -- what a function is given ------------------------------------------------------------------------------------------------
-
-
 def test_a_function_gets_what_it_names_and_kwargs_get_the_rest() -> None:
     seen: list[Any] = []
 
@@ -281,9 +273,6 @@ def test_what_is_missing_is_told() -> None:
     issue = issue_of(needs.reward(), sample(answer="a", level=3))
     assert (issue.status, issue.reason) == ("failed", "data")
     assert issue.message == "needs needs 'solution', which the sample does not have; its columns are: answer, level."
-
-
-# -- resources ---------------------------------------------------------------------------------------------------------------
 
 
 class Held:
@@ -359,9 +348,6 @@ def test_a_forked_process_sets_up_resources_of_its_own_and_every_process_cleans_
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split("\n") == ["own", "own", ""]
-
-
-# -- names, files, processes ---------------------------------------------------------------------------------------------------
 
 
 def test_a_function_is_registered_like_a_class(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,9 +348,6 @@ def test_equal_samples_and_ids_used_twice_are_all_scored_and_all_restored(tmp_pa
     assert (counts["reused"], counts["duplicates"], counts["id_collisions"]) == (6, 2, 2)
 
 
-# -- rewards ----------------------------------------------------------------------------------------------------------------
-
-
 def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
     strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
     sample = make_sample("Yes", reference="yes")
@@ -386,9 +383,6 @@ def test_speed_is_no_setting_and_a_changed_setting_is() -> None:
     assert other.settings_hash != before
     one.name = "another"
     assert one.settings_hash not in (before, other.settings_hash)
-
-
-# -- the code of a user's reward --------------------------------------------------------------------------------------------
 
 
 MINE = """

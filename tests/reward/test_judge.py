@@ -143,8 +143,6 @@ def test_a_judge_without_a_model_or_a_prompt_says_what_to_pass() -> None:
     )
 
 
-# -- quoted texts ----------------------------------------------------------------------------------------------------------------
-
 GOOD = "The right answer, said plainly."
 INTRODUCED = {"en": "The answer reads: {}", "zh": "回答的内容是：{}"}
 KINDS: dict[str, tuple[type[BaseRubricReward], str]] = {
@@ -238,9 +236,6 @@ def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
                 misread += [(reply, found)] if found not in (value, None) else []
     assert misread == []
     assert read > (0.5 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
-
-
-# -- what is kept -----------------------------------------------------------------------------------------------------------------
 
 
 def traced(folder: Path, reward: BaseRubricReward, sample: DataSample) -> list[dict[str, Any]]:

@@ -32,8 +32,6 @@ from tests.reward.rewards import (
 )
 from tests.support.samples import issues, make_sample, scores
 
-# -- what a result may be -----------------------------------------------------------------------------------------------------------
-
 
 def _score(value: float, **more: Any) -> RewardDimensionWithScore:
     return build(RewardDimensionWithScore, {"name": "d", "reason": None, "source": None, "score": value, **more})
@@ -127,9 +125,6 @@ def test_a_mistake_of_the_caller_ends_the_call(monkeypatch: pytest.MonkeyPatch) 
         Plain().evaluate(sample_of("q", "one score"))
 
 
-# -- beside what was said before ------------------------------------------------------------------------------------------------------
-
-
 def test_a_second_evaluation_replaces_the_first_whatever_came_of_either() -> None:
     reward, sample = RewardRegistry.create("accuracy"), make_sample("42", "43", reference="42")
     once = reward.evaluate(sample)
@@ -167,8 +162,7 @@ class Share(Rule):
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "kept"),
-    [(Rule, 1, "c"), (Rule, 3, "cbd"), (Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")],
+    ("kind", "n", "kept"), [(Rule, 1, "c"), (Rule, 3, "cbd"), (Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")]
 )
 def test_best_of_n_keeps_the_best_first(kind: type[Rule], n: int, kept: str) -> None:
     sample = make_sample("b b", "c c c", "a", "d d")
@@ -191,8 +185,6 @@ def test_a_bounded_score_maps_to_a_share_and_one_without_bounds_does_not() -> No
     with pytest.raises(ConfigError, match="no bounded score range"):
         Rule().normalized(3.0)
 
-
-# -- comparisons ----------------------------------------------------------------------------------------------------------------------
 
 ANSWERS = ("alpha", "beta", "gamma", "delta")
 FIRST = FakeLLM(reply="<best>1</best>")
@@ -286,9 +278,6 @@ def test_orders_that_disagree_are_a_draw_whatever_their_margins() -> None:
         (0, 1): 9.0,
         (1, 0): -1.0,
     }
-
-
-# -- steps ------------------------------------------------------------------------------------------------------------------------------
 
 
 def with_steps(*per_output: list[str] | None) -> DataSample:

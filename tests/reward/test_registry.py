@@ -92,9 +92,6 @@ def test_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
         RewardRegistry.get("xx:yy")
 
 
-# -- class bodies -------------------------------------------------------------------------------------------------------------
-
-
 class Plain(BasePointWiseReward):
     name = "plain"
     FACTS = {"a": 1.0}

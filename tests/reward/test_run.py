@@ -47,6 +47,8 @@ def samples(n: int) -> list[DataSample]:
 
 
 BLOCKING: dict[str, Callable[[Rule], Any]] = {
+    "evaluate": lambda reward: reward.evaluate(SAMPLE),
+    "evaluate_batch": lambda reward: reward.evaluate_batch([SAMPLE]),
     "evaluate_stream": lambda reward: reward.evaluate_stream([SAMPLE]),
     "best_of_n": lambda reward: reward.best_of_n(SAMPLE),
     "chat": lambda reward: FakeLLM(reply="x").chat("hello"),

@@ -24,12 +24,6 @@ from rm_gallery.core.reward.base import (
     BaseStepWiseRubricReward,
 )
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.template import (
-    ComparativeTemplate,
-    RubricListWiseTemplate,
-    RubricPairWiseTemplate,
-    RubricPointWiseTemplate,
-)
 from rm_gallery.core.utils.errors import ConfigError
 from tests.gallery.judged.material import (
     JUDGED,
@@ -136,8 +130,6 @@ def test_the_hooks_of_ones_own_judge_see_no_truth_either(kind: Any) -> None:
     assert [output.answer.label for output in scored.output] == [output.answer.label for output in given.output]
 
 
-# -- texts ------------------------------------------------------------------------------------------------------------------------
-
 TEXTS = json.loads((Path(rewards.__file__).parent / "attacks.json").read_text(encoding="utf-8"))
 HOSTILE: dict[str, str] = {**TEXTS["hostile"], "long": "0123456789" * 20_000}
 
@@ -189,8 +181,6 @@ def test_a_conversation_is_shown_turn_by_turn_and_an_empty_answer_keeps_its_plac
     assert set(candidates(prompts)) == {"", "QSECONDQ", "QTHIRDQ"}
 
 
-# -- instructions -------------------------------------------------------------------------------------------------------------------
-
 CHINESE, LATIN = re.compile(r"[\u3000-\u303f\u3400-\u9fff\uff00-\uffef]"), re.compile(r"[A-Za-z]")
 CODE = re.compile(r"`[^`]*`|</?\w+>|\{.*?\}|JSON")
 OWN = ["QONEQ comes first.", "QTWOQ comes second."]
@@ -211,24 +201,6 @@ def test_instructions_are_in_one_language_clean_and_alike_in_both(name: str) -> 
         assert not [line for line in prompts[0].system.splitlines() if line != line.rstrip()]
     for pattern in (r"\n# ", r"`[^`]*`|</?\w+>", r"(?m)^\d+\. "):
         assert re.findall(pattern, english[0].system) == re.findall(pattern, chinese[0].system)
-
-
-@pytest.mark.parametrize("thinking", [False, True])
-@pytest.mark.parametrize(
-    "template", [RubricListWiseTemplate, RubricPairWiseTemplate, RubricPointWiseTemplate, ComparativeTemplate]
-)
-def test_the_form_of_the_reply_is_in_one_language_too(template: Any, thinking: bool) -> None:
-    class Graded(template):  # type: ignore[misc]
-        grade: str
-
-    form, english = (Graded.schema(enable_thinking=thinking, language=language) for language in ("zh", "en"))
-    assert re.findall(r"</?\w+>", form) == re.findall(r"</?\w+>", english)
-    assert foreign(form.replace("grade\n", "\n").replace("rank", ""), "zh") == [], (
-        "but for a description there is none of"
-    )
-    assert "<grade>\ngrade\n</grade>" in form and ("<reason>" in form) is not thinking
-    with pytest.raises(ConfigError, match="'fr'.*en, zh"):
-        template.schema(language="fr")
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -252,9 +224,6 @@ def test_own_rubrics_replace_the_scenarios_under_either_name_and_stay_text(name:
             create(name, "fake:", **{wrong: "x"})
     with pytest.raises(ConfigError, match="language"):
         create(name, "fake:", language="fr")
-
-
-# -- order --------------------------------------------------------------------------------------------------------------------------
 
 
 def order(name: str, unique_id: str, seed: int = 0, mark: str = "", count: int = 6) -> tuple[str, ...]:
