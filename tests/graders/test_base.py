@@ -43,25 +43,15 @@ class Grader(BaseGrader): ...
 
 
 def test_a_function_is_a_grader_and_stays_a_function() -> None:
-    assert (words.name, words.description, words.score_range, words.inputs) == (
-        "words",
-        "How many words.",
-        (0.0, 9.0),
-        {"response": True, "more": False, "*": False},
-    )
+    assert (words.name, words.description, words.score_range) == ("words", "How many words.", (0.0, 9.0))
+    assert words.inputs == {"response": True, "more": False, "*": False}
     found = words.evaluate(response="a b", more=1, x=1)
     assert (found.score, words("a b"), words("a b", more=2), found.passed()) == (4.0, 2.0, 4.0, False)
     bare = FunctionGrader.wrap(lambda response: 1.0)
     assert (bare.name, bare.is_async, FunctionGrader(print).name) == ("lambda", False, "print")
-    assert (ToolUseHTTPGrader().name, Grader().name, ToolUseHTTPGrader().inputs) == (
-        "tool_use_http",
-        "grader",
-        {"a": True, "b": False},
-    )
-    assert (ToolUseHTTPGrader.registered_name(), ToolUseHTTPGrader.declared()["mode"]) == (
-        "tool_use_http",
-        GraderMode.POINTWISE,
-    )
+    assert ToolUseHTTPGrader().name == ToolUseHTTPGrader.registered_name() == "tool_use_http"
+    assert (Grader().name, ToolUseHTTPGrader().inputs) == ("grader", {"a": True, "b": False})
+    assert ToolUseHTTPGrader.declared()["mode"] is GraderMode.POINTWISE
     for _ in range(2):
         missing = Grader().evaluate(x=1)
         assert isinstance(missing, GraderError) and "Grader implements _grade(self, query, response" in missing.error
@@ -82,24 +72,13 @@ POSITIONAL = FunctionGrader(lambda response, /: 1.0)
 
 
 def test_a_judge_is_asked_for_by_what_is_not_built_yet() -> None:
-    given = [
-        "grader:relevance",
-        "safety_pointwise_reward",
-        PointJudge,
-        "accuracy",
-        Rule,
-        "grader:json_match",
-        Rule(),
-        7,
-    ]
-    assert [asks_for_judge(each) for each in given] == [True, True, True, False, False, False, False, False]
+    assert all(asks_for_judge(each) for each in ("grader:relevance", "safety_pointwise_reward", PointJudge))
+    assert not any(asks_for_judge(each) for each in ("accuracy", Rule, "grader:json_match", Rule(), 7))
     listwise: Any = build_reward("safety_listwise_reward", {"seed": 3}, "fake:x", seed=5)
     assert (listwise.seed, getattr(build_reward("ruler", llm="fake:x", seed=5), "seed", None)) == (3, 5)
     reward = build_reward(BasePointWiseRubricReward, {"name": "p"}, "fake:x")
-    assert (
-        as_reward(reward) is reward
-        and as_grader("accuracy", ignore_case=True).evaluate(response="A", reference_response="a").ok
-    )
+    assert as_reward(reward) is reward
+    assert as_grader("accuracy", ignore_case=True).evaluate(response="A", reference_response="a").ok
 
 
 class Broken(RubricGrader):
@@ -115,11 +94,8 @@ def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class
         kind = type("Other", (Broken,), {"folder": folder, "__annotations__": {"folder": ClassVar[Path]}})
         with pytest.raises(ConfigError, match="broken.yaml: not a grader's rubric"):
             kind(model="fake:x")
-    assert RubricGrader.declared() == {
-        "score_range": (1.0, 5.0),
-        "higher_is_better": True,
-        "mode": GraderMode.POINTWISE,
-    }
+    said = {"score_range": (1.0, 5.0), "higher_is_better": True, "mode": GraderMode.POINTWISE}
+    assert RubricGrader.declared() == said
 
 
 def test_graders_of_another_package_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,22 +94,11 @@ def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
         def inputs(self) -> dict[str, bool]:
             return dict.fromkeys(names, False)
 
-    found = (
-        as_reward(Seen(func=fields, name="fields"))
-        .evaluate(sample)
-        .output[0]
-        .answer.reward.extra_data["fields"]["given"]
-    )
+    said = as_reward(Seen(func=fields, name="fields")).evaluate(sample).output[0].answer.reward
+    found = said.extra_data["fields"]["given"]
     assert found.pop("tool_calls")[0]["function"]["name"] == "f"
-    given = {
-        "query": "q",
-        "instruction": "q",
-        "response": "",
-        "responses": [""],
-        "context": "c",
-        "reference_response": "r",
-    }
-    assert found == {**given, "extra": 7, "history": ["own"]}
+    asked = {"query": "q", "instruction": "q", "context": "c", "reference_response": "r"}
+    assert found == {**asked, "response": "", "responses": [""], "extra": 7, "history": ["own"]}
 
 
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
@@ -120,11 +109,8 @@ def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
             continue
         said = kind.declared()
         assert reward.kind == ("listwise" if said["mode"] is GraderMode.LISTWISE else "pointwise"), name
-        assert (reward.needs, reward.judged, reward.higher_is_better) == (
-            kind.needs,
-            kind.judged,
-            said["higher_is_better"],
-        ), name
+        assert (reward.needs, reward.judged) == (kind.needs, kind.judged), name
+        assert reward.higher_is_better is said["higher_is_better"], name
         assert reward.kind == "listwise" or reward.score_range == said["score_range"], name
     with pytest.raises(ConfigError, match="no grader 'relevence'. Did you mean .*relevance"):
         RewardRegistry.get("grader:relevence")
@@ -194,11 +180,8 @@ def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> 
 def test_a_reward_is_a_grader_with_the_same_score(name: str, row: dict[str, Any], expected: float | None) -> None:
     reward = RewardRegistry.create(name)
     found = as_grader(reward).evaluate(row)
-    assert (
-        (found.score if isinstance(found, GraderScore) else None)
-        == scores(reward.evaluate(sample_of(row)))[0]
-        == expected
-    )
+    assert getattr(found, "score", None) == expected or expected is None and not found.ok
+    assert scores(reward.evaluate(sample_of(row))) == [expected]
     assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).evaluate(row).name == reward.name
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind
@@ -221,10 +204,8 @@ class Steps(BaseStepWiseReward):
 
 def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_output() -> None:
     found = as_grader(Shortest()).evaluate(responses=["bb", "a", "cccc", "bb"])
-    assert isinstance(found, GraderRank) and (found.rank, found.metadata["scores"]) == (
-        [2, 1, 4, 2],
-        [2.0, 1.0, 4.0, 2.0],
-    )
+    assert isinstance(found, GraderRank) and found.rank == [2, 1, 4, 2]
+    assert found.metadata["scores"] == [2.0, 1.0, 4.0, 2.0]
     steps = as_grader(Steps()).evaluate(response="x", steps=["1", 2])
     assert isinstance(steps, GraderScore) and steps.score == 1.5
     none = as_grader(Steps()).evaluate(response="x")
@@ -240,14 +221,8 @@ class Label(BasePointWiseReward):
 
 
 def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_none_of_it() -> None:
-    row: dict[str, Any] = {
-        "id": 7,
-        "query": "q",
-        "response": "r",
-        "context": "c",
-        "reference_response": "column",
-        "metadata": {"m": 1},
-    }
+    row: dict[str, Any] = {"id": 7, "query": "q", "response": "r", "context": "c", "metadata": {"m": 1}}
+    row["reference_response"] = "column"
     given: list[dict[str, Any]] = [
         row | {"tests": ["t"], "pattern": None, "label": {"own": 1}},
         row | {"label": {"reference": "label"}, "messages": [{"role": "user", "content": "m"}], "steps": []},
@@ -256,21 +231,15 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
     for each in given:
         as_grader(Label()).evaluate(each)
     first, second, third = Label.seen
-    assert (first.output[0].answer.label, first.unique_id, first.metadata) == (
-        {"tests": ["t"], "own": 1, "reference": "column"},
-        "7",
-        {"m": 1},
-    )
+    assert first.output[0].answer.label == {"tests": ["t"], "own": 1, "reference": "column"}
+    assert (first.unique_id, first.metadata) == ("7", {"m": 1})
     assert (first.input[0].text, first.input[0].additional_kwargs) == ("q", {"context": "c"})
     assert (second.reference(), second.input[0].text, second.output[0].steps) == ("label", "m", None)
     assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == ("", "5", None)
     judge = Listening(reply="<score>3</score>")
     grader = as_grader("base_helpfulness_pointwise", llm=judge)
-    assert (
-        "*" not in grader.inputs
-        and grader.evaluate(response="r", secret="QSECRETQ").ok
-        and "QSECRETQ" not in judge.prompts[0]
-    )
+    assert "*" not in grader.inputs and grader.evaluate(response="r", secret="QSECRETQ").ok
+    assert "QSECRETQ" not in judge.prompts[0]
 
 
 ROWS = [{"id": f"r{n}", "query": f"q{n}", "response": f"a{n}"} for n in range(4)]
@@ -360,9 +329,8 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
 
 def test_identity_tells_what_is_inside_apart() -> None:
     hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(set(hashes.values())) == len(
-        WRAPPED
-    )
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED}
+    assert len(set(hashes.values())) == len(WRAPPED)
     assert not set(hashes.values()) & {wrapped(kind, language="zh").settings_hash for kind in WRAPPED}
 
 
@@ -380,9 +348,7 @@ def test_graders_are_listed_and_shown(tmp_path: Path) -> None:
     listed = {
         entry["name"].removeprefix("grader:"): entry for entry in json.loads(command("list", "--graders", "--json").out)
     }
-    assert set(listed) - {"longest_first"} == set(GraderRegistry.list()) - set(RewardRegistry.list()) - {
-        "longest_first"
-    }
+    assert set(listed) == set(GraderRegistry.list()) - set(RewardRegistry.list())
     relevance = listed["relevance"]
     assert (relevance["task"], relevance["score_range"], relevance["needs"]) == ("graders/common", [1.0, 5.0], ["llm"])
     assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2 and "agent (" in command("list").out

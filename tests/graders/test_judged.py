@@ -96,9 +96,8 @@ def test_every_door_gives_the_same_also_after_a_pickle(name: str) -> None:
     again = pickle.loads(pickle.dumps(grader))
     assert again.settings_hash == grader.settings_hash
     found = [*doors(grader, fields_for(grader)), *doors(again, fields_for(grader))]
-    assert [each.model_dump(exclude={"usage"}) for each in found] == [found[0].model_dump(exclude={"usage"})] * len(
-        found
-    )
+    said = [each.model_dump(exclude={"usage"}) for each in found]
+    assert said == [said[0]] * len(said)
     assert found[0].ok or name == "g_eval"
 
 
@@ -109,10 +108,8 @@ def test_a_judge_that_repeats_an_attack_is_not_taken_in(name: str) -> None:
     reply = f'<reason>It says "{attack}", which is no answer.</reason>{lowest}<best>1</best>'
     found = make(name, FakeLLM(reply=reply)).evaluate(fields_for(make(name, Listening())))
     plain = make(name, FakeLLM(reply=f"{lowest}<best>1</best>")).evaluate(fields_for(make(name, Listening())))
-    assert (plain.ok, getattr(found, "score", None)) == (
-        found.ok,
-        pytest.approx(getattr(plain, "score", None), nan_ok=True),
-    )
+    expected = pytest.approx(getattr(plain, "score", None), nan_ok=True)
+    assert (found.ok, getattr(found, "score", None)) == (plain.ok, expected)
 
 
 IMAGES = json.loads((Path(__file__).parent / "images.json").read_text(encoding="utf-8"))
@@ -249,12 +246,8 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
     assert {getattr(result, "score", None) for result in found} == {4.0}
     assert len(requests) == 20
     properties = {"reason": {"type": "string"}, "score": {"type": "integer"}}
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": ["reason", "score"],
-        "additionalProperties": False,
-    }
+    schema = {"type": "object", "properties": properties, "required": ["reason", "score"]}
+    schema["additionalProperties"] = False
     asked = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
     assert requests[0]["body"]["response_format"] == asked
 

@@ -132,11 +132,7 @@ def test_parts_tell_their_own_facts_under_names_of_their_own() -> None:
     outer = Gate(Tagged(), Gate(Tagged(), Words(), name="inner"), name="outer")
     extra = outer.evaluate(make_sample("<a> x")).output[0].answer.reward.extra_data["outer"]
     assert extra["parts"]["inner"]["stages"] == {"Tagged": "passed", "Words": "decided"}
-    assert (Gate(Tagged(), Words()).compares, Gate(Tagged(), Pairs()).compares, Gate(Tagged(), Lengths()).compares) == (
-        False,
-        True,
-        True,
-    )
+    assert [Gate(Tagged(), then()).compares for then in (Words, Pairs, Lengths)] == [False, True, True]
 
 
 def test_a_part_that_could_score_nothing_is_said_before_anything_is_asked() -> None:
@@ -144,11 +140,8 @@ def test_a_part_that_could_score_nothing_is_said_before_anything_is_asked() -> N
         def check(self) -> None:
             raise ConfigError("no key")
 
-    for made in (
-        Gate(Tagged(), Unready()),
-        Gate(Unready(), Tagged(), threshold=1.0),
-        WeightedSum([Tagged(), Unready()]),
-    ):
+    gates = Gate(Tagged(), Unready()), Gate(Unready(), Tagged(), threshold=1.0)
+    for made in (*gates, WeightedSum([Tagged(), Unready()])):
         with pytest.raises(ConfigError, match="no key"):
             made.check()
 

@@ -96,10 +96,8 @@ def test_an_object_that_is_called_and_models_of_ones_own_are_taken_too() -> None
     assert [own(messages=given).score for given in (*MESSAGES, [Said(**turn) for turn in TURNS])] == [2.0] * 5
     assert repr(own) == "<reward function own>" and copy.deepcopy(own) is own
     called = reward_function(Called())
-    assert (called.name, called(messages=MESSAGES[1]).score) == (
-        "Called",
-        2.0,
-    ) and own.reward().settings_hash != own.reward(name="other").settings_hash
+    assert (called.name, called(messages=MESSAGES[1]).score) == ("Called", 2.0)
+    assert own.reward().settings_hash != own.reward(name="other").settings_hash
 
 
 class Turn(TypedDict):
@@ -142,9 +140,8 @@ def test_a_result_reads_as_object_and_as_mapping() -> None:
     assert result["score"] == result.score == result.get("score") == 0.5
     assert ("score" in result, "nothing" in result, result.get("nothing", 3), bool(result)) == (True, False, 3, True)
     assert list(result) == list(result.keys()) == "score is_score_valid reason metrics step_outputs error".split()
-    assert (
-        dict(result)["metrics"] == {"m": metric} and dict(result.items())["reason"] == list(result.values())[2] == "r"
-    )
+    assert dict(result)["metrics"] == {"m": metric}
+    assert dict(result.items())["reason"] == list(result.values())[2] == "r"
     wire = result.model_dump()
     assert wire["metrics"] == {"m": {"score": 1.0, "is_score_valid": True, "reason": "why"}}
     assert EvaluateResult.model_validate(wire) == result == EvaluateResult.model_validate_json(result.model_dump_json())
@@ -204,10 +201,8 @@ def test_components_and_range() -> None:
     assert answer.extra_data["graded"] == {"metrics": {"right": right, "seen": seen}}
     steps = returning({"score": 1, "step_outputs": [{"step_index": 0, "base_reward": 2}]}).reward().evaluate(sample())
     assert steps.output[0].answer.reward.extra_data["returns"]["step_outputs"][0]["base_reward"] == 2.0
-    assert (
-        "outside the declared range"
-        in issue_of(functions.graded.reward(near=2.0), sample("xx", ground_truth="x")).message
-    )
+    outside = issue_of(functions.graded.reward(near=2.0), sample("xx", ground_truth="x"))
+    assert "outside the declared range" in outside.message
 
 
 def test_a_group_is_scored_in_one_call_and_one_invalid_result_costs_its_own_answer() -> None:
@@ -251,11 +246,8 @@ def test_a_function_gets_what_it_names_and_kwargs_get_the_rest() -> None:
     named.reward().evaluate(
         sample_of_messages(TURNS, original_messages=[{"role": "user", "content": "7"}], row={"solution": "s"})
     )
-    assert seen == [
-        ("q?", "s", "default"),
-        {"ground_truth": 0, "other": 1, "original_messages": [ASK]},
-        ("7", "s", "default"),
-    ]
+    given = {"ground_truth": 0, "other": 1, "original_messages": [ASK]}
+    assert seen == [("q?", "s", "default"), given, ("7", "s", "default")]
     reward, asked = functions.graded.reward(near=0.25), sample("xx", ground_truth="x", near=0.75)
     assert scores(reward.evaluate(asked)) == [0.25], "what is fixed wins over the row"
     assert scores(reward.evaluate(asked, hooks={"near": 0.125})) == [0.125], "and what a run says over both"
@@ -307,9 +299,8 @@ def test_resources_are_set_up_at_the_first_call_once_and_cleaned() -> None:
     used, gate = uses(shop=[Held(calls)]), threading.Barrier(8)
     assert calls == []
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert [found.score for found in pool.map(lambda _: (gate.wait(), used(messages=TURNS))[1], range(8))] == [
-            1.0
-        ] * 8
+        found = pool.map(lambda _: (gate.wait(), used(messages=TURNS))[1], range(8))
+        assert [each.score for each in found] == [1.0] * 8
     assert score(used) == 1.0 and calls == ["setup"]
     used.close()
     used.close()
