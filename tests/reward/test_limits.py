@@ -23,24 +23,28 @@ SAMPLES = [make_sample("a", "b", unique_id=str(k)) for k in range(60)]
 
 
 class Together(Rule):
-    """Goes on once as many are inside as the gate is for."""
+    """Goes on once as many were inside as are awaited."""
 
-    gate: Any = None
+    awaited: int = 1
+    reached: Any = None
     inside: Any = None
     most: Any = None
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         self.inside.append(sample)
         self.most.append(len(self.inside))
-        self.gate.wait(20)
+        if len(self.inside) >= self.awaited:
+            self.reached.set()
+        self.reached.wait(5)
+        time.sleep(0.005)
         self.inside.pop()
         return scored(self.name, 1.0)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 16])
 def test_as_many_functions_of_ones_own_are_in_flight_as_was_said(workers: int) -> None:
-    reward = Together(gate=threading.Barrier(workers), inside=[], most=[])
-    found = reward.evaluate_batch(SAMPLES[: 2 * workers], max_workers=workers)
+    reward = Together(awaited=workers, reached=threading.Event(), inside=[], most=[])
+    found = reward.evaluate_batch(SAMPLES[: 3 * workers + 6], max_workers=workers)
     assert max(reward.most) == workers and all(scores(sample) == [1.0, 1.0] for sample in found)
 
 
@@ -115,5 +119,5 @@ class Impatient(Rule):
 
 def test_a_time_limit_inside_is_a_deadline_too_and_none_cuts_nothing() -> None:
     assert issues(Impatient().evaluate(make_sample("a"))) == [("failed", "deadline")]
-    assert scores(ListJudge(llm=FakeLLM(reply=longest), deadline=None).evaluate(SAMPLES[0])) == [1.0, 0.0]
+    assert scores(ListJudge(llm=FakeLLM(reply=longest), deadline=None).evaluate(make_sample("a", "a b"))) == [0.0, 1.0]
     assert scores(Rule(deadline=None).evaluate(SAMPLES[0])) == [1.0, 1.0]
