@@ -97,7 +97,8 @@ def problem(form: str, reply: str) -> str | None:
 
 def principles(text: str) -> dict[str, str] | None:
     try:
-        return PrincipleTemplate.parse(text).principles
+        found: dict[str, str] = PrincipleTemplate.parse(text).principles
+        return found
     except ParseError:
         return None
 

@@ -246,7 +246,7 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
     assert {getattr(result, "score", None) for result in found} == {4.0}
     assert len(requests) == 20
     properties = {"reason": {"type": "string"}, "score": {"type": "integer"}}
-    schema = {"type": "object", "properties": properties, "required": ["reason", "score"]}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": ["reason", "score"]}
     schema["additionalProperties"] = False
     asked = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
     assert requests[0]["body"]["response_format"] == asked

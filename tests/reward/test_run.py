@@ -316,6 +316,7 @@ def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
         seen.append(sample.unique_id)
         waiting.put(make_sample("a", unique_id=str(len(seen))) if len(seen) < 30 else None)
     assert seen == [str(k) for k in range(30)]
+    assert reward.evaluate_batch([]) == reward.evaluate_batch(iter(())) == list(reward.evaluate_stream([])) == []
 
 
 def test_one_result_pays_for_few_calls() -> None:
@@ -407,7 +408,7 @@ def test_what_breaks_costs_its_own_sample(name: str, tmp_path: Path) -> None:
 def test_what_is_no_sample_is_found_before_anything_is_paid() -> None:
     judge = Listening(reply=longest)
     with pytest.raises(DataError, match="Sample 300"):
-        PointJudge(llm=judge).evaluate_batch([SAMPLE] * 300 + [{"output": 3}])  # type: ignore[list-item]
+        PointJudge(llm=judge).evaluate_batch([SAMPLE] * 300 + [{"output": 3}])
     assert judge.asked == []
 
 
