@@ -25,13 +25,15 @@ from rm_gallery.core.runner.build import asks_for_judge, build_reward
 from tests.reward.rewards import PointJudge, Rule
 
 
-@FunctionGrader.wrap(score_range=(0, 9), threshold=5)
-def words(response: str, more: int = 0, **rest: Any) -> float:
+def counted(response: str, more: int = 0, **rest: Any) -> float:
     """How many words.
 
     And more.
     """
     return float(len(response.split()) + more + len(rest))
+
+
+words: Any = FunctionGrader.wrap(score_range=(0, 9), threshold=5)(counted)
 
 
 class ToolUseHTTPGrader(BaseGrader):
@@ -43,7 +45,7 @@ class Grader(BaseGrader): ...
 
 
 def test_a_function_is_a_grader_and_stays_a_function() -> None:
-    assert (words.name, words.description, words.score_range) == ("words", "How many words.", (0.0, 9.0))
+    assert (words.name, words.description, words.score_range) == ("counted", "How many words.", (0.0, 9.0))
     assert words.inputs == {"response": True, "more": False, "*": False}
     found = words.evaluate(response="a b", more=1, x=1)
     assert (found.score, words("a b"), words("a b", more=2), found.passed()) == (4.0, 2.0, 4.0, False)
