@@ -154,7 +154,8 @@ class Nearest:
             function = test.partition("[")[0]
             ranked.append((not self._named(test, path), test not in first, turn[function], self.seconds[test], test))
             turn[function] += 1
-        left, chosen = self.settings.seconds, []
+        left = self.settings.seconds
+        chosen: list[str] = []
         for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[0], *each[2:])):
             if seconds <= left and len(chosen) < self.settings.most_tests:
                 left -= seconds
@@ -177,7 +178,7 @@ def places(path: str, settings: Settings) -> list[Mutant]:
         if not any(re.fullmatch(pattern, name.removeprefix("core/")) for pattern in settings.operators):
             continue
 
-        class Counting(MutationVisitor):
+        class Counting(MutationVisitor):  # type: ignore[misc,unused-ignore]
             starts: list[tuple[int, int]] = []
 
             def visit(self, node: Any) -> Any:
