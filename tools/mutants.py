@@ -307,7 +307,10 @@ def run(mutants: Sequence[Mutant], jobs: int, settings: Settings) -> int:
             elif len(outcomes) % 20 == 0:
                 print(f"… {len(outcomes)} of {len(mutants)}", flush=True)
 
-        list(pool.map(one, mutants))
+        try:
+            list(pool.map(one, mutants))
+        except KeyboardInterrupt:  # the order is a lot's, so that what was tried until then is a sample, too
+            pool.shutdown(cancel_futures=True)
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, outcome in outcomes.items():
         for row in (_folder(mutant.path), "all"):
