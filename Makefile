@@ -28,12 +28,12 @@ $(VENV)/.run-$(KEY):
 	@touch $@
 
 $(VENV)/.dev-$(KEY): $(VENV)/.run-$(KEY)
-	$(BIN)/python -m pip install --quiet -e '.[dev]' -c tests/constraints.txt
+	$(BIN)/python -m pip install --quiet --no-compile -e '.[dev]' -c tests/constraints.txt
 	@touch $@
 
 $(VENV)-lowest/.done-$(KEY): tests/lowest.txt
 	$(PYTHON) -m venv --clear $(VENV)-lowest
-	$(VENV)-lowest/bin/python -m pip install --quiet -r tests/lowest.txt pint==0.24.4 sacrebleu hypothesis openpyxl \
+	$(VENV)-lowest/bin/python -m pip install --quiet --no-compile -r tests/lowest.txt pint==0.24.4 sacrebleu hypothesis openpyxl \
 		fastapi==0.115 "uvicorn[standard]==0.30" sqlalchemy==2.0.30 prometheus-client==0.20 "psycopg[binary]==3.2.1" \
 		pytest pytest-timeout pytest-xdist
 	@touch $@
@@ -56,7 +56,7 @@ mutants: $(VENV)/.dev-$(KEY)  ## Change the package in 400 places, one at a time
 $(VENV)-3.%/.done-$(KEY):
 	python=$$(python3.$* -c "import sys; print(sys.executable)" 2>/dev/null || ls -d $$HOME/.pyenv/versions/3.$*.*/bin/python | tail -n 1) && \
 		$$python -m venv --clear $(VENV)-3.$*
-	$(VENV)-3.$*/bin/python -m pip install --quiet -e '.[dev]' -c tests/constraints.txt
+	$(VENV)-3.$*/bin/python -m pip install --quiet --no-compile -e '.[dev]' -c tests/constraints.txt
 	@touch $@
 
 python-3.%: $(VENV)-3.%/.done-$(KEY)
