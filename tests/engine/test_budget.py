@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -214,25 +213,3 @@ def test_impossible_budgets_are_refused(fields: dict[str, object], message: str)
         Budget(**fields)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no price for: another"):
         Budget(max_cost=1.0, prices=PRICES).try_reserve("another")
-
-
-def test_many_threads_never_exceed_the_calls() -> None:
-    budget = Budget(max_calls=500)
-    made: list[int] = []
-
-    def work() -> None:
-        try:
-            while True:
-                claim = budget.try_reserve()
-                if claim is not None:
-                    made.append(1)
-                    budget.settle(claim, call())
-        except BudgetExceeded:
-            pass
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(made) == budget.spent.calls == 500

@@ -9,7 +9,6 @@ import pytest
 
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
-from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 
@@ -87,67 +86,6 @@ def test_waiting_callers_start_when_a_lease_raises_the_ceiling() -> None:
 def test_impossible_limits_are_refused(fields: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         limiter(**fields)
-
-
-class Refusing:
-    """Refuses beyond `capacity` calls at once, or at random."""
-
-    def __init__(self, capacity: int, share: float, retry_after: float | None) -> None:
-        self.capacity, self.share, self.retry_after = capacity, share, retry_after
-        self.inside = self.calls = 0
-        self.random = random.Random(0)
-
-    async def call(self) -> None:
-        self.calls += 1
-        if self.inside >= self.capacity or self.random.random() < self.share:
-            await asyncio.sleep(0.001)
-            raise ProviderError("slow down", kind="rate_limit", status=429, retry_after=self.retry_after)
-        self.inside += 1
-        await asyncio.sleep(0.1)
-        self.inside -= 1
-
-
-@pytest.mark.parametrize(
-    ("samples", "ceiling", "capacity", "share", "retry_after", "within"),
-    [
-        (1000, 256, 20, 0.0, None, 12.0),
-        (1000, 256, 20, 0.0, 1.0, 20.0),
-        (400, 64, 4, 0.0, None, 25.0),
-        (1000, 256, 10**6, 0.2, None, 25.0),
-        (1000, 256, 10**6, 0.2, 1.0, 30.0),
-    ],
-    ids=["20 at once", "20 at once, retry-after", "4 at once", "a fifth at random", "a fifth at random, retry-after"],
-)
-def test_every_call_gets_through_a_refusing_endpoint(
-    samples: int, ceiling: int, capacity: int, share: float, retry_after: float | None, within: float
-) -> None:
-    """Virtual seconds; at full capacity the first takes 5, the third 10."""
-    endpoint = Refusing(capacity, share, retry_after)
-    failed = 0
-
-    async def main() -> float:
-        bound, policy, left = limiter(ceiling), RetryPolicy(seed=0), iter(range(samples))
-
-        async def attempt() -> None:
-            async with bound:
-                await endpoint.call()
-
-        async def worker() -> None:
-            nonlocal failed
-            for _ in left:
-                try:
-                    await run_attempts(attempt, policy, deadline=Deadline(120, clock=now), endpoint=bound)
-                except ProviderError:
-                    failed += 1
-
-        start = now()
-        await asyncio.gather(*(worker() for _ in range(ceiling)))
-        assert bound.in_flight == 0
-        return now() - start
-
-    assert run_virtual(main()) <= within
-    assert failed <= samples // 200
-    assert endpoint.calls <= 2.5 * samples
 
 
 def test_first_come_first_served_and_runs_take_turns() -> None:

@@ -33,15 +33,6 @@ def test_what_a_hook_raises_is_that_samples_failure(reward: BaseReward, text: st
     assert [issues(sample) for sample in scored if issues(sample)] == [[("failed", "error")]] * 6
 
 
-@REWARDS
-def test_a_thousand_awaited_at_once(reward: BaseReward) -> None:
-    async def main() -> list[list[float | None]]:
-        calls = [reward.async_evaluate(make_sample("x" * (k % 50))) for k in range(1000)]
-        return [scores(sample) for sample in await asyncio.gather(*calls)]
-
-    assert asyncio.run(main()) == [[k % 50] for k in range(1000)]
-
-
 def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many run at once depends on what they cost, which a busy machine makes look dear; never more than is allowed."""
     monkeypatch.setattr(alone, "MAX_ALONE", 12)
@@ -71,11 +62,6 @@ def test_a_thousand_awaited_at_once_wait_together() -> None:
     assert Counting.most == 1000, "they are not held to a number in flight that nobody asked for"
     assert len(Counting.threads) == 1
     assert Counting.threads != {threading.get_ident()}, "coroutines of hooks run on the library's loop"
-
-
-def test_a_batch_keeps_to_its_number_in_flight() -> None:
-    Counting(together=7).evaluate_batch([make_sample("x") for _ in range(200)], max_workers=7)
-    assert Counting.most == 7
 
 
 def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:

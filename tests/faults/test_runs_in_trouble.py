@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.fake import FakeLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ProviderError
-from tests.faults.material import REWARD, SHARES, Ran, make_judge, make_samples, oracle_for, quick_retries, run, truth
+from tests.faults.material import SHARES, Ran, make_judge, make_samples, oracle_for, quick_retries, run, truth
 from tests.faults.outages import go_through
 from tests.support.judge_server import Faults, JudgeServer
 
@@ -78,21 +75,6 @@ def test_a_reply_without_a_verdict_is_an_outcome_of_its_own_and_not_kept(
         again = judged(server, Faults())
         assert again.scores == truth(again.samples)
         assert (server.stats()["requests"], again.control.cached) == (asked, cached)
-
-
-def test_nonsense_is_asked_about_once_more_and_then_unscored(server: JudgeServer) -> None:
-    server.set(behaviour="fixed:Both have something to be said for them.")
-    ran = judged(server, Faults())
-    assert ran.outcomes == {("unscored", "parse"): FEW}
-    stats = server.stats()
-    assert (stats["requests"], stats["max_attempts"]) == (2 * FEW, 1), "the repair is another question, asked once"
-
-
-def test_nonsense_that_is_repaired_is_scored(server: JudgeServer) -> None:
-    server.set(behaviour=["no verdict"] * 1 + ["<best>1</best>"])
-    ran = run(make_judge(server.base_url), make_samples(1), cache=False)
-    assert ran.outcomes == {("scored", ""): 1}
-    assert server.recent_requests(1)[0]["body"]["messages"][-2]["content"] == "no verdict"
 
 
 RETRY_AFTER = {"retry_after": "ms", "retry_after_s": 0.05}
@@ -191,18 +173,6 @@ def test_twenty_refusals_end_a_run(server: JudgeServer, status: int, hint: str, 
     assert fatal + stopped == MANY
     assert LIMIT <= fatal <= LIMIT + max_workers
     assert server.stats()["max_attempts"] == 1
-
-
-def test_a_run_that_had_one_good_reply_goes_on() -> None:
-    def mostly_refused(question: str) -> str:
-        if "plus 5" in question and " 21 plus" in question:
-            return "<best>1</best>"
-        raise ProviderError("not for you", kind="fatal", status=403)
-
-    judge = RewardRegistry.create(REWARD, llm=FakeLLM(reply=mostly_refused))
-    ran = run(judge, make_samples(60), max_workers=1)
-    assert ran.control.stopped is None
-    assert ran.outcomes == {("scored", ""): 1, ("failed", "fatal"): 59}
 
 
 def test_an_endpoint_that_is_not_there_fails() -> None:

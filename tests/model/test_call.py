@@ -454,23 +454,3 @@ def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
 
 
 # -- the contract itself ----------------------------------------------------------------------------------------------------
-
-
-class Shows(FakeLLM):
-    """Keeps its key as a text."""
-
-    token: str = ""
-
-    def endpoint_key(self) -> str:
-        return f"mine:{self.token}"
-
-
-class Forgets(FakeLLM):
-    """Asks in a dialect, and lets no request say so."""
-
-    dialect: str = ""
-
-
-def test_a_forgetful_provider_is_named() -> None:
-    assert {"repr", "endpoint_key", "route", "model_dump_json"} <= set(shown(Shows))
-    assert parts(Forgets)["dialect"] == 1

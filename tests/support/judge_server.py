@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.support.judge_server_app import Faults, JudgeApp, ServerConfig
@@ -104,9 +103,7 @@ class JudgeServer:
     def __enter__(self) -> JudgeServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -161,7 +158,11 @@ class _ThreadHost:
 
     def _run(self, config: ServerConfig, port: int) -> None:
         async def serve() -> None:
-            await _Running(config, port, time.thread_time).serve(self._told)
+            await _Running(config, port, time.thread_time).serve(told)
+
+        def told(server: _Running) -> None:
+            self._started.append(server)
+            self._ready.set()
 
         loop = asyncio.new_event_loop()
         try:
@@ -171,10 +172,6 @@ class _ThreadHost:
         finally:
             self._ready.set()
             loop.close()
-
-    def _told(self, server: _Running) -> None:
-        self._started.append(server)
-        self._ready.set()
 
     def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
         """Run one control call on the server's loop; raises what it raises."""
@@ -249,20 +246,11 @@ class _ProcessHost:
 
 
 def _stdin_line() -> bytes:
-    """One line straight from the descriptor: a buffered reader would keep a lock that the watcher thread needs."""
+    """One line straight from the descriptor: a buffered reader would take what comes after it."""
     line = b""
     while not line.endswith(b"\n") and (piece := os.read(0, 1 << 16)):
         line += piece
     return line
-
-
-def _watch_stdin(server: _Running) -> None:
-    while os.read(0, 1 << 16):
-        pass
-    try:
-        server.loop.call_soon_threadsafe(server.stopping.set)
-    except RuntimeError:  # the loop has closed already
-        return
 
 
 async def _watch_parent(parent: int, server: _Running) -> None:
@@ -276,13 +264,18 @@ async def _main(config: ServerConfig, port: int) -> None:
     parent = os.getppid()  # asked before anybody is told the port: the parent may be dead a moment later
     server = _Running(config, port, time.process_time)
     watcher = server.loop.create_task(_watch_parent(parent, server))
-    threading.Thread(target=_watch_stdin, args=(server,), daemon=True).start()
+
+    def heard() -> None:
+        if not os.read(0, 1 << 16):
+            server.loop.remove_reader(0)
+            server.stopping.set()
 
     def ready(_: _Running) -> None:
         told = {"port": server.api.port, "pid": os.getpid(), "control_port": server.control.port}
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 
+    server.loop.add_reader(0, heard)
     await server.serve(ready)
     watcher.cancel()
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from email.utils import formatdate
 from math import ceil
 from typing import Any, Literal
 
@@ -46,7 +44,7 @@ class Faults:
     always: int | None = None
     sticky: bool = False
     first_attempts: int | None = None
-    retry_after: Literal["seconds", "date", "ms", "none"] = "seconds"
+    retry_after: Literal["seconds", "ms", "none"] = "seconds"
     retry_after_s: float = 1.0
     hang_s: float = 60.0
     drip_s: float = 5.0
@@ -100,8 +98,6 @@ def _known(values: Mapping[str, Any], kind: type[Faults | ServerConfig], what: s
 # -- faults ------------------------------------------------------------------------------------------------------------------
 
 Headers = tuple[tuple[str, str], ...]
-_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 403: "permission_error", 404: "invalid_request_error",
-          429: "rate_limit_error", 500: "server_error", 503: "server_error"}  # fmt: skip
 
 
 def draw(seed: int, digest: bytes, attempt: int | None) -> float:
@@ -112,19 +108,17 @@ def draw(seed: int, digest: bytes, attempt: int | None) -> float:
 
 def error_body(status: int, message: str = "Something went wrong.") -> bytes:
     """Error object as the OpenAI protocol has it."""
-    kind = _KINDS.get(status, "api_error")
+    kind = "server_error" if status >= 500 else "invalid_request_error"
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": str(status)}})
 
 
 def retry_headers(faults: Faults) -> Headers:
-    """The server's wish when to come back: whole seconds, an HTTP date, or milliseconds."""
-    seconds = faults.retry_after_s
-    told: dict[str, Headers] = {
-        "seconds": (("Retry-After", str(ceil(seconds))),),
-        "date": (("Retry-After", formatdate(ceil(time.time() + seconds), usegmt=True)),),
-        "ms": (("retry-after-ms", str(round(seconds * 1000))),),
-    }
-    return told.get(faults.retry_after, ())
+    """The server's wish when to come back: whole seconds or milliseconds."""
+    if faults.retry_after == "none":
+        return ()
+    if faults.retry_after == "ms":
+        return (("retry-after-ms", str(round(faults.retry_after_s * 1000))),)
+    return (("Retry-After", str(ceil(faults.retry_after_s))),)
 
 
 # -- replies -----------------------------------------------------------------------------------------------------------------
@@ -184,12 +178,10 @@ class JudgeApp:
         self._clock_started = True
         faults, loop = self.config.faults, asyncio.get_running_loop()
         if faults.stall_at_s is not None:
-            self._timers.append(loop.call_later(faults.stall_at_s, self._stall, faults.stall_s))
+            ended = loop.time() + faults.stall_at_s + faults.stall_s
+            self._timers.append(loop.call_later(faults.stall_at_s, setattr, self, "stalled_until", ended))
         if faults.outage_at_s is not None:
             self._timers.append(loop.call_later(faults.outage_at_s, self.on_outage, faults.outage_s))
-
-    def _stall(self, seconds: float) -> None:
-        self.stalled_until = asyncio.get_running_loop().time() + seconds
 
     def respond(self, request: Request, record: Record) -> Reply:
         """The reply to one API request."""
@@ -226,11 +218,11 @@ class JudgeApp:
         embeds = api["call"] == "embeddings"
         if not isinstance(body.get("model"), str) or not body.get("input" if embeds else "messages"):
             raise Refused(400, "you must provide a model, and messages or an input")
-        if embeds:
-            return self._with_faults(record, digest, attempt, lambda fault: self._embed(body, fault))
-        return self._with_faults(
-            record, digest, attempt, lambda fault: self._chat(body, digest, attempt, record.number, fault)
-        )
+
+        def made(fault: str | None) -> Reply:
+            return self._embed(body, fault) if embeds else self._chat(body, digest, attempt, record.number, fault)
+
+        return self._with_faults(record, digest, attempt, made)
 
     def _note(self, record: Record, fault: str) -> None:
         record.fault = fault

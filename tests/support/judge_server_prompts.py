@@ -68,12 +68,9 @@ def extract_candidates(prompt: str, pattern: str | None = None) -> list[str]:
     Without a pattern the prompt's fenced blocks `<answer_k FENCE>` (or one `<answer FENCE>`) are read. A pattern is a
     regex with a group `text`, matched with DOTALL and MULTILINE.
     """
-    return _candidates(prompt, pattern, fenced_blocks(prompt) if pattern is None else [])
-
-
-def _candidates(prompt: str, pattern: str | None, blocks: list[Block]) -> list[str]:
     if pattern is not None:
         return [found["text"].strip() for found in re.finditer(pattern, prompt, re.DOTALL | re.MULTILINE)]
+    blocks = fenced_blocks(prompt)
     return [block.text.strip() for block in blocks if block.name == "answer" or block.name.startswith("answer_")]
 
 
@@ -129,7 +126,7 @@ def read_prompt(body: Mapping[str, Any], pattern: str | None = None) -> Reading:
     blocks = fenced_blocks(prompt)
     asked = instructions(prompt, blocks)
     query = next((block.text for block in blocks if block.name == "query"), "")
-    return Reading(prompt, asked, tuple(_candidates(prompt, pattern, blocks)), reply_shape(body, asked), query)
+    return Reading(prompt, asked, tuple(extract_candidates(prompt, pattern)), reply_shape(body, asked), query)
 
 
 def oracle_key(text: str, query: str | None = None) -> str:
