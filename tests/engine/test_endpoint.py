@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
@@ -128,43 +127,6 @@ def test_a_cancelled_waiter_passes_the_slot_on(turns: int) -> None:
     run_virtual(main())
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_slot_is_lost_in_a_storm_of_cancels_and_failures(seed: int) -> None:
-    async def main() -> None:
-        rng, bound = random.Random(seed), limiter(7, start=3, max_outage=0.0)
-        most = 0
-
-        async def call() -> None:
-            nonlocal most
-            async with bound:
-                most = max(most, bound.in_flight)
-                await asyncio.sleep(rng.random())
-                fate = rng.random()
-                if fate < 0.1:
-                    raise ProviderError("429", kind="rate_limit", status=429, retry_after=rng.choice([None, 0.2]))
-                if fate < 0.2:
-                    raise ProviderError("500", kind="transient", status=500)
-                if fate < 0.25:
-                    raise ProviderError("401", kind="fatal", status=401)
-                if fate < 0.3:
-                    raise KeyError("bug")
-
-        tasks = [asyncio.ensure_future(call()) for _ in range(300)]
-        for task in tasks:
-            if rng.random() < 0.3:
-                asyncio.get_running_loop().call_later(rng.random() * 20, task.cancel)
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(1.0)
-        assert bound.in_flight == bound.waiting == 0
-        assert 1 <= most <= 7
-        limit = bound.limit
-        for _ in range(limit):
-            await asyncio.wait_for(bound.acquire(), 5.0)
-        assert bound.in_flight == limit
-
-    run_virtual(main())
-
-
 def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
     clock = [0.0]
     bound = Endpoint(2, clock=lambda: clock[0])
@@ -183,6 +145,17 @@ def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
 
     run_virtual(refused())
     run_virtual(call())
+
+
+FAILURES: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
+    "refused": ("unreachable", None, None),
+    "503": ("transient", 503, None),
+    "500": ("transient", 500, None),
+    "dropped": ("transient", None, None),
+    "429": ("rate_limit", 429, None),
+    "429 beyond eight": ("rate_limit", 429, None),
+    "429 retry-after": ("rate_limit", 429, 1.0),
+}
 
 
 class Server:
@@ -210,16 +183,7 @@ class Server:
         if self.how == "hangs":
             await asyncio.sleep(self.end - start)
             return
-        failures: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
-            "refused": ("unreachable", None, None),
-            "503": ("transient", 503, None),
-            "500": ("transient", 500, None),
-            "dropped": ("transient", None, None),
-            "429": ("rate_limit", 429, None),
-            "429 beyond eight": ("rate_limit", 429, None),
-            "429 retry-after": ("rate_limit", 429, 1.0),
-        }
-        kind, status, retry_after = failures[self.how]
+        kind, status, retry_after = FAILURES[self.how]
         raise ProviderError(self.how, kind=kind, status=status, retry_after=retry_after)
 
 
@@ -282,13 +246,10 @@ def test_a_storm_of_429_loses_nothing_and_the_rate_is_back_in_five_seconds(how: 
     _, lost, rate = play(server, 64 * 80, 64)
     assert lost == []
     assert rate >= 0.9 * before
+    assert server.asked_while_gone <= 64 * 80
 
 
 def test_dead_for_good_ends_for_all_at_once_within_the_limit() -> None:
-    server = Server("refused", 3.0, 1e9)
-    seconds, lost, _ = play(server, 32, 32, max_outage=20.0)
-    assert lost == []
-    server = Server("refused", 1.2, 1e9)
-    seconds, lost, _ = play(server, 20 * 32, 32, max_outage=20.0)
+    _, lost, _ = play(Server("refused", 1.2, 1e9), 20 * 32, 32, max_outage=20.0)
     assert {type(error) for error in lost[:32]} == {EndpointDown}
     assert "http://judge/v1 has been down for 20 s" in str(lost[0])

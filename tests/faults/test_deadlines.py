@@ -6,17 +6,13 @@ What hangs here hangs for minutes: that a test ends is that it was not waited fo
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 
-import pytest
-
-from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, outcomes_of, run
-from tests.faults.rewards import Awaited, Plain
+from tests.faults.rewards import Awaited
 from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import issues, make_sample, scores
 
@@ -98,34 +94,6 @@ def test_who_joins_a_call_waits_for_its_turn_with_it(server: JudgeServer) -> Non
 
     assert asyncio.run(main()) == [{("scored", ""): 1}] * 3
     assert server.stats()["requests"] == 2
-
-
-def test_a_small_batch_does_not_bound_calls_beside_it(server: JudgeServer) -> None:
-    server.set(latency=0.2)
-    batch = threading.Thread(
-        target=lambda: make_judge(server.base_url).evaluate_batch(make_samples(20), max_workers=1), daemon=True
-    )
-    batch.start()
-    server.wait_until(lambda stats: stats["requests"] >= 1)
-    judge = make_judge(server.base_url)
-
-    async def main() -> list[DataSample]:
-        return list(await asyncio.gather(*(judge.async_evaluate(sample) for sample in make_samples(40, 100))))
-
-    assert outcomes_of(asyncio.run(main())) == {("scored", ""): 40}
-    batch.join()
-    assert server.stats()["requests"] == 60
-    assert server.stats()["max_in_flight"] > 20, "and not one after the other"
-
-
-@pytest.mark.parametrize("reward", [Plain(), Awaited()], ids=lambda reward: reward.name)
-def test_awaited_alone_it_ends_in_time_too(reward: BaseReward) -> None:
-    hasty = reward.model_copy(update={"deadline": 0.4})
-
-    async def main() -> list[tuple[str, str]]:
-        return issues(await hasty.async_evaluate(make_sample("hang")))
-
-    assert asyncio.run(main()) == [("failed", "deadline")]
 
 
 def test_a_hook_that_will_not_be_cancelled_holds_up_its_own_sample_only() -> None:

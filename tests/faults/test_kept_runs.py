@@ -162,17 +162,6 @@ def test_a_sample_whose_text_changed_is_judged_again(server: JudgeServer, folder
     assert again.scores[:3] == truth(samples[:3])
 
 
-def test_a_second_run_asks_nothing_and_another_repeat_everything(server: JudgeServer) -> None:
-    judge, samples = make_judge(server.base_url), make_samples(50)
-    for repeat in range(3):
-        first, second = (run(judge, samples, repeat=repeat) for _ in range(2))
-        assert first.scores == second.scores == truth(samples)
-        assert (first.control.calls, first.control.cached) == (50, 0)
-        assert (second.control.calls, second.control.cached) == (0, 50)
-    assert server.stats()["requests"] == 150
-    assert run(judge, samples, cache=False).control.calls == 50
-
-
 def test_a_repair_is_cached_like_any_other_question(server: JudgeServer) -> None:
     server.set(behaviour=["no verdict", "<best>1</best>"])
     judge, samples = make_judge(server.base_url), make_samples(1)

@@ -6,7 +6,6 @@ import asyncio
 import builtins
 import random
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,22 +27,9 @@ from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
 from tests.engine.virtual_time import now, run_virtual
-from tests.golden.golden import HERE, Line, check
+from tests.golden.golden import HERE, Line, kinds
 
-
-def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
-    """The function as a test that holds its answers against those in the file of its name."""
-
-    def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
-        path = HERE / "engine" / f"{answer.__name__.removeprefix('test_')}.jsonl"
-
-        def test() -> None:
-            check(path, answer, expected)
-
-        test.__doc__ = answer.__doc__
-        return test
-
-    return made
+golden = kinds("engine")
 
 
 EVENING = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
+import pytest
 
+from rm_gallery.core.model import transport
 from rm_gallery.core.model.credentials import is_credential
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
@@ -16,22 +17,9 @@ from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
 from rm_gallery.core.model.scoring import ServedScorer, split_url
 from rm_gallery.core.model.transport import Reply, check_url
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
-from tests.golden.golden import HERE, Line, check
+from tests.golden.golden import HERE, Line, kinds
 
-
-def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
-    """The function as a test that holds its answers against those in the file of its name."""
-
-    def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
-        path = HERE / "model" / f"{answer.__name__.removeprefix('test_')}.jsonl"
-
-        def test() -> None:
-            check(path, answer, expected)
-
-        test.__doc__ = answer.__doc__
-        return test
-
-    return made
+golden = kinds("model")
 
 
 def said(error: BaseException) -> Line:
@@ -136,6 +124,30 @@ def test_urls(line: Line) -> Line:
         return {"found": [check_url(line["url"], "it")]}
     except RMGalleryError as error:
         return said(error)
+
+
+@golden("url", "query", "headers", "body", "text", "error")
+def test_requests(line: Line) -> Line:
+    """What is asked with these settings, and what is told of the answer."""
+    told: Line = {}
+
+    async def post(endpoint: transport.Endpoint, path: str, body: bytes, headers: dict[str, str], _: float) -> Reply:
+        told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
+        told["headers"] = {name.lower(): value for name, value in headers.items()}
+        words = line.get("says", "hello")
+        answer = {"choices": [{"message": {"content": words}}], "error": {"message": words}}
+        return Reply(line.get("status", 200), {}, orjson.dumps(answer))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "post", post)
+        for name, value in line.get("env", {}).items():
+            patch.setenv(name, value)
+        settings = {"model": "m", "base_url": "http://h/v1", "max_attempts": 1, "cache": False, **line["settings"]}
+        try:
+            told["text"] = OpenaiLLM(**settings).chat("hi", **line.get("changes", {})).text
+        except RMGalleryError as error:
+            told |= said(error)
+    return {name: told.get(name) for name in line["of"].split()}
 
 
 @golden("same")
