@@ -117,16 +117,6 @@ def spawn() -> list[str]:
     return [*found, batch(reward)]
 
 
-def forked_workers() -> list[str]:
-    reward = judge()
-    before = batch(reward)
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        found = pool.map(batch, [reward] * 3)
-        pool.close()
-        pool.join()
-    return [before, *found]
-
-
 def unfinished_thread() -> list[str]:
     """A daemon thread in the middle of a run when the program ends."""
     found: list[DataSample] = []
@@ -173,7 +163,6 @@ WAYS: dict[str, Callable[[], list[str]]] = {
         fork,
         fork_during_a_run,
         spawn,
-        forked_workers,
         unfinished_thread,
         unfinished_tasks,
         run_folder_left_open,

@@ -15,7 +15,7 @@ import pytest
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.opened import open_run
-from tests.faults.material import REWARD, eval_arguments, make_judge, make_samples, records, run, truth, write_data
+from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import Finished, run_command, run_python
 from tests.support.judge_server import JudgeServer
@@ -27,8 +27,6 @@ WORKERS = 12
 
 def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) -> None:
     """Start the command and kill it once the server saw `after` more requests."""
-    if os.name != "posix":
-        pytest.skip("processes are killed by a signal on POSIX only")
     seen = server.stats(detail=False)["requests"]
     with started(*command(*arguments), cwd=cwd) as process:
         reached(server, process, lambda stats: stats["requests"] >= seen + after)
@@ -38,12 +36,7 @@ def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) 
     server.wait_until(lambda stats: stats["in_flight"] == 0 and stats["connections_open"] == 0)
 
 
-def ended_whole(folder: Path, ids: list[str]) -> bool:
-    """Whether the folder holds each sample once, for people and for reports."""
-    found = Counter(record["id"] for record in records(folder)), Counter(row.id for row in open_run(folder).samples())
-    return found == (Counter(ids), Counter(ids)) and {record["status"] for record in records(folder)} == {"scored"}
-
-
+@pytest.mark.skipif(os.name != "posix", reason="processes are killed by a signal on POSIX only")
 def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     server.set(latency=0.05)
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
@@ -55,7 +48,9 @@ def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     result = json.loads(finished.stdout)
     assert (result["n"], result["n_scored"], result["score"]) == (N, N, 1.0)
-    assert ended_whole(folder, [f"sum-{k}" for k in range(N)])
+    ids = Counter(f"sum-{k}" for k in range(N))
+    assert Counter(record["id"] for record in records(folder)) == ids
+    assert Counter(row.id for row in open_run(folder).samples()) == ids
     assert server.stats()["requests"] <= N + KILLS * WORKERS, "no more is paid twice than what was in flight"
 
 
@@ -77,9 +72,7 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     data, folder = write_data(tmp_path / "data.jsonl", ROWS), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--no-cache")
     stopped = with_little_room(40_000, arguments, tmp_path)
-    assert stopped.returncode in (1, 2)
-    assert stopped.stdout == ""
-    assert "Traceback" not in stopped.stderr
+    assert (stopped.returncode in (1, 2), stopped.stdout, "Traceback" in stopped.stderr) == (True, "", False)
     assert str(folder) in stopped.stderr
     assert "cannot be written" in stopped.stderr or "could not be written" in stopped.stderr
     kept = records(folder)
@@ -122,28 +115,19 @@ def folder(server: JudgeServer, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"temperature": 0.5}, "llm.temperature: 0.0 → 0.5"),
-    ({"extra_body": {"top_k": 3}}, "top_k"),
-    ({"base_url": "http://127.0.0.1:1/v1"}, "http://127.0.0.1:1/v1"),
-    ({"default_headers": {"x-deployment": "b"}}, "route"),
-]
-
-
-@pytest.mark.parametrize(("changed", "named"), CHANGES)
-def test_another_model_is_refused(server: JudgeServer, folder: Path, changed: dict[str, Any], named: str) -> None:
-    url = changed.pop("base_url", server.base_url)
-    with pytest.raises(ConfigError) as refused:
-        run(make_judge(url, **changed), make_samples(FEW), run_dir=str(folder))
-    assert named in str(refused.value) and str(folder) in str(refused.value)
-
-
-def test_another_reward_is_refused(server: JudgeServer, folder: Path) -> None:
-    other = RewardRegistry.create(REWARD, llm=make_judge(server.base_url).llm, desc="Be strict.")  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"Be strict\."):
-        run(other, make_samples(FEW), run_dir=str(folder))
-    with pytest.raises(ConfigError, match="length_baseline|class"):
-        run(RewardRegistry.create("length_baseline"), make_samples(FEW), run_dir=str(folder))
+def test_another_model_or_reward_is_refused(server: JudgeServer, folder: Path) -> None:
+    judge = make_judge(server.base_url)
+    others = {
+        "llm.temperature: 0.0 → 0.5": make_judge(server.base_url, temperature=0.5),
+        "http://127.0.0.1:1/v1": make_judge("http://127.0.0.1:1/v1"),
+        "route": make_judge(server.base_url, default_headers={"x-deployment": "b"}),
+        "Be strict.": judge.model_copy(update={"desc": "Be strict."}),
+        "length_baseline": RewardRegistry.create("length_baseline"),
+    }
+    for named, other in others.items():
+        with pytest.raises(ConfigError) as refused:
+            run(other, make_samples(FEW), run_dir=str(folder))
+        assert named in str(refused.value) and str(folder) in str(refused.value)
     assert len(records(folder)) == FEW, "a refusal touches nothing"
 
 

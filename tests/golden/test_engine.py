@@ -151,16 +151,31 @@ def test_estimates(line: Line) -> Line:
 
 @golden("starts")
 def test_rates(line: Line) -> Line:
-    """When each of several calls, asked for at once, may start."""
+    """When calls may start: several that are asked for at once, or step by step."""
 
-    async def main() -> list[float]:
-        began, rate, times = now(), RateLimit(*line["per_minute"], clock=now), [0.0] * len(line["tokens"])
+    async def main() -> list[float | None]:
+        began, rate, times = now(), RateLimit(*line["per_minute"], clock=now), list[float | None]()
+        waiting: list[asyncio.Future[None]] = []
 
-        async def call(number: int, tokens: int) -> None:
-            await rate.acquire(tokens)
+        async def call(number: int, tokens: int, run: str) -> None:
+            await rate.acquire(tokens, run)
             times[number] = round(now() - began, 6)
 
-        await asyncio.gather(*(call(*each) for each in enumerate(line["tokens"])))
+        for what, *given in line.get("steps", [["ask", tokens] for tokens in line.get("tokens", ())]):
+            if what == "ask":
+                tokens, run, count = (*given, *(0, "", 1)[len(given) :])
+                for _ in range(count):
+                    times.append(None)
+                    waiting.append(asyncio.ensure_future(call(len(times) - 1, tokens, run)))
+                await asyncio.sleep(0)
+            elif what == "sleep":
+                await asyncio.sleep(given[0])
+            elif what == "cancel":
+                for number in given:
+                    waiting[number].cancel()
+            else:
+                getattr(rate, what)(*given)  # settle, set
+        await asyncio.gather(*waiting, return_exceptions=True)
         return times
 
     return {"starts": run_virtual(main())}
@@ -173,6 +188,7 @@ def test_endpoint(line: Line) -> Line:
     async def main() -> list[list[Any]]:
         bound, probes, seen = Endpoint(clock=now, name="it", **line["endpoint"]), list[bool](), list[list[Any]]()
         waiting: list[asyncio.Future[bool]] = []
+        leases: list[Any] = []
 
         def entered(waiter: asyncio.Future[bool]) -> None:
             if not waiter.cancelled() and waiter.exception() is None:
@@ -189,7 +205,12 @@ def test_endpoint(line: Line) -> Line:
             elif what == "sleep":
                 await asyncio.sleep(arguments[0])
             elif what == "cancel":
-                waiting.pop().cancel()
+                waiting.pop(*arguments).cancel()
+            elif what == "lease":
+                leases.append(bound.lease(arguments[0]))
+                leases[-1].__enter__()
+            elif what == "leave":
+                leases.pop().__exit__(None, None, None)
             elif what == "turn":  # so many are served, and others come
                 for _ in range(arguments[0]):
                     bound.release("ok")
