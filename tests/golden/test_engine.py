@@ -14,10 +14,11 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import progress as progress_module
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
-from rm_gallery.core.engine.calls.prices import PriceTable, Usage
+from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
 from rm_gallery.core.engine.context import Deadline, RunControl
@@ -25,7 +26,7 @@ from rm_gallery.core.engine.folder.manifest import differences, redact
 from rm_gallery.core.engine.folder.store import RunStore
 from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
-from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
 from tests.engine.virtual_time import now, run_virtual
 from tests.golden.golden import HERE, Line, kinds
 
@@ -147,6 +148,36 @@ def test_estimates(line: Line) -> Line:
             for name, value in values.items()
         }
     }
+
+
+@golden("made", "highest", "spent")
+def test_budgets(line: Line) -> Line:
+    """Calls, so many at a time, until the budget refuses: how many, the most in flight where that is asked, what they cost."""
+    prices = PriceTable({"judge": Price(1.0, 4.0, 0.5)})
+    budget = Budget(prices=prices, spent=Usage(**line.get("before", {})), **line["limits"])
+    claims, highest, made = set[int](), 0, 0
+
+    async def worker() -> None:
+        nonlocal highest, made
+        while made < 100_000:
+            try:
+                claim = budget.try_reserve("judge", 60, line.get("most"))
+                claim = claim or await budget.reserve("judge", 60, line.get("most"))
+            except BudgetExceeded:
+                return
+            made += 1
+            claims.add(id(claim))
+            highest = max(highest, len(claims))
+            await asyncio.sleep(0.1)
+            claims.remove(id(claim))
+            budget.settle(claim, Usage(*line["usage"], calls=1), "judge")
+
+    async def main() -> None:
+        await asyncio.gather(*(worker() for _ in range(line.get("workers", 1))))
+
+    run_virtual(main())
+    spent = [budget.spent.calls, budget.spent.total_tokens, budget.spent.cost]
+    return {"made": made, "spent": spent, "highest": highest if line.get("workers") == 64 else None}
 
 
 @golden("starts")

@@ -18,6 +18,7 @@ from rm_gallery.core.model.scoring import ServedScorer, split_url
 from rm_gallery.core.model.transport import Reply, check_url
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
 from tests.golden.golden import HERE, Line, kinds
+from tests.model.test_call_refused_fields import picky
 
 golden = kinds("model")
 
@@ -148,6 +149,22 @@ def test_requests(line: Line) -> Line:
         except RMGalleryError as error:
             told |= said(error)
     return {name: told.get(name) for name in line["of"].split()}
+
+
+@golden("sent", "made", "error")
+def test_refused_fields(line: Line) -> Line:
+    """What is sent in the end to an endpoint that refuses fields, and in how many requests for each of two questions."""
+    llm, made = picky(refuses=line["refuses"], status=line["status"], **line["settings"]), list[int]()
+    told: Line = {}
+    try:
+        for question in ("one", "two"):
+            before = len(llm._sent)
+            llm.chat(question)
+            made.append(len(llm._sent) - before)
+    except ProviderError as error:
+        told, made = said(error), [len(llm._sent)]
+    sent = {name: value for name, value in llm._sent[-1].items() if name not in ("model", "messages")}
+    return {"sent": sent, "made": made, **told}
 
 
 @golden("same")
