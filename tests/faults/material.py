@@ -140,13 +140,7 @@ def _outcome(sample: DataSample) -> tuple[str, str]:
     return ("lost" if None in (o.answer.reward.score for o in sample.output) else "scored", "")
 
 
-def run(
-    reward: BaseReward,
-    samples: Sequence[DataSample],
-    *,
-    retry: RetryPolicy | None = None,
-    **options: Any,
-) -> Ran:
+def run(reward: BaseReward, samples: Sequence[DataSample], *, retry: RetryPolicy | None = None, **options: Any) -> Ran:
     """One batch through the engine; `options` are those of a run."""
     control = RunControl(retry=retry)
     began = time.perf_counter()

@@ -156,11 +156,7 @@ LIMIT = 20
 
 @pytest.mark.parametrize("max_workers", [4, 64])
 @pytest.mark.parametrize(
-    ("status", "hint"),
-    [
-        (401, "check the API key"),
-        (404, "check the model name and the base URL"),
-    ],
+    ("status", "hint"), [(401, "check the API key"), (404, "check the model name and the base URL")]
 )
 def test_twenty_refusals_end_a_run(server: JudgeServer, status: int, hint: str, max_workers: int) -> None:
     server.set(faults=Faults(always=status))
