@@ -154,25 +154,13 @@ def run_folder_left_open() -> list[str]:
     return [result([next(stream) for _ in range(N)])]
 
 
-WAYS: dict[str, Callable[[], list[str]]] = {
-    way.__name__: way
-    for way in (
-        running_loop,
-        sixteen_threads,
-        loops_in_threads,
-        fork,
-        fork_during_a_run,
-        spawn,
-        unfinished_thread,
-        unfinished_tasks,
-        run_folder_left_open,
-    )
-}
+WAYS: list[Callable[[], list[str]]] = [running_loop, sixteen_threads, loops_in_threads, fork, fork_during_a_run, spawn]
+WAYS += [unfinished_thread, unfinished_tasks, run_folder_left_open]
 
 
 def main() -> None:
     """Judge in the way that the command line names."""
-    found = Counter(WAYS[sys.argv[1]]())
+    found = Counter(globals()[sys.argv[1]]())
     line = {"results": list(found), "times": sum(found.values()), "connections": open_connections()}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

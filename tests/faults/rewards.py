@@ -71,27 +71,6 @@ class InWorker(Plain):
     cpu_bound: ClassVar[bool] = True
 
 
-class Counting(BasePointWiseReward):
-    """Counts how many are at it at the same time, on which threads, and waits until as many are as `together` says."""
-
-    name = "counting"
-    together: int = 1
-    now: ClassVar[int] = 0
-    most: ClassVar[int] = 0
-    threads: ClassVar[set[int]] = set()
-
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        cls = Counting
-        cls.now += 1
-        cls.most = max(cls.most, cls.now)
-        cls.threads.add(threading.get_ident())
-        while cls.most < self.together:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.005)
-        cls.now -= 1
-        return length_of(sample)
-
-
 class Blocking(BasePointWiseReward):
     """Blocks its thread until it is told to go on; notes the threads."""
 

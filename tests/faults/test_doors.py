@@ -23,7 +23,7 @@ ASKED = {"fork_during_a_run": 4}
 """How often the samples were paid for, where that is not once per result."""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way.__name__ for way in WAYS])
 def test_same_results_and_nothing_left(server: JudgeServer, tmp_path: Path, way: str) -> None:
     if way.startswith("fork") and not hasattr(os, "fork"):
         pytest.skip("this system has no fork")

@@ -283,33 +283,27 @@ def test_a_row_that_cannot_be_read_is_asked_for_anew(cls: type[BaseModelCall]) -
 
 
 @pytest.mark.parametrize(
-    ("own", "of_the_run", "calls"),
-    [(None, None, 1), (True, None, 1), (False, None, 2), (None, False, 2), (True, False, 2), (False, True, 1)],
+    ("own", "of_the_run", "temperature", "variable", "calls"),
+    [
+        *[(None, None, 0, "", 1), (True, None, 0, "", 1), (False, None, 0, "", 2), (None, False, 0, "", 2)],
+        *[(True, False, 0, "", 2), (False, True, 0, "", 1), (None, None, 0.0, "", 1), (None, None, 0.5, "", 2)],
+        *[(None, None, None, "", 2), (True, None, 0, "OFF", 2)],
+    ],
 )
-def test_who_decides_whether_replies_are_kept(own: bool | None, of_the_run: bool | None, calls: int) -> None:
+def test_who_decides_whether_replies_are_kept(
+    own: bool | None, of_the_run: bool | None, temperature: float | None, variable: str, calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Without a word only those at temperature 0; the environment switches the cache off for all."""
+    if variable:
+        monkeypatch.setenv("RM_GALLERY_CACHE", variable)
     kind, made = recorded(FakeLLM, chat())
     for number in range(2):
         control = RunControl()
         control.begin(max_workers=2, budget=None, cache=of_the_run, repeat=0)
-        asked(kind(cache=own), control=control)
+        asked(kind(cache=own, temperature=temperature), control=control)
         assert control.cached == number * (calls == 1)
     assert len(made) == calls
-
-
-@pytest.mark.parametrize(("temperature", "calls"), [(0, 1), (0.0, 1), (0.5, 2), (None, 2)])
-def test_without_a_word_only_replies_at_temperature_0_are_kept(temperature: float | None, calls: int) -> None:
-    kind, made = recorded(FakeLLM, chat())
-    for _ in range(2):
-        asked(kind(cache=None, temperature=temperature))
-    assert len(made) == calls
-
-
-def test_the_environment_switches_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RM_GALLERY_CACHE", "OFF")
-    kind, made = recorded(FakeLLM, chat())
-    for _ in range(2):
-        asked(kind(cache=True))
-    assert len(made) == 2
 
 
 # -- how a call ends --------------------------------------------------------------------------------------------------------
@@ -319,21 +313,22 @@ def failure(kind: Any, status: int | None = None) -> ProviderError:
     return ProviderError("no luck", kind=kind, status=status)
 
 
-CAUSES: list[tuple[str, Any, int, int]] = [
-    ("transient", failure("transient", 500), 3, 0),
-    ("silence", failure("transient"), 3, 1),
-    ("rate limit", failure("rate_limit", 429), 3, 0),
-    ("fatal", failure("fatal", 401), 1, 0),
-    ("unreachable", failure("unreachable"), 3, 0),
-]
-"""What goes wrong, the attempts that are made, and whether what was asked counts as read."""
-
-
-@pytest.mark.parametrize(("end", "attempts", "read"), [row[1:] for row in CAUSES], ids=[row[0] for row in CAUSES])
+@pytest.mark.parametrize(
+    ("cause", "status", "attempts", "read"),
+    [
+        ("transient", 500, 3, 0),
+        ("transient", None, 3, 1),
+        ("rate_limit", 429, 3, 0),
+        ("fatal", 401, 1, 0),
+        ("unreachable", None, 3, 0),
+    ],
+)
 @every_model
 def test_a_failure_is_tried_again_by_its_cause_and_counted(
-    cls: type[BaseModelCall], end: ProviderError, attempts: int, read: int, monkeypatch: pytest.MonkeyPatch
+    cls: type[BaseModelCall], cause: str, status: int | None, attempts: int, read: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By its cause: the attempts that are made, and whether what was asked counts as read."""
+    end = failure(cause, status)
     settled: list[tuple[int, int]] = []
     monkeypatch.setattr(RateLimit, "settle", lambda _, reserved, used: settled.append((reserved, used)))
     control, budget = RunControl(), Budget(max_calls=20)

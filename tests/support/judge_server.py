@@ -41,7 +41,7 @@ class JudgeServer:
     or a function of a `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its fields. Further
     settings are the fields of `ServerConfig` (oracle, require_key, candidate_pattern, …).
     With `in_process=True` it runs on a thread here: quicker to start, but it shares this process's interpreter.
-    Raises ValueError for settings that do not exist or do not fit.
+    Raises TypeError or ValueError for settings that do not exist or do not fit.
     """
 
     def __init__(

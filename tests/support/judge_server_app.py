@@ -79,20 +79,13 @@ class ServerConfig:
     require_key: str | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> ServerConfig:
-        """A copy with these fields replaced, values as they come out of JSON. Raises ValueError for an unknown field."""
+        """A copy with these fields replaced, values as they come out of JSON. Raises TypeError for an unknown field."""
         values = dict(changes)
         if "faults" in values and not isinstance(values["faults"], Faults):
-            values["faults"] = Faults(**_known(values["faults"] or {}, Faults, "fault"))
+            values["faults"] = Faults(**(values["faults"] or {}))
         if "score_range" in values:
             values["score_range"] = tuple(values["score_range"])
-        return replace(self, **_known(values, ServerConfig, "server setting"))
-
-
-def _known(values: Mapping[str, Any], kind: type[Faults | ServerConfig], what: str) -> dict[str, Any]:
-    unknown = set(values) - {item.name for item in fields(kind)}
-    if unknown:
-        raise ValueError(f"unknown {what}: {', '.join(sorted(unknown))}")
-    return dict(values)
+        return replace(self, **values)
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------------
@@ -210,7 +203,7 @@ class JudgeApp:
         digest = messages_digest(body.get("messages", body.get("input")))
         attempt = self.stats.counted(digest, hashlib.sha256(request.body).digest())
         if always is not None:
-            self._note(record, f"always_{always}")
+            self.stats.counts.by_fault[f"always_{always}"] += 1
             headers = retry_headers(self.config.faults) if always == 429 else ()
             return Reply(always, error_body(always), headers, delay=self.config.latency)
         if api["deployment"] is not None and "api-version" not in request.query:
@@ -222,11 +215,7 @@ class JudgeApp:
         def made(fault: str | None) -> Reply:
             return self._embed(body, fault) if embeds else self._chat(body, digest, attempt, record.number, fault)
 
-        return self._with_faults(record, digest, attempt, made)
-
-    def _note(self, record: Record, fault: str) -> None:
-        record.fault = fault
-        self.stats.counts.by_fault[fault] += 1
+        return self._with_faults(digest, attempt, made)
 
     def _fault(self, digest: bytes, attempt: int) -> str | None:
         """Name of the share this attempt falls into, or None."""
@@ -240,7 +229,7 @@ class JudgeApp:
                 return name
         return None
 
-    def _with_faults(self, record: Record, digest: bytes, attempt: int, make: Callable[[str | None], Reply]) -> Reply:
+    def _with_faults(self, digest: bytes, attempt: int, make: Callable[[str | None], Reply]) -> Reply:
         config, fault = self.config, self._fault(digest, attempt)
         if fault is None:
             reply = make(None)
@@ -254,7 +243,7 @@ class JudgeApp:
             reply = make(fault)
             reply.delivery = _DROPS.get(fault, "whole")
         if fault is not None:
-            self._note(record, fault)
+            self.stats.counts.by_fault[fault] += 1
         reply.delay = config.latency + (config.faults.hang_s if fault == "hang" else 0.0)
         return reply
 

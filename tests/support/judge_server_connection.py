@@ -75,14 +75,13 @@ class JudgeConnection(asyncio.Protocol):
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = "client_closed"
-        self._number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._open.add(self)
         if not self._control_only:
-            self._number = self._app.stats.connected()
+            self._app.stats.connected()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.discard(self)
@@ -130,7 +129,7 @@ class JudgeConnection(asyncio.Protocol):
 
     def _serve(self, request: Request) -> None:
         now = self._loop.time()
-        self._record = self._app.stats.arrived(request, self._number)
+        self._record = self._app.stats.arrived(request)
         self._reply = self._app.respond(request, self._record)
         self._due = now + self._reply.delay
         if self._reply.delay > 0:

@@ -54,10 +54,7 @@ class Record:
 
     number: int
     generation: int
-    connection: int
     request: Request
-    fault: str | None = None
-    outcome: str | None = None
 
     def shown(self) -> dict[str, Any]:
         """The request for assertions; secrets are replaced by their hash."""
@@ -70,15 +67,11 @@ class Record:
         except orjson.JSONDecodeError:
             body = self.request.body.decode("utf-8", "replace")
         return {
-            "number": self.number,
-            "connection": self.connection,
             "method": self.request.method,
             "path": self.request.path,
             "query": self.request.query,
             "headers": headers,
             "body": body,
-            "fault": self.fault,
-            "outcome": self.outcome,
         }
 
 
@@ -120,13 +113,12 @@ class Stats:
         self._cpu_start = self._cpu_clock()
         self._wall_start = time.perf_counter()
 
-    def connected(self) -> int:
-        """Count a new connection and give its number."""
+    def connected(self) -> None:
+        """Count a new connection."""
         self.connections_open += 1
         self.counts.connections_opened += 1
-        return self.counts.connections_opened
 
-    def arrived(self, request: Request, connection: int) -> Record:
+    def arrived(self, request: Request) -> Record:
         """Count an API request that is complete."""
         counts = self.counts
         counts.requests += 1
@@ -137,7 +129,7 @@ class Stats:
             counts.totals["key_missing"] += 1
         else:
             counts.keys[key] += 1
-        record = Record(counts.requests, self.generation, connection, request)
+        record = Record(counts.requests, self.generation, request)
         self.recent.append(record)
         return record
 
@@ -151,7 +143,6 @@ class Stats:
 
     def finished(self, record: Record, outcome: str) -> None:
         """Note how a request ended."""
-        record.outcome = outcome
         self.in_flight -= 1
         if record.generation == self.generation:
             self.counts.by_outcome[outcome] += 1
