@@ -241,7 +241,7 @@ def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
     with WorkerPool(1) as pool:
         running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 2.0)
         queued = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "second"), 0.0)
-        read_pid(tmp_path / "first")
+        assert wait_until(running.running)
         assert queued.cancel()
         assert not running.cancel()
         assert running.result() == 2.0

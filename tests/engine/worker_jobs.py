@@ -100,8 +100,6 @@ def fail(kind: str) -> NoReturn:
 
 
 class Scaler:
-    """An object whose method is called in a worker."""
-
     def __init__(self, factor: int) -> None:
         self.factor = factor
 

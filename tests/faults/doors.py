@@ -134,8 +134,6 @@ def unfinished_thread() -> list[str]:
 
 
 def unfinished_tasks() -> list[str]:
-    """A loop that ends with most of its tasks undone."""
-
     async def main() -> str:
         reward = judge()
         tasks = [asyncio.ensure_future(reward.async_evaluate(sample)) for sample in make_samples(600)]
@@ -145,7 +143,6 @@ def unfinished_tasks() -> list[str]:
 
 
 def run_folder_left_open() -> list[str]:
-    """A run folder whose run nobody ends."""
     from rm_gallery.core.reward.run import RunOptions
 
     folder = str(Path(os.environ["RM_GALLERY_CACHE"]) / "run")
@@ -159,7 +156,6 @@ WAYS += [unfinished_thread, unfinished_tasks, run_folder_left_open]
 
 
 def main() -> None:
-    """Judge in the way that the command line names."""
     found = Counter(globals()[sys.argv[1]]())
     line = {"results": list(found), "times": sum(found.values()), "connections": open_connections()}
     sys.stdout.write(json.dumps(line) + "\n")

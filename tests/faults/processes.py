@@ -45,7 +45,6 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
 
 
 def command(*arguments: str) -> list[str]:
-    """Arguments of Python that run `rm-gallery` with these arguments."""
     return ["-m", "rm_gallery", *arguments]
 
 
@@ -67,7 +66,6 @@ def reached(
 
 
 def group_is_alive(group: int) -> bool:
-    """Whether any process of this group is left."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -76,7 +74,6 @@ def group_is_alive(group: int) -> bool:
 
 
 def group_ended(group: int, timeout: float = 5.0) -> bool:
-    """Whether every process of this group ends within the time."""
     end = time.monotonic() + timeout
     while group_is_alive(group):
         if time.monotonic() > end:

@@ -15,14 +15,12 @@ HANG_SECONDS = 600.0
 
 
 def length_of(sample: DataSample) -> RewardResult:
-    """The score all rewards here give."""
     return RewardResult(
         name="length", details=[RewardDimensionWithScore(name="length", score=len(sample.output[0].answer.text))]
     )
 
 
 def misbehave(text: str) -> None:
-    """What a plain function may do."""
     if text == "hang":
         time.sleep(HANG_SECONDS)
     if text == "raise":
@@ -32,8 +30,6 @@ def misbehave(text: str) -> None:
 
 
 class Plain(BasePointWiseReward):
-    """A plain function."""
-
     name = "plain"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -42,8 +38,6 @@ class Plain(BasePointWiseReward):
 
 
 class Awaited(BasePointWiseReward):
-    """A coroutine that waits properly."""
-
     name = "awaited"
     ended: ClassVar[int] = 0
     """Hooks that ended after they were told to."""
@@ -65,8 +59,6 @@ class Awaited(BasePointWiseReward):
 
 
 class InWorker(Plain):
-    """A function for worker processes."""
-
     name = "in_worker"
     cpu_bound: ClassVar[bool] = True
 

@@ -97,7 +97,6 @@ class JudgeServer:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """End the server; a second call does nothing."""
         self._host.stop()
 
     def __enter__(self) -> JudgeServer:
@@ -121,8 +120,6 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Running:
-    """App, API listener and control listener on the current event loop."""
-
     def __init__(self, config: ServerConfig, port: int, cpu_clock: Callable[[], float]) -> None:
         self.app = JudgeApp(config, cpu_clock)
         self.api = Listener(self.app, port)
@@ -132,7 +129,6 @@ class _Running:
         self.loop = asyncio.get_running_loop()
 
     async def serve(self, ready: Callable[[_Running], None]) -> None:
-        """Open both ports, tell who waits, and close them when it is time."""
         await self.api.start()
         await self.control.start()
         ready(self)
@@ -174,7 +170,6 @@ class _ThreadHost:
             loop.close()
 
     def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
-        """Run one control call on the server's loop; raises what it raises."""
         server = self._started[0]
 
         async def run() -> Any:
@@ -183,7 +178,6 @@ class _ThreadHost:
         return asyncio.run_coroutine_threadsafe(run(), server.loop).result(STOP_SECONDS)
 
     def stop(self) -> None:
-        """Close the server and join its thread."""
         if self._thread.is_alive() and self._started and self.pid == os.getpid():
             self._started[0].loop.call_soon_threadsafe(self._started[0].stopping.set)
             self._thread.join(STOP_SECONDS)
@@ -227,7 +221,6 @@ class _ProcessHost:
         return answer
 
     def stop(self) -> None:
-        """Close the server's stdin, wait for its end, kill it if that does not come."""
         if self._owner != os.getpid() or self._process.stdin is None or self._process.stdout is None:
             return
         try:

@@ -60,7 +60,6 @@ class Faults:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share by fault."""
         names = [item.name for item in fields(self)]
         return {name: float(getattr(self, name)) for name in names[: names.index("always")]}
 
@@ -94,19 +93,16 @@ Headers = tuple[tuple[str, str], ...]
 
 
 def draw(seed: int, digest: bytes, attempt: int | None) -> float:
-    """Uniform number in [0, 1) that depends on these values only."""
     text = f"{seed}|fault|{attempt}|".encode() + digest
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
 
 
 def error_body(status: int, message: str = "Something went wrong.") -> bytes:
-    """Error object as the OpenAI protocol has it."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": str(status)}})
 
 
 def retry_headers(faults: Faults) -> Headers:
-    """The server's wish when to come back: whole seconds or milliseconds."""
     if faults.retry_after == "none":
         return ()
     if faults.retry_after == "ms":
@@ -177,7 +173,6 @@ class JudgeApp:
             self._timers.append(loop.call_later(faults.outage_at_s, self.on_outage, faults.outage_s))
 
     def respond(self, request: Request, record: Record) -> Reply:
-        """The reply to one API request."""
         if not self._clock_started:
             self._start_clock()
         try:
@@ -218,7 +213,6 @@ class JudgeApp:
         return self._with_faults(digest, attempt, made)
 
     def _fault(self, digest: bytes, attempt: int) -> str | None:
-        """Name of the share this attempt falls into, or None."""
         faults = self.config.faults
         if not self._shares or (faults.first_attempts is not None and attempt >= faults.first_attempts):
             return None
@@ -278,7 +272,6 @@ class JudgeApp:
         return Reply(200, orjson.dumps(made))
 
     def control(self, what: str, arguments: Mapping[str, Any]) -> Any:
-        """One control call: stats, reset, set or requests. Raises ValueError for what it does not know."""
         if what == "stats":
             return self.stats.snapshot(detail=str(arguments.get("detail", "1")) != "0")
         if what == "requests":

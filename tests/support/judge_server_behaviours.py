@@ -124,7 +124,6 @@ def behaviour_of(spec: BehaviourSpec) -> Behaviour:
 
 
 def write_answer(answer: Answer, call: JudgeCall) -> str | None:
-    """The reply text of an answer; a Judgement is written in the shape the prompt asks for."""
     if not isinstance(answer, Judgement):
         return answer
     shape = call.reading.shape
@@ -192,7 +191,6 @@ _JSON_GARBAGE = {"best": ("{off_menu}", '"A or B"', "null", "0"), "score": ("NaN
 
 
 def garbage_kinds(n_candidates: int, shape: ReplyShape) -> list[str]:
-    """All verdict-free replies for a prompt of this shape."""
     off_menu = str(max(9, n_candidates + 1))
     options = list(_PROSE)
     options += ["", "  \n\n ", "<think>Let me think. The first one looks right, but then again"]

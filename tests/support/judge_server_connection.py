@@ -205,8 +205,6 @@ class Listener:
         self._guard = _bound(self.port) if sys.platform.startswith("linux") else None
 
     async def start(self, sock: socket.socket | None = None) -> None:
-        """Accept connections."""
-
         def connection() -> JudgeConnection:
             return JudgeConnection(self._app, self._connections, control_only=self._control_only)
 
@@ -214,7 +212,6 @@ class Listener:
         self._server = await loop.create_server(connection, sock=sock or self._first, backlog=_BACKLOG)
 
     def go_away(self, seconds: float) -> None:
-        """Refuse new and reset existing connections, then listen again after so many seconds."""
         if self._return is None or self._return.done():
             self._hang_up("outage")
             self._return = asyncio.get_running_loop().create_task(self._come_back(seconds))
@@ -238,7 +235,6 @@ class Listener:
             connection.reset_by_peer(ending)
 
     async def close(self) -> None:
-        """Close the port and all connections."""
         if self._return is not None:
             self._return.cancel()
             await asyncio.gather(self._return, return_exceptions=True)

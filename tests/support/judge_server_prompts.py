@@ -26,7 +26,6 @@ class Block:
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """Text of one chat message, content parts joined."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -111,8 +110,6 @@ def reply_shape(body: Mapping[str, Any], asked: str) -> ReplyShape:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A prompt as the judge understands it."""
-
     prompt: str
     asked: str
     candidates: tuple[str, ...]
@@ -121,7 +118,6 @@ class Reading:
 
 
 def read_prompt(body: Mapping[str, Any], pattern: str | None = None) -> Reading:
-    """Candidates, instructions and reply shape of one chat-completions body."""
     prompt = prompt_text(body["messages"])
     blocks = fenced_blocks(prompt)
     asked = instructions(prompt, blocks)
@@ -141,7 +137,6 @@ def row_query(query: str, candidates: Iterable[str]) -> str:
 
 
 def make_query_oracle(rows: Iterable[tuple[str, Sequence[str], Sequence[bool]]]) -> dict[str, dict[str, Any]]:
-    """Oracle from (query, candidate texts, which of them are good) rows."""
     oracle: dict[str, dict[str, Any]] = {}
     for query, texts, goods in rows:
         whole = row_query(query, texts)

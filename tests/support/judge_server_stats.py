@@ -15,12 +15,10 @@ _SECRET_HEADERS = ("authorization", "api-key", "proxy-authorization", "x-api-key
 
 
 def messages_digest(messages: Any) -> bytes:
-    """sha256 of the canonical JSON (sorted keys) of a body's messages or input."""
     return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def messages_key(messages: Any) -> str:
-    """Hex of `messages_digest`: the key of a logical sample."""
     return messages_digest(messages).hex()
 
 
@@ -77,8 +75,6 @@ class Record:
 
 @dataclass
 class Counts:
-    """Counters that start again at zero on reset."""
-
     requests: int = 0
     by_outcome: Counter[str] = field(default_factory=Counter)
     by_fault: Counter[str] = field(default_factory=Counter)
@@ -95,8 +91,6 @@ class Counts:
 
 
 class Stats:
-    """Counts since the last reset, plus what is open right now."""
-
     def __init__(self, cpu_clock: Callable[[], float]) -> None:
         self._cpu_clock = cpu_clock
         self.in_flight = 0
@@ -114,12 +108,10 @@ class Stats:
         self._wall_start = time.perf_counter()
 
     def connected(self) -> None:
-        """Count a new connection."""
         self.connections_open += 1
         self.counts.connections_opened += 1
 
     def arrived(self, request: Request) -> Record:
-        """Count an API request that is complete."""
         counts = self.counts
         counts.requests += 1
         self.in_flight += 1
@@ -142,7 +134,6 @@ class Stats:
         return earlier
 
     def finished(self, record: Record, outcome: str) -> None:
-        """Note how a request ended."""
         self.in_flight -= 1
         if record.generation == self.generation:
             self.counts.by_outcome[outcome] += 1

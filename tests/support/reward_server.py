@@ -34,7 +34,6 @@ class RewardServer:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """Stop it, as SIGTERM would."""
         self._server.should_exit = True
         self._thread.join(20)
 

@@ -24,7 +24,6 @@ def score_of(text: str) -> float:
 
 
 def squashed(value: float) -> float:
-    """Sigmoid."""
     return 1 / (1 + math.exp(-value))
 
 

@@ -45,7 +45,6 @@ class Serving:
             self.said += self.process.stderr.read(65536) or b""
 
     def terminate(self) -> None:
-        """Ask it to end."""
         self.process.send_signal(signal.SIGTERM)
 
     def ended(self, seconds: float = 30.0) -> int:
