@@ -151,9 +151,6 @@ def test_prints_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
         assert text in captured.err
 
 
-# -- a call that hangs, dies or eats the memory -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("mishap", "error", "message"),
     [
@@ -234,9 +231,6 @@ def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [result for result in results if result is not results[7]] == [n for n in range(20) if n != 7]
 
 
-# -- cancelling, and the end of the pool ------------------------------------------------------------------------------------
-
-
 def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
     with WorkerPool(1) as pool:
         running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 2.0)
@@ -313,9 +307,6 @@ def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
         WorkerPool(0)
 
 
-# -- many callers -----------------------------------------------------------------------------------------------------------
-
-
 def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:
     def work(thread: int) -> list[int | BaseException]:
         return pool.map(worker_jobs.plus_one, range(thread * 100, thread * 100 + 100), deadline=60)
@@ -348,9 +339,6 @@ def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> No
             return before - clock.left
 
     assert asyncio.run(left_after(0.6)) < 0.55
-
-
-# -- whole programs ---------------------------------------------------------------------------------------------------------
 
 
 def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> None:

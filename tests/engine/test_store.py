@@ -26,9 +26,6 @@ def record(sample: str, status: str = "scored", **more: Any) -> dict[str, Any]:
     return {"id": sample, "status": status, **more}
 
 
-# -- what asks for the same continues ---------------------------------------------------------------------------------------
-
-
 def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_path: Path) -> None:
     first = {"model": {"name": "judge", "api_key": "sk-very-secret-key-1"}, "weights": (0.5, 1), "versions": {"a": "1"}}
     RunStore.open(tmp_path, first).close()
@@ -89,9 +86,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         RunStore.open(tmp_path / "file" / "run", MANIFEST)
 
 
-# -- records ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "value",
     ["评分：好\r\n", "\u2028", "lone \ud800 surrogate", 2**70, math.inf, [1, {"x": None}], "", "a\nb"],
@@ -142,9 +136,6 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
         store.append(record("a"))
 
 
-# -- full disks and killed processes ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cut_fails", [False, True], ids=["the half line can be cut", "it cannot"])
 def test_the_store_goes_on_once_there_is_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_fails: bool
@@ -173,9 +164,6 @@ def test_the_store_goes_on_once_there_is_space(
         full = False
         store.append({"id": "after", "status": "scored"})
         assert list(store.finished()) == ["before", "after"]
-
-
-# -- one writer -------------------------------------------------------------------------------------------------------------
 
 
 HOLDER = """

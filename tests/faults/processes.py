@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.engine.processes import wait_until
 from tests.support.children import child_environment
 from tests.support.judge_server import JudgeServer
 
@@ -74,9 +74,4 @@ def group_is_alive(group: int) -> bool:
 
 
 def group_ended(group: int, timeout: float = 5.0) -> bool:
-    end = time.monotonic() + timeout
-    while group_is_alive(group):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
+    return wait_until(lambda: not group_is_alive(group), timeout)

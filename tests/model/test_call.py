@@ -129,9 +129,6 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RetryPolicy, "jitter", lambda self, ceiling: 0.0)
 
 
-# -- names and secrets ------------------------------------------------------------------------------------------------------
-
-
 @every_model
 def test_it_names_its_endpoint(cls: type[BaseModelCall]) -> None:
     assert not inspect.isabstract(cls), f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}"
@@ -196,9 +193,6 @@ def test_an_endpoint_that_repeats_the_key_is_not_quoted(
     found = asked(cls(**settings(cls, api_key=SECRET, max_attempts=1, cache=False)))
     assert SECRET not in repr(found) + str(found)
     assert status == 200 or "you sent ***" in str(found)
-
-
-# -- what makes another question --------------------------------------------------------------------------------------------
 
 
 def other(cls: type[BaseModelCall], name: str, given: dict[str, Any]) -> Any:
@@ -306,9 +300,6 @@ def test_who_decides_whether_replies_are_kept(
     assert len(made) == calls
 
 
-# -- how a call ends --------------------------------------------------------------------------------------------------------
-
-
 def failure(kind: Any, status: int | None = None) -> ProviderError:
     return ProviderError("no luck", kind=kind, status=status)
 
@@ -411,20 +402,17 @@ def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
     assert len(made) == 2
 
 
-# -- limits -----------------------------------------------------------------------------------------------------------------
+ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}
 
 
 @pytest.mark.parametrize(
     ("others", "wait"),
     [
         ([{}, {}], False),
-        ([{"requests_per_minute": 1}, {"requests_per_minute": 1}], True),
-        ([{"requests_per_minute": 1}, {}], False),
-        ([{"requests_per_minute": 1}, {"requests_per_minute": 1, "model": "n"}], False),
-        (
-            [{"requests_per_minute": 1, "api_key": "sk-one-one"}, {"requests_per_minute": 1, "api_key": "sk-two-two"}],
-            False,
-        ),
+        ([ONE_A_MINUTE, ONE_A_MINUTE], True),
+        ([ONE_A_MINUTE, {}], False),
+        ([ONE_A_MINUTE, {**ONE_A_MINUTE, "model": "n"}], False),
+        ([{**ONE_A_MINUTE, "api_key": "sk-one-one"}, {**ONE_A_MINUTE, "api_key": "sk-two-two"}], False),
         ([{"tokens_per_minute": 60}, {"tokens_per_minute": 60}], True),
     ],
 )
@@ -446,6 +434,3 @@ def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
         return done
 
     assert asyncio.run(main()) == len(made) == (1 if wait else 2)
-
-
-# -- the contract itself ----------------------------------------------------------------------------------------------------

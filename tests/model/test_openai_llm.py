@@ -111,9 +111,6 @@ def test_nothing_is_looked_up_at_construction(monkeypatch: pytest.MonkeyPatch) -
     assert (str(client.base_url), client.api_key, client.timeout, client.max_retries) == (f"{WRONG}/", "k", 7.0, 0)
 
 
-# -- secrets ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_reward_and_its_run_folder_hold_no_secret(tmp_path: Path) -> None:
     with JudgeServer("first", in_process=True) as server:
         more: dict[str, Any] = {"default_headers": {"X-Gateway-Auth": SECRET}, "extra_body": {"api_key": SECRET}}

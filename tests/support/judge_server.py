@@ -235,9 +235,6 @@ class _ProcessHost:
         self._process.stdout.close()
 
 
-# -- the process -------------------------------------------------------------------------------------------------------------
-
-
 def _stdin_line() -> bytes:
     """One line straight from the descriptor: a buffered reader would take what comes after it."""
     line = b""

@@ -87,8 +87,6 @@ class ServerConfig:
         return replace(self, **values)
 
 
-# -- faults ------------------------------------------------------------------------------------------------------------------
-
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -109,8 +107,6 @@ def retry_headers(faults: Faults) -> Headers:
         return (("retry-after-ms", str(round(faults.retry_after_s * 1000))),)
     return (("Retry-After", str(ceil(faults.retry_after_s))),)
 
-
-# -- replies -----------------------------------------------------------------------------------------------------------------
 
 Delivery = Literal["whole", "drop_before", "drop_mid", "drip"]
 _API_PATH = re.compile(

@@ -169,8 +169,6 @@ def _fill(name: str, rule: Mapping[str, Any], answer: Judgement, call: JudgeCall
     return rule["enum"][0] if rule.get("enum") else fillers.get(str(kind), answer.reason)
 
 
-# -- replies from which no verdict can be read ------------------------------------------------------------------------------
-
 _PROSE = (
     "Both have something to be said for them, and a lot depends on what the reader is after.",
     "The question touches on several fields. A careful treatment would start with the definitions.",
