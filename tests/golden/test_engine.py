@@ -170,7 +170,7 @@ def test_budgets(line: Line) -> Line:
             highest = max(highest, len(claims))
             await asyncio.sleep(0.1)
             claims.remove(id(claim))
-            budget.settle(claim, Usage(*line["usage"], calls=1), "judge")
+            budget.settle(claim, Usage(line["usage"][0], line["usage"][1], calls=1), "judge")
 
     async def main() -> None:
         await asyncio.gather(*(worker() for _ in range(line.get("workers", 1))))
@@ -194,7 +194,8 @@ def test_rates(line: Line) -> Line:
 
         for what, *given in line.get("steps", [["ask", tokens] for tokens in line.get("tokens", ())]):
             if what == "ask":
-                tokens, run, count = (*given, *(0, "", 1)[len(given) :])
+                usual: list[Any] = [0, "", 1]
+                tokens, run, count = given + usual[len(given) :]
                 for _ in range(count):
                     times.append(None)
                     waiting.append(asyncio.ensure_future(call(len(times) - 1, tokens, run)))
