@@ -12,12 +12,12 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.stats.margins import expected_best
 from rm_gallery.gallery.benchmarks.base import benchmarks, get_benchmark
-from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.gallery.benchmarks.figures import one_line, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, cluster_of, sign, worst
 from rm_gallery.gallery.benchmarks.prmbench import f_scores
 from rm_gallery.gallery.benchmarks.rewardbench import SECTION_WEIGHTS
 from rm_gallery.gallery.benchmarks.rules import Gathered
-from rm_gallery.gallery.benchmarks.ties import ScoredRow, TiesTally, margin_term, ties_difference
+from rm_gallery.gallery.benchmarks.ties import ScoredRow, TiesRow, TiesTally, margin_term, ties_difference
 from rm_gallery.report.evaluate import evaluate
 from tests.benchmarks.judges import Steps
 from tests.support.benchmarks import by_hand
@@ -182,6 +182,12 @@ def test_ties_that_all_behave_alike_are_not_known_exactly() -> None:
 )
 def test_the_margin_of_ties_has_the_limits_of_floating_point(gap: float, spread: float, term: float) -> None:
     assert margin_term(gap, spread) == term
+
+
+def test_equal_infinities_are_no_distance_apart_and_what_reorders_text_is_a_space() -> None:
+    row = TiesRow(math.inf, math.inf, math.inf, 1)
+    assert (row.gap, row.spread) == (0.0, 0.0)
+    assert one_line("a\ud800b\x1b\u202ec\u2028d\u2029 e") == "a b c d e"
 
 
 def test_two_rewards_on_ties_are_compared_prompt_by_prompt() -> None:

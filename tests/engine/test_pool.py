@@ -189,12 +189,13 @@ def test_worker_killed_while_idle_costs_nothing() -> None:
         assert pool.submit(worker_jobs.plus_one, 1).result() == 2
 
 
-def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced() -> None:
+def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_large_its_parent_is() -> None:
+    parent = bytearray(b"x") * (700 << 20)
     with WorkerPool(1, memory_cap=2**30) as pool:
         workers = [pool.submit(worker_jobs.pid).result() for _ in range(2)]
         assert pool.map(worker_jobs.grow, [200, 600, 1]) == [200, 600, 1]
         workers += [pool.submit(worker_jobs.pid).result() for _ in range(2)]
-    assert workers[0] == workers[1] != workers[2] == workers[3]
+    assert workers[0] == workers[1] != workers[2] == workers[3] and parent
 
 
 def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:

@@ -517,7 +517,9 @@ def _positive(value: float, name: str) -> float:
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
     """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
     if sd is None and value >= most:
-        raise ConfigError(f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores")
+        raise ConfigError(
+            f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores"
+        )
     return _positive(value, name)
 
 
