@@ -238,7 +238,7 @@ def _test_of_rates(
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
     import numpy as np
 
-    chances = np.full(k, rate)
+    chances: NDArray[np.float64] = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
         chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate) * 1.0
