@@ -241,7 +241,9 @@ def _test_of_rates(
     chances: NDArray[np.float64] = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
-        chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate) * 1.0
+        chances = (
+            rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
+        )
     found = clustered_mean((rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters)
     return None if found is None else found.p_value(null)
 
