@@ -17,8 +17,7 @@ from tests.support.shared_data import shared_folder
 collect_ignore = [] if (shared_folder() / "data").is_dir() else ["gold"]
 """Published figures are checked on the published data, where they are; what the checks rest on is tested without them."""
 REQUIRED = frozenset(filter(None, os.environ.get("RM_GALLERY_REQUIRE", "").split(",")))
-"""System components whose tests must run, "trainers" for the trainers' own packages, and "excerpt" for the excerpts: where one of
-these skips, it fails. Public data that is absent excuses all but the excerpts, which stand in for it."""
+"""System components whose tests must run, and "trainers" for the trainers' own packages: where one of these skips, it fails."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +46,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Turn the skip of a required component's test into a failure."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's result object
-    where = report.longrepr
-    without_data = isinstance(where, tuple) and Path(where[0]).name == "shared_data.py"
-    needed = {str(marker.args[0]) for marker in item.iter_markers("system") if marker.args and not without_data}
-    needed |= {name for name in ("excerpt", "trainers") if item.get_closest_marker(name)}
+    needed = {str(marker.args[0]) for marker in item.iter_markers("system") if marker.args}
+    needed |= {"trainers"} if item.get_closest_marker("trainers") else set()
     if report.skipped and needed & REQUIRED:
         report.outcome = "failed"
         report.longrepr = f"skipped although {', '.join(sorted(needed & REQUIRED))} is required: {report.longrepr}"

@@ -154,7 +154,8 @@ class Nearest:
             function = test.partition("[")[0]
             ranked.append((not self._named(test, path), test not in first, turn[function], self.seconds[test], test))
             turn[function] += 1
-        left, chosen = self.settings.seconds, []
+        left = self.settings.seconds
+        chosen: list[str] = []
         for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[0], *each[2:])):
             if seconds <= left and len(chosen) < self.settings.most_tests:
                 left -= seconds
@@ -177,7 +178,7 @@ def places(path: str, settings: Settings) -> list[Mutant]:
         if not any(re.fullmatch(pattern, name.removeprefix("core/")) for pattern in settings.operators):
             continue
 
-        class Counting(MutationVisitor):
+        class Counting(MutationVisitor):  # type: ignore[misc,unused-ignore]
             starts: list[tuple[int, int]] = []
 
             def visit(self, node: Any) -> Any:
@@ -306,7 +307,10 @@ def run(mutants: Sequence[Mutant], jobs: int, settings: Settings) -> int:
             elif len(outcomes) % 20 == 0:
                 print(f"… {len(outcomes)} of {len(mutants)}", flush=True)
 
-        list(pool.map(one, mutants))
+        try:
+            list(pool.map(one, mutants))
+        except KeyboardInterrupt:  # the order is a lot's, so that what was tried until then is a sample, too
+            pool.shutdown(cancel_futures=True)
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, outcome in outcomes.items():
         for row in (_folder(mutant.path), "all"):

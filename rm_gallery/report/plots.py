@@ -49,14 +49,13 @@ def _edges(values: NDArray[np.float64], low: float, high: float, zero: bool) -> 
             return np.array([float(different[0]) + (k - 2.5) * step for k in range(6)])
         half = float(np.diff(different).min()) / 2
         if half > 0 and (high - low) / half <= 4 * MOST_BARS:
-            places: NDArray[np.float64] = np.arange(low - half, high + 2 * half, 2 * half)
-            return places
+            return np.arange(low - half, high + 2 * half, 2 * half, dtype=np.float64)
     count = min(MOST_BARS, max(6, math.ceil(math.sqrt(len(values)))))
     width = (high - low) / count
     if zero and low < 0 < high:
         below = math.ceil(-low / width)
         return np.array([k * width for k in range(-below, math.ceil(high / width) + 1)])
-    return np.linspace(low, high, count + 1)
+    return np.linspace(low, high, count + 1, dtype=np.float64)
 
 
 def distributions(

@@ -1,4 +1,4 @@
-"""The headline claims on short texts written for this project: they hold where the public data sets are absent as well."""
+"""The headline claims on short texts written for this project."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.support.samples import make_sample, scores
 from tests.support.system import require_bubblewrap
-
-pytestmark = pytest.mark.excerpt
 
 # (solution in GSM8K's manner, reference, right)
 SOLUTIONS = [

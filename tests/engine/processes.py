@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[2]
+from tests.support.children import ROOT, child_environment
 
 
 def start(script: str, *args: object, cwd: Path | None = None) -> subprocess.Popen[str]:
@@ -22,14 +22,9 @@ def start(script: str, *args: object, cwd: Path | None = None) -> subprocess.Pop
     if cwd is not None:
         (cwd / "program.py").write_text(textwrap.dedent(script), encoding="utf-8")
         code = [str(cwd / "program.py")]
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", *code, *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd or _ROOT,
-        env={**os.environ, "PYTHONPATH": str(_ROOT)},
-    )
+    strict = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    command, pipe = [sys.executable, *strict, *code, *map(str, args)], subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd or ROOT, env=child_environment())
 
 
 def finish(*children: subprocess.Popen[str], timeout: float = 120.0) -> str:

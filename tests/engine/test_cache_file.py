@@ -188,30 +188,6 @@ def test_promised_rows_survive_kill_9(tmp_path: Path) -> None:
     assert len(rows) >= len(promised)
 
 
-def test_several_processes_write_at_once(tmp_path: Path) -> None:
-    script = """
-        import sys
-        from pathlib import Path
-        from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
-        from tests.engine.cache_files import put_all
-        warnings = []
-        with CallCache(Path(sys.argv[1]), on_warning=warnings.append) as cache:
-            for batch in range(20):
-                rows = {canonical_key([number, int(sys.argv[2]) * (number % 2)]): b"%d" % number
-                        for number in range(batch * 25, batch * 25 + 25)}
-                assert all(put_all(cache, rows))
-                assert all(cache.get(key) == value for key, value in rows.items())
-        assert not warnings, warnings
-    """
-    children = [start(script, tmp_path, number) for number in range(1, 4)]
-    finish(*children)
-    with CallCache(tmp_path) as cache:
-        # Even numbers have the same key in all three processes, odd ones their own.
-        assert cache.stats().entries == 250 + 3 * 250
-        path = cache.path
-    stored(path)
-
-
 def test_what_nobody_awaited_is_stored_at_exit(tmp_path: Path) -> None:
     script = """
         import asyncio, sys

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
-from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 
@@ -20,134 +18,30 @@ def limiter(ceiling: int, **more: float) -> Endpoint:
     return Endpoint(ceiling, clock=now, **more)  # type: ignore[arg-type]
 
 
-async def serve(bound: Endpoint, calls: int, callers: int, latency: float = 0.1) -> int:
-    """Make calls that all succeed; the most that were ever in flight."""
-    most = 0
-    left = calls
-
-    async def caller() -> None:
-        nonlocal most, left
-        while left > 0:
-            left -= 1
-            async with bound:
-                most = max(most, bound.in_flight)
-                await asyncio.sleep(latency)
-
-    await asyncio.gather(*(caller() for _ in range(callers)))
-    assert bound.in_flight == bound.waiting == 0
-    return most
-
-
 def test_slow_start_doubles_per_round_trip() -> None:
     """64 → 1,024 takes four round trips, so that 10,000 calls lose less than half a second to it."""
 
     async def main() -> float:
-        start = now()
-        await serve(limiter(1024), 10_000, 1024)
+        start, bound, left = now(), limiter(1024), iter(range(10_000))
+
+        async def caller() -> None:
+            for _ in left:
+                async with bound:
+                    await asyncio.sleep(0.1)
+
+        await asyncio.gather(*(caller() for _ in range(1024)))
+        assert bound.in_flight == bound.waiting == 0
         return now() - start
 
     assert run_virtual(main()) <= 10_000 / 1024 * 0.1 + 0.45
-
-
-def test_the_highest_open_lease_is_the_ceiling() -> None:
-    async def main() -> None:
-        bound = limiter(8)
-        assert (bound.ceiling, bound.limit) == (8, 8)
-        with bound.lease(32):
-            assert (bound.ceiling, bound.limit) == (32, 32)
-            with bound.lease(256):
-                assert (bound.ceiling, bound.limit) == (256, 64)
-                assert await serve(bound, 2000, 256) == 256
-            assert (bound.ceiling, bound.limit) == (32, 32)
-            assert await serve(bound, 200, 100) == 32
-        assert (bound.ceiling, bound.limit) == (8, 8)
-        with pytest.raises(ConfigError, match="at least 1"), bound.lease(0):
-            pass
-
-    run_virtual(main())
-
-
-def test_waiting_callers_start_when_a_lease_raises_the_ceiling() -> None:
-    async def main() -> None:
-        bound = limiter(1)
-        await bound.acquire()
-        waiting = asyncio.ensure_future(bound.acquire())
-        await asyncio.sleep(0)
-        assert bound.waiting == 1
-        with bound.lease(2):
-            await asyncio.wait_for(waiting, 1)
-            bound.release()
-        bound.release()
-        assert bound.in_flight == 0
-
-    run_virtual(main())
 
 
 @pytest.mark.parametrize("fields", [{"ceiling": 0}, {"ceiling": 4, "start": 0}, {"ceiling": 4, "minimum": 0}])
 def test_impossible_limits_are_refused(fields: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         limiter(**fields)
-
-
-class Refusing:
-    """Refuses beyond `capacity` calls at once, or at random."""
-
-    def __init__(self, capacity: int, share: float, retry_after: float | None) -> None:
-        self.capacity, self.share, self.retry_after = capacity, share, retry_after
-        self.inside = self.calls = 0
-        self.random = random.Random(0)
-
-    async def call(self) -> None:
-        self.calls += 1
-        if self.inside >= self.capacity or self.random.random() < self.share:
-            await asyncio.sleep(0.001)
-            raise ProviderError("slow down", kind="rate_limit", status=429, retry_after=self.retry_after)
-        self.inside += 1
-        await asyncio.sleep(0.1)
-        self.inside -= 1
-
-
-@pytest.mark.parametrize(
-    ("samples", "ceiling", "capacity", "share", "retry_after", "within"),
-    [
-        (1000, 256, 20, 0.0, None, 12.0),
-        (1000, 256, 20, 0.0, 1.0, 20.0),
-        (400, 64, 4, 0.0, None, 25.0),
-        (1000, 256, 10**6, 0.2, None, 25.0),
-        (1000, 256, 10**6, 0.2, 1.0, 30.0),
-    ],
-    ids=["20 at once", "20 at once, retry-after", "4 at once", "a fifth at random", "a fifth at random, retry-after"],
-)
-def test_every_call_gets_through_a_refusing_endpoint(
-    samples: int, ceiling: int, capacity: int, share: float, retry_after: float | None, within: float
-) -> None:
-    """Virtual seconds; at full capacity the first takes 5, the third 10."""
-    endpoint = Refusing(capacity, share, retry_after)
-    failed = 0
-
-    async def main() -> float:
-        bound, policy, left = limiter(ceiling), RetryPolicy(seed=0), iter(range(samples))
-
-        async def attempt() -> None:
-            async with bound:
-                await endpoint.call()
-
-        async def worker() -> None:
-            nonlocal failed
-            for _ in left:
-                try:
-                    await run_attempts(attempt, policy, deadline=Deadline(120, clock=now), endpoint=bound)
-                except ProviderError:
-                    failed += 1
-
-        start = now()
-        await asyncio.gather(*(worker() for _ in range(ceiling)))
-        assert bound.in_flight == 0
-        return now() - start
-
-    assert run_virtual(main()) <= within
-    assert failed <= samples // 200
-    assert endpoint.calls <= 2.5 * samples
+    with pytest.raises(ConfigError, match="at least 1"), limiter(8).lease(0):
+        pass
 
 
 def test_first_come_first_served_and_runs_take_turns() -> None:
@@ -168,61 +62,17 @@ def test_first_come_first_served_and_runs_take_turns() -> None:
     assert run_virtual(main()) == ["a0", "a1", "a2", "b0", "a3", "b1", "a4"]
 
 
-@pytest.mark.parametrize("turns", [0, 1], ids=["while waiting", "just after the slot was handed over"])
-def test_a_cancelled_waiter_passes_the_slot_on(turns: int) -> None:
+def test_a_waiter_that_is_cancelled_just_after_it_was_handed_the_slot_passes_it_on() -> None:
     async def main() -> None:
         bound = limiter(1)
         await bound.acquire()
-        cancelled = asyncio.ensure_future(bound.acquire())
-        patient = asyncio.ensure_future(bound.acquire())
+        cancelled, patient = (asyncio.ensure_future(bound.acquire()) for _ in range(2))
         await asyncio.sleep(0)
-        if turns:
-            bound.release()
-            cancelled.cancel()
-        else:
-            cancelled.cancel()
-            bound.release()
-        await asyncio.wait_for(patient, 1.0)
-        assert cancelled.cancelled()
         bound.release()
-        assert bound.in_flight == bound.waiting == 0
-
-    run_virtual(main())
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_slot_is_lost_in_a_storm_of_cancels_and_failures(seed: int) -> None:
-    async def main() -> None:
-        rng, bound = random.Random(seed), limiter(7, start=3, max_outage=0.0)
-        most = 0
-
-        async def call() -> None:
-            nonlocal most
-            async with bound:
-                most = max(most, bound.in_flight)
-                await asyncio.sleep(rng.random())
-                fate = rng.random()
-                if fate < 0.1:
-                    raise ProviderError("429", kind="rate_limit", status=429, retry_after=rng.choice([None, 0.2]))
-                if fate < 0.2:
-                    raise ProviderError("500", kind="transient", status=500)
-                if fate < 0.25:
-                    raise ProviderError("401", kind="fatal", status=401)
-                if fate < 0.3:
-                    raise KeyError("bug")
-
-        tasks = [asyncio.ensure_future(call()) for _ in range(300)]
-        for task in tasks:
-            if rng.random() < 0.3:
-                asyncio.get_running_loop().call_later(rng.random() * 20, task.cancel)
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(1.0)
-        assert bound.in_flight == bound.waiting == 0
-        assert 1 <= most <= 7
-        limit = bound.limit
-        for _ in range(limit):
-            await asyncio.wait_for(bound.acquire(), 5.0)
-        assert bound.in_flight == limit
+        cancelled.cancel()
+        await asyncio.wait_for(patient, 1.0)
+        bound.release()
+        assert cancelled.cancelled() and bound.in_flight == bound.waiting == 0
 
     run_virtual(main())
 
@@ -245,6 +95,17 @@ def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
 
     run_virtual(refused())
     run_virtual(call())
+
+
+FAILURES: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
+    "refused": ("unreachable", None, None),
+    "503": ("transient", 503, None),
+    "500": ("transient", 500, None),
+    "dropped": ("transient", None, None),
+    "429": ("rate_limit", 429, None),
+    "429 beyond eight": ("rate_limit", 429, None),
+    "429 retry-after": ("rate_limit", 429, 1.0),
+}
 
 
 class Server:
@@ -272,16 +133,7 @@ class Server:
         if self.how == "hangs":
             await asyncio.sleep(self.end - start)
             return
-        failures: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
-            "refused": ("unreachable", None, None),
-            "503": ("transient", 503, None),
-            "500": ("transient", 500, None),
-            "dropped": ("transient", None, None),
-            "429": ("rate_limit", 429, None),
-            "429 beyond eight": ("rate_limit", 429, None),
-            "429 retry-after": ("rate_limit", 429, 1.0),
-        }
-        kind, status, retry_after = failures[self.how]
+        kind, status, retry_after = FAILURES[self.how]
         raise ProviderError(self.how, kind=kind, status=status, retry_after=retry_after)
 
 
@@ -344,13 +196,10 @@ def test_a_storm_of_429_loses_nothing_and_the_rate_is_back_in_five_seconds(how: 
     _, lost, rate = play(server, 64 * 80, 64)
     assert lost == []
     assert rate >= 0.9 * before
+    assert server.asked_while_gone <= 64 * 80
 
 
 def test_dead_for_good_ends_for_all_at_once_within_the_limit() -> None:
-    server = Server("refused", 3.0, 1e9)
-    seconds, lost, _ = play(server, 32, 32, max_outage=20.0)
-    assert lost == []
-    server = Server("refused", 1.2, 1e9)
-    seconds, lost, _ = play(server, 20 * 32, 32, max_outage=20.0)
+    _, lost, _ = play(Server("refused", 1.2, 1e9), 20 * 32, 32, max_outage=20.0)
     assert {type(error) for error in lost[:32]} == {EndpointDown}
     assert "http://judge/v1 has been down for 20 s" in str(lost[0])

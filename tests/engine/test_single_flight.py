@@ -48,32 +48,19 @@ def test_equal_keys_share_different_ones_do_not_and_nothing_is_remembered() -> N
     run_virtual(main())
 
 
-@pytest.mark.parametrize("who", [0, 1, 2], ids=["first", "middle", "last"])
-def test_a_cancelled_caller_leaves_the_others_alone(who: int) -> None:
+@pytest.mark.parametrize("who", [{0}, {1}, {2}, {0, 1, 2}], ids=["first", "middle", "last", "all"])
+def test_the_execution_ends_with_its_last_waiter_and_not_before(who: set[int]) -> None:
     async def main() -> None:
         flights: SingleFlight[int] = SingleFlight()
         work = Work()
         tasks = [asyncio.ensure_future(flights.run("a", work)) for _ in range(3)]
         await asyncio.sleep(0.5)
-        tasks[who].cancel()
+        for number in who:
+            tasks[number].cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(results.pop(who), asyncio.CancelledError)
-        assert results == [1, 1]
-        assert (work.ended, work.cut) == (1, 0)
-
-    run_virtual(main())
-
-
-def test_the_execution_ends_with_its_last_waiter_and_before_it() -> None:
-    async def main() -> None:
-        flights: SingleFlight[int] = SingleFlight()
-        work = Work()
-        tasks = [asyncio.ensure_future(flights.run("a", work)) for _ in range(3)]
-        await asyncio.sleep(0.5)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert (work.ended, work.cut, len(flights)) == (0, 1, 0)
+        assert [number for number in range(3) if isinstance(results[number], asyncio.CancelledError)] == sorted(who)
+        assert all(results[number] == 1 for number in {0, 1, 2} - who)
+        assert (work.ended, work.cut, len(flights)) == ((0, 1, 0) if len(who) == 3 else (1, 0, 0))
 
     run_virtual(main())
 

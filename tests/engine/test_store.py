@@ -6,11 +6,8 @@ import contextlib
 import errno
 import math
 import os
-import random
 import shutil
 import signal
-import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +24,6 @@ MANIFEST: dict[str, Any] = {"seed": 0}
 
 def record(sample: str, status: str = "scored", **more: Any) -> dict[str, Any]:
     return {"id": sample, "status": status, **more}
-
-
-# -- what asks for the same continues ---------------------------------------------------------------------------------------
 
 
 def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_path: Path) -> None:
@@ -92,9 +86,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         RunStore.open(tmp_path / "file" / "run", MANIFEST)
 
 
-# -- records ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "value",
     ["评分：好\r\n", "\u2028", "lone \ud800 surrogate", 2**70, math.inf, [1, {"x": None}], "", "a\nb"],
@@ -145,57 +136,6 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
         store.append(record("a"))
 
 
-def test_threads_share_a_store(tmp_path: Path) -> None:
-    with RunStore.open(tmp_path, MANIFEST) as store:
-
-        def work(part: int) -> None:
-            for number in range(100):
-                store.append({"id": f"{part}-{number}", "status": "scored", "text": "x" * 500})
-
-        threads = [threading.Thread(target=work, args=(part,)) for part in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(store.finished()) == store.appended == 1600
-
-
-# -- full disks and killed processes ----------------------------------------------------------------------------------------
-
-
-FILLER = """
-    import resource, sys
-    from rm_gallery.core.engine.folder.store import RunStore
-    from rm_gallery.core.utils.errors import ConfigError
-    store = RunStore.open(sys.argv[1], {"seed": 0})
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-    done = 0
-    try:
-        while done < 10_000:
-            store.append({"id": str(done), "status": "scored", "text": "x" * 333})
-            done += 1
-    except ConfigError as error:
-        print(done)
-        print(error)
-    store.close()
-"""
-
-
-def test_a_disk_that_fills_up(tmp_path: Path) -> None:
-    """A limit on the file size stands in for the full disk; the write that hits it is cut in the middle."""
-    done, message = finish(start(FILLER, tmp_path)).strip().split("\n", 1)
-    assert str(tmp_path) in message
-    assert f"The {done} results of this session" in message
-    assert "space" in message
-    assert "same command" in message
-    content = (tmp_path / "results.jsonl").read_bytes()
-    assert content.endswith(b"\n"), "the half-written line was cut again"
-    with RunStore.open(tmp_path, MANIFEST) as store:
-        assert len(store.finished()) == int(done)
-        store.append({"id": "more", "status": "scored"})
-        assert len(store.finished()) == int(done) + 1
-
-
 @pytest.mark.parametrize("cut_fails", [False, True], ids=["the half line can be cut", "it cannot"])
 def test_the_store_goes_on_once_there_is_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_fails: bool
@@ -224,35 +164,6 @@ def test_the_store_goes_on_once_there_is_space(
         full = False
         store.append({"id": "after", "status": "scored"})
         assert list(store.finished()) == ["before", "after"]
-
-
-RUNNER = """
-    import os, sys
-    from rm_gallery.core.engine.folder.store import RunStore
-    with RunStore.open(sys.argv[1], {"seed": 0}) as store:
-        done = store.finished()
-        for number in range(int(sys.argv[2])):
-            if str(number) in done:
-                continue
-            store.append({"id": str(number), "status": "scored", "text": "评" * (number % 2000)})
-            os.write(1, b"%d\\n" % number)
-"""
-
-
-def test_every_sample_exactly_once(tmp_path: Path) -> None:
-    rng, told = random.Random(11), []
-    for _ in range(5):
-        told += kill_after_lines(start(RUNNER, tmp_path, 2000), rng.randint(1, 300))
-    finish(start(RUNNER, tmp_path, 2000))
-    with RunStore.open(tmp_path, {"seed": 0}) as store:
-        times = Counter(record["id"] for record in store.records())
-    assert set(times.values()) == {1}, "a sample was done twice"
-    assert len(times) == 2000
-    assert set(told) <= set(times)
-    assert len(told) == len(set(told))
-
-
-# -- one writer -------------------------------------------------------------------------------------------------------------
 
 
 HOLDER = """

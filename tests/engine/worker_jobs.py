@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 WORKER_PRELOAD = ("cmd",)
@@ -21,39 +22,19 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-def hang_at_seven(number: int) -> int:
+MISHAPS: dict[str, Callable[[], object]] = {
+    "hang": lambda: time.sleep(600),
+    "hold the interpreter lock": lambda: 9**9**9,
+    "exit": lambda: os._exit(3),
+    "segfault": lambda: ctypes.string_at(0),
+    "eat memory": lambda: bytearray(2**31),
+    "leave": lambda: sys.exit("leaving"),
+}
+
+
+def at_seven(mishap: str, number: int) -> int:
     if number == 7:
-        time.sleep(600)
-    return number
-
-
-def hold_interpreter_lock_at_seven(number: int) -> int:
-    if number == 7:
-        return int(9**9**9)
-    return number
-
-
-def exit_at_seven(number: int) -> int:
-    if number == 7:
-        os._exit(3)
-    return number
-
-
-def segfault_at_seven(number: int) -> int:
-    if number == 7:
-        ctypes.string_at(0)
-    return number
-
-
-def eat_memory_at_seven(number: int) -> int:
-    if number == 7:
-        return len(bytearray(2**31))
-    return number
-
-
-def leave_at_seven(number: int) -> int:
-    if number == 7:
-        sys.exit("leaving")
+        MISHAPS[mishap]()
     return number
 
 
@@ -119,8 +100,6 @@ def fail(kind: str) -> NoReturn:
 
 
 class Scaler:
-    """An object whose method is called in a worker."""
-
     def __init__(self, factor: int) -> None:
         self.factor = factor
 

@@ -132,7 +132,6 @@ class Seen:
         return {"seen": 1.0}
 
     def describe(self) -> dict[str, Any]:
-        """Nothing it holds matters."""
         return {}
 
 

@@ -9,17 +9,11 @@ import pytest
 from tests.faults.material import make_samples, oracle_for
 from tests.support.judge_server import JudgeServer
 
-KNOWN = 1500
-
-
-@pytest.fixture(scope="session")
-def oracle() -> dict[str, dict[str, object]]:
-    """What a perfect judge knows."""
-    return oracle_for(make_samples(KNOWN))
+ORACLE = oracle_for(make_samples(1500))
 
 
 @pytest.fixture
-def server(oracle: dict[str, dict[str, object]]) -> Iterator[JudgeServer]:
+def server() -> Iterator[JudgeServer]:
     """A perfect judge on a thread of this process, which answers after 10 ms."""
-    with JudgeServer("perfect", oracle=oracle, latency=0.01, in_process=True) as running:
+    with JudgeServer("perfect", oracle=ORACLE, latency=0.01, in_process=True) as running:
         yield running

@@ -52,7 +52,6 @@ def open_connections() -> int:
 
 
 def calls_in_flight() -> int:
-    """Calls of this process that hold a slot of an endpoint."""
     return sum(endpoint.in_flight for endpoint in list(call._shared.endpoints.values()))
 
 
@@ -80,13 +79,11 @@ def make_samples(count: int, first: int = 0) -> list[DataSample]:
 
 
 def truth(samples: Iterable[DataSample]) -> list[list[float | None]]:
-    """The scores a perfect judge gives."""
     numbers = [int(sample.unique_id.removeprefix("sum-")) for sample in samples]
     return [[float(k == number % ANSWERS) for k in range(ANSWERS)] for number in numbers]
 
 
 def oracle_for(samples: Sequence[DataSample]) -> dict[str, dict[str, Any]]:
-    """What a judge server has to know to judge these samples perfectly."""
     return make_query_oracle(
         (sample.input[0].text, [o.answer.text for o in sample.output], [score == 1.0 for score in scores])
         for sample, scores in zip(samples, truth(samples), strict=True)
@@ -101,15 +98,12 @@ def make_judge(url: str, *, timeout: float = 20.0, max_workers: int = 8, **llm: 
 
 @dataclass(frozen=True)
 class Ran:
-    """A finished run: its samples, its counters and its seconds."""
-
     samples: list[DataSample]
     control: RunControl
     seconds: float
 
     @property
     def scores(self) -> list[list[float | None]]:
-        """Score of each output of each sample."""
         return scores_of(self.samples)
 
     @property
@@ -119,12 +113,10 @@ class Ran:
 
     @property
     def messages(self) -> set[str]:
-        """What was said about samples without a verdict."""
         return {i.message for s in self.samples for o in s.output for i in o.answer.reward.issues}
 
 
 def scores_of(samples: Iterable[DataSample]) -> list[list[float | None]]:
-    """Score of each output of each sample."""
     return [[output.answer.reward.score for output in sample.output] for sample in samples]
 
 
@@ -140,13 +132,7 @@ def _outcome(sample: DataSample) -> tuple[str, str]:
     return ("lost" if None in (o.answer.reward.score for o in sample.output) else "scored", "")
 
 
-def run(
-    reward: BaseReward,
-    samples: Sequence[DataSample],
-    *,
-    retry: RetryPolicy | None = None,
-    **options: Any,
-) -> Ran:
+def run(reward: BaseReward, samples: Sequence[DataSample], *, retry: RetryPolicy | None = None, **options: Any) -> Ran:
     """One batch through the engine; `options` are those of a run."""
     control = RunControl(retry=retry)
     began = time.perf_counter()

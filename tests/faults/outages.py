@@ -31,7 +31,6 @@ class Outage:
 
     @property
     def lost(self) -> int:
-        """Samples without a verdict."""
         return self.samples - self.ran.outcomes["scored", ""]
 
 

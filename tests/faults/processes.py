@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.engine.processes import wait_until
 from tests.support.children import child_environment
 from tests.support.judge_server import JudgeServer
 
@@ -45,7 +45,6 @@ def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subproce
 
 
 def command(*arguments: str) -> list[str]:
-    """Arguments of Python that run `rm-gallery` with these arguments."""
     return ["-m", "rm_gallery", *arguments]
 
 
@@ -67,7 +66,6 @@ def reached(
 
 
 def group_is_alive(group: int) -> bool:
-    """Whether any process of this group is left."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -76,10 +74,4 @@ def group_is_alive(group: int) -> bool:
 
 
 def group_ended(group: int, timeout: float = 5.0) -> bool:
-    """Whether every process of this group ends within the time."""
-    end = time.monotonic() + timeout
-    while group_is_alive(group):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
+    return wait_until(lambda: not group_is_alive(group), timeout)

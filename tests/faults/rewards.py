@@ -15,14 +15,12 @@ HANG_SECONDS = 600.0
 
 
 def length_of(sample: DataSample) -> RewardResult:
-    """The score all rewards here give."""
     return RewardResult(
         name="length", details=[RewardDimensionWithScore(name="length", score=len(sample.output[0].answer.text))]
     )
 
 
 def misbehave(text: str) -> None:
-    """What a plain function may do."""
     if text == "hang":
         time.sleep(HANG_SECONDS)
     if text == "raise":
@@ -32,8 +30,6 @@ def misbehave(text: str) -> None:
 
 
 class Plain(BasePointWiseReward):
-    """A plain function."""
-
     name = "plain"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -42,8 +38,6 @@ class Plain(BasePointWiseReward):
 
 
 class Awaited(BasePointWiseReward):
-    """A coroutine that waits properly."""
-
     name = "awaited"
     ended: ClassVar[int] = 0
     """Hooks that ended after they were told to."""
@@ -65,31 +59,8 @@ class Awaited(BasePointWiseReward):
 
 
 class InWorker(Plain):
-    """A function for worker processes."""
-
     name = "in_worker"
     cpu_bound: ClassVar[bool] = True
-
-
-class Counting(BasePointWiseReward):
-    """Counts how many are at it at the same time, on which threads, and waits until as many are as `together` says."""
-
-    name = "counting"
-    together: int = 1
-    now: ClassVar[int] = 0
-    most: ClassVar[int] = 0
-    threads: ClassVar[set[int]] = set()
-
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        cls = Counting
-        cls.now += 1
-        cls.most = max(cls.most, cls.now)
-        cls.threads.add(threading.get_ident())
-        while cls.most < self.together:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.005)
-        cls.now -= 1
-        return length_of(sample)
 
 
 class Blocking(BasePointWiseReward):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.calls.prices import PriceTable
-from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, write_data
+from tests.faults.material import eval_arguments, records, write_data
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeServer
 
@@ -54,23 +51,6 @@ def test_a_stopped_run_is_finished_later(
     assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(N))
 
 
-@pytest.mark.parametrize("limits", [{"max_calls": 10}, {"max_tokens": 4000}, {"max_cost": 4.0}], ids=str)
-@pytest.mark.parametrize("max_workers", [1, 30])
-def test_a_budget_is_kept(server: JudgeServer, prices: Path, limits: dict[str, Any], max_workers: int) -> None:
-    budget = Budget(**limits, prices=PriceTable.from_yaml(prices))
-    ran = run(make_judge(server.base_url), make_samples(N), max_workers=max_workers, budget=budget, cache=False)
-    usage = server.stats()["usage"]
-    tokens = usage["prompt_tokens"] + usage["completion_tokens"]
-    cost = (1000 * usage["prompt_tokens"] + 2000 * usage["completion_tokens"]) / 1e6
-    assert ran.control.calls <= limits.get("max_calls", N)
-    assert tokens <= limits.get("max_tokens", tokens)
-    assert cost <= limits.get("max_cost", cost)
-    assert ran.control.usage.cost == pytest.approx(cost)
-    assert ran.control.usage.input_tokens + ran.control.usage.output_tokens == tokens
-    assert set(ran.outcomes) <= {("scored", ""), ("failed", "budget"), ("failed", "stopped")}
-    assert ran.outcomes["scored", ""] == server.stats()["requests"] > 0
-
-
 def test_an_estimate_is_near_what_the_run_takes(server: JudgeServer, tmp_path: Path, prices: Path) -> None:
     data = write_data(tmp_path / "data.jsonl", N)
     estimate = json.loads(judged(server, data, None, "--estimate", "--prices", str(prices)).out)
@@ -78,12 +58,10 @@ def test_an_estimate_is_near_what_the_run_takes(server: JudgeServer, tmp_path: P
     assert (estimate["samples"], estimate["calls"]["mean"]) == (N - 10, N - 10)
     assert judged(server, data, tmp_path / "run", "--prices", str(prices)).code == 0
     assert server.stats()["requests"] == N, "what the estimate asked is not paid again"
-    found = {name: (N - 10) * value / N for name, value in server.stats()["usage"].items()}
-    asked, replied = found["prompt_tokens"], found["completion_tokens"]
+    asked, replied = ((N - 10) * server.stats()["usage"][f"{kind}_tokens"] / N for kind in ("prompt", "completion"))
     cost = (1000 * asked + 2000 * replied) / 1e6
     for name, value in (("input_tokens", asked), ("output_tokens", replied), ("cost", cost)):
-        low, mean, high = (estimate[name][key] for key in ("low", "mean", "high"))
-        assert low <= mean <= high
-        assert mean == pytest.approx(value, rel=0.05)
-        assert low * 0.98 <= value <= high * 1.02
+        found = estimate[name]
+        assert found["low"] * 0.98 <= value <= found["high"] * 1.02
+        assert found["mean"] == pytest.approx(value, rel=0.05)
     assert 0 < estimate["seconds"]["mean"]

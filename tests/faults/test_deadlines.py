@@ -6,17 +6,13 @@ What hangs here hangs for minutes: that a test ends is that it was not waited fo
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 
-import pytest
-
-from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
-from tests.faults.material import make_judge, make_samples, outcomes_of, run, truth
-from tests.faults.rewards import Awaited, InWorker, Plain
+from tests.faults.material import make_judge, make_samples, outcomes_of, run
+from tests.faults.rewards import Awaited
 from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import issues, make_sample, scores
 
@@ -44,17 +40,6 @@ def test_waiting_for_the_librarys_own_limits_is_not_the_samples_time(server: Jud
     # ten go at once, the others at ten a second
     assert ran.outcomes == {("scored", ""): 25}
     assert ran.seconds > 0.6, "they did wait"
-
-
-def test_only_the_late_ones_are_lost(server: JudgeServer) -> None:
-    server.set(faults=Faults(hang=0.3, sticky=True))
-    samples = make_samples(40)
-    ran = run(make_judge(server.base_url), samples, max_workers=40, deadline=3.0)
-    late = ran.outcomes["failed", "deadline"]
-    assert late == server.stats()["by_fault"]["hang"]
-    assert ran.outcomes["scored", ""] == 40 - late
-    known = truth(samples)
-    assert all(found in (right, [None] * 4) for found, right in zip(ran.scores, known, strict=True))
 
 
 def test_giving_up_an_awaited_call_closes_its_connection(server: JudgeServer) -> None:
@@ -109,42 +94,6 @@ def test_who_joins_a_call_waits_for_its_turn_with_it(server: JudgeServer) -> Non
 
     assert asyncio.run(main()) == [{("scored", ""): 1}] * 3
     assert server.stats()["requests"] == 2
-
-
-def test_a_small_batch_does_not_bound_calls_beside_it(server: JudgeServer) -> None:
-    server.set(latency=0.2)
-    batch = threading.Thread(
-        target=lambda: make_judge(server.base_url).evaluate_batch(make_samples(20), max_workers=1), daemon=True
-    )
-    batch.start()
-    server.wait_until(lambda stats: stats["requests"] >= 1)
-    judge = make_judge(server.base_url)
-
-    async def main() -> list[DataSample]:
-        return list(await asyncio.gather(*(judge.async_evaluate(sample) for sample in make_samples(40, 100))))
-
-    assert outcomes_of(asyncio.run(main())) == {("scored", ""): 40}
-    batch.join()
-    assert server.stats()["requests"] == 60
-    assert server.stats()["max_in_flight"] > 20, "and not one after the other"
-
-
-@pytest.mark.parametrize("reward", [Plain(), Awaited(), InWorker()], ids=lambda reward: reward.name)
-def test_a_hook_that_hangs_costs_its_own_sample(reward: BaseReward) -> None:
-    texts = ["hang" if k in (3, 17) else "x" * k for k in range(1, 41)]
-    scored = reward.evaluate_batch([make_sample(text) for text in texts], max_workers=4, deadline=1.0)
-    assert [scores(sample) for sample in scored] == [[None] if text == "hang" else [len(text)] for text in texts]
-    assert [issues(sample) for sample in scored if issues(sample)] == [[("failed", "deadline")]] * 2
-
-
-@pytest.mark.parametrize("reward", [Plain(), Awaited()], ids=lambda reward: reward.name)
-def test_awaited_alone_it_ends_in_time_too(reward: BaseReward) -> None:
-    hasty = reward.model_copy(update={"deadline": 0.4})
-
-    async def main() -> list[tuple[str, str]]:
-        return issues(await hasty.async_evaluate(make_sample("hang")))
-
-    assert asyncio.run(main()) == [("failed", "deadline")]
 
 
 def test_a_hook_that_will_not_be_cancelled_holds_up_its_own_sample_only() -> None:

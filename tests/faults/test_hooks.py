@@ -1,16 +1,15 @@
-"""Hooks that raise, cancel or block, and a thousand of them at once."""
+"""Hooks that raise, cancel or block."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import pytest
 
 from rm_gallery.core.engine import alone
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.reward import BaseReward
-from tests.faults.rewards import Awaited, Blocking, Counting, Plain
+from tests.faults.rewards import Awaited, Blocking, Plain
 from tests.support.samples import issues, make_sample, scores
 
 REWARDS = pytest.mark.parametrize("reward", [Plain(), Awaited()], ids=lambda reward: reward.name)
@@ -18,9 +17,8 @@ REWARDS = pytest.mark.parametrize("reward", [Plain(), Awaited()], ids=lambda rew
 
 @pytest.fixture(autouse=True)
 def _count_anew() -> None:
-    Counting.now = Counting.most = Blocking.inside = 0
-    for cls in (Counting, Blocking):
-        cls.threads.clear()
+    Blocking.inside = 0
+    Blocking.threads.clear()
     Blocking.go_on.clear()
 
 
@@ -31,15 +29,6 @@ def test_what_a_hook_raises_is_that_samples_failure(reward: BaseReward, text: st
     scored = reward.evaluate_batch([make_sample(t) for t in texts], max_workers=4)
     assert [scores(sample) for sample in scored] == [[None] if t == text else [len(t)] for t in texts]
     assert [issues(sample) for sample in scored if issues(sample)] == [[("failed", "error")]] * 6
-
-
-@REWARDS
-def test_a_thousand_awaited_at_once(reward: BaseReward) -> None:
-    async def main() -> list[list[float | None]]:
-        calls = [reward.async_evaluate(make_sample("x" * (k % 50))) for k in range(1000)]
-        return [scores(sample) for sample in await asyncio.gather(*calls)]
-
-    assert asyncio.run(main()) == [[k % 50] for k in range(1000)]
 
 
 def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,24 +47,6 @@ def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.Mon
 
     assert asyncio.run(main()) == [[1.0]] * 100
     assert len(Blocking.threads) <= 12
-
-
-def test_a_thousand_awaited_at_once_wait_together() -> None:
-    async def main() -> list[list[float | None]]:
-        reward = Counting(together=1000)
-        calls = asyncio.gather(*(reward.async_evaluate(make_sample("x")) for _ in range(1000)))
-        await asyncio.sleep(0)  # the caller's own loop goes on meanwhile
-        return [scores(sample) for sample in await calls]
-
-    assert asyncio.run(main()) == [[1.0]] * 1000
-    assert Counting.most == 1000, "they are not held to a number in flight that nobody asked for"
-    assert len(Counting.threads) == 1
-    assert Counting.threads != {threading.get_ident()}, "coroutines of hooks run on the library's loop"
-
-
-def test_a_batch_keeps_to_its_number_in_flight() -> None:
-    Counting(together=7).evaluate_batch([make_sample("x") for _ in range(200)], max_workers=7)
-    assert Counting.most == 7
 
 
 def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a chi
 N = 40
 WORKERS = 6
 GRACE_SECONDS = 5.0
-HINT = "the same command continues it"
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
@@ -36,6 +36,27 @@ def terminate(process: subprocess.Popen[str]) -> None:
     os.kill(process.pid, signal.SIGTERM)
 
 
+def stopped(
+    server: JudgeServer,
+    arguments: list[str],
+    cwd: Path,
+    ready: Callable[[dict[str, Any]], bool],
+    *presses: Callable[[subprocess.Popen[str]], None],
+) -> tuple[int, str, float]:
+    """Press once the server has seen enough: the exit code, what was said, and the seconds after the last one."""
+    with started(*command(*arguments), cwd=cwd) as process:
+        reached(server, process, ready)
+        for press in presses:
+            press(process)
+            pressed = time.monotonic()
+            time.sleep(0.3)
+        out, err = process.communicate(timeout=60)
+        took = time.monotonic() - pressed
+        assert group_ended(process.pid)
+    assert out == "" and "Traceback" not in err
+    return process.returncode, err, took
+
+
 @pytest.mark.parametrize(("press", "code"), [(interrupt, 130), (terminate, 143)])
 def test_calls_in_flight_are_finished_and_kept(
     server: JudgeServer, tmp_path: Path, press: Callable[[subprocess.Popen[str]], None], code: int
@@ -43,14 +64,8 @@ def test_calls_in_flight_are_finished_and_kept(
     server.set(latency=0.5)
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--no-cache", "--max-workers", str(WORKERS))
-    with started(*command(*arguments), cwd=tmp_path) as process:
-        reached(server, process, lambda stats: stats["requests"] >= WORKERS + 1)
-        press(process)
-        out, err = process.communicate(timeout=60)
-        assert group_ended(process.pid)
-    assert (process.returncode, out) == (code, "")
-    assert HINT in err
-    assert "Traceback" not in err
+    ended, err, _ = stopped(server, arguments, tmp_path, lambda stats: stats["requests"] >= WORKERS + 1, press)
+    assert ended == code and "the same command continues it" in err
     asked = server.stats()["requests"]
     assert asked <= 3 * WORKERS, "no new work"
     assert len(records(folder)) == asked, "what was in flight was finished and kept"
@@ -83,44 +98,20 @@ def test_one_that_hits_between_two_results_loses_no_call(
     assert len(records(folder)) == server.stats()["requests"] == 2 * WORKERS
 
 
-def test_calls_that_hang_are_cut_after_five_seconds(server: JudgeServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("presses", [1, 2])
+def test_calls_that_hang_are_cut_after_five_seconds_or_by_the_second_one(
+    server: JudgeServer, tmp_path: Path, presses: int
+) -> None:
     server.set(faults=Faults(hang=1.0, hang_s=600.0))
-    data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
+    data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run" if presses == 1 else None
     arguments = eval_arguments(data, server, folder, "--max-workers", str(WORKERS))
-    with started(*command(*arguments), cwd=tmp_path) as process:
-        reached(server, process, lambda stats: stats["in_flight"] == WORKERS)
-        interrupt(process)
-        pressed = time.monotonic()
-        out, err = process.communicate(timeout=60)
-        assert group_ended(process.pid)
-    assert time.monotonic() - pressed > GRACE_SECONDS - 0.5, (
-        "they got their time, and not the ten minutes they would take"
+    ended, err, took = stopped(
+        server, arguments, tmp_path, lambda stats: stats["in_flight"] == WORKERS, *[interrupt] * presses
     )
-    assert (process.returncode, out) == (130, "")
-    assert HINT in err
-    assert "Traceback" not in err
+    assert ended == 130 and (took > GRACE_SECONDS - 0.5) == (presses == 1)
+    assert ("the same command continues it" if folder else "with --out RUN it could be continued") in err
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
     assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (WORKERS, WORKERS, 0)
-
-
-def test_the_second_one_ends_it_at_once(server: JudgeServer, tmp_path: Path) -> None:
-    server.set(faults=Faults(hang=1.0, hang_s=600.0))
-    data = write_data(tmp_path / "data.jsonl", N)
-    arguments = eval_arguments(data, server, None, "--max-workers", str(WORKERS))
-    with started(*command(*arguments), cwd=tmp_path) as process:
-        reached(server, process, lambda stats: stats["in_flight"] == WORKERS)
-        interrupt(process)
-        time.sleep(0.3)
-        pressed = time.monotonic()
-        interrupt(process)
-        _, err = process.communicate(timeout=60)
-        took = time.monotonic() - pressed
-        assert group_ended(process.pid)
-    assert took < GRACE_SECONDS - 0.5, "before the first one's time was over"
-    assert process.returncode == 130
-    assert "with --out RUN it could be continued" in err
-    assert "Traceback" not in err
-    assert server.wait_until(lambda stats: stats["connections_open"] == 0)["client_closed"] == WORKERS
 
 
 HANGING = """

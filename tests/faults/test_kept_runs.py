@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import copy_with
 from rm_gallery.report.opened import open_run
-from tests.faults.material import REWARD, eval_arguments, make_judge, make_samples, records, run, truth, write_data
+from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import Finished, run_command, run_python
 from tests.support.judge_server import JudgeServer
@@ -30,8 +27,6 @@ WORKERS = 12
 
 def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) -> None:
     """Start the command and kill it once the server saw `after` more requests."""
-    if os.name != "posix":
-        pytest.skip("processes are killed by a signal on POSIX only")
     seen = server.stats(detail=False)["requests"]
     with started(*command(*arguments), cwd=cwd) as process:
         reached(server, process, lambda stats: stats["requests"] >= seen + after)
@@ -41,12 +36,7 @@ def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) 
     server.wait_until(lambda stats: stats["in_flight"] == 0 and stats["connections_open"] == 0)
 
 
-def ended_whole(folder: Path, ids: list[str]) -> bool:
-    """Whether the folder holds each sample once, for people and for reports."""
-    found = Counter(record["id"] for record in records(folder)), Counter(row.id for row in open_run(folder).samples())
-    return found == (Counter(ids), Counter(ids)) and {record["status"] for record in records(folder)} == {"scored"}
-
-
+@pytest.mark.skipif(os.name != "posix", reason="processes are killed by a signal on POSIX only")
 def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     server.set(latency=0.05)
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
@@ -58,45 +48,10 @@ def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     result = json.loads(finished.stdout)
     assert (result["n"], result["n_scored"], result["score"]) == (N, N, 1.0)
-    assert ended_whole(folder, [f"sum-{k}" for k in range(N)])
+    ids = Counter(f"sum-{k}" for k in range(N))
+    assert Counter(record["id"] for record in records(folder)) == ids
+    assert Counter(row.id for row in open_run(folder).samples()) == ids
     assert server.stats()["requests"] <= N + KILLS * WORKERS, "no more is paid twice than what was in flight"
-
-
-def test_a_kill_before_the_first_reply_costs_nothing_but_what_was_asked(server: JudgeServer, tmp_path: Path) -> None:
-    server.set(latency=30.0)
-    data, folder = write_data(tmp_path / "data.jsonl", 20), tmp_path / "run"
-    arguments = eval_arguments(data, server, folder, "--max-workers", "4")
-    kill_once(arguments, server, tmp_path, 4)
-    assert records(folder) == []
-    server.set(latency=0.0)
-    finished = run_command(*arguments, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    assert server.stats()["requests"] == 20 + 4
-
-
-def test_a_grader_run_that_is_killed_continues(server: JudgeServer, tmp_path: Path) -> None:
-    server.set(latency=0.05)
-    folder, n = tmp_path / "run", 80
-    rows = [{"id": f"r{k}", "query": f"q{k}", "response": f"a{k}"} for k in range(n)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    (tmp_path / "graders.yaml").write_text(
-        "judge: fake-judge\n"
-        "graders:\n"
-        "  kind: {grader: llm, params: {prompt: 'Is {response} kind?', score_range: [0, 100], structured: false}}\n",
-        encoding="utf-8",
-    )
-    server.set(behaviour="fixed:<reason>so</reason><score>4</score>")
-    arguments = ["grade", "graders.yaml", "rows.jsonl", "--base-url", server.base_url, "--out", str(folder)]
-    arguments += ["--max-workers", str(WORKERS), "--no-cache", "--json"]
-    for after in (9, 31):
-        kill_once(arguments, server, tmp_path, after)
-    finished = run_command(*arguments, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    result = json.loads(finished.stdout)
-    assert (result["n"], result["n_scored"], result["score"]) == (n, n, 4.0)
-    assert ended_whole(folder, [f"r{k}" for k in range(n)])
-    # of each kill: what was in flight, and on a busy machine what was answered and not read yet
-    assert server.stats()["requests"] <= n + 2 * 2 * WORKERS
 
 
 ROWS = 300
@@ -117,9 +72,7 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     data, folder = write_data(tmp_path / "data.jsonl", ROWS), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--no-cache")
     stopped = with_little_room(40_000, arguments, tmp_path)
-    assert stopped.returncode in (1, 2)
-    assert stopped.stdout == ""
-    assert "Traceback" not in stopped.stderr
+    assert (stopped.returncode in (1, 2), stopped.stdout, "Traceback" in stopped.stderr) == (True, "", False)
     assert str(folder) in stopped.stderr
     assert "cannot be written" in stopped.stderr or "could not be written" in stopped.stderr
     kept = records(folder)
@@ -162,28 +115,19 @@ def folder(server: JudgeServer, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"temperature": 0.5}, "llm.temperature: 0.0 → 0.5"),
-    ({"extra_body": {"top_k": 3}}, "top_k"),
-    ({"base_url": "http://127.0.0.1:1/v1"}, "http://127.0.0.1:1/v1"),
-    ({"default_headers": {"x-deployment": "b"}}, "route"),
-]
-
-
-@pytest.mark.parametrize(("changed", "named"), CHANGES)
-def test_another_model_is_refused(server: JudgeServer, folder: Path, changed: dict[str, Any], named: str) -> None:
-    url = changed.pop("base_url", server.base_url)
-    with pytest.raises(ConfigError) as refused:
-        run(make_judge(url, **changed), make_samples(FEW), run_dir=str(folder))
-    assert named in str(refused.value) and str(folder) in str(refused.value)
-
-
-def test_another_reward_is_refused(server: JudgeServer, folder: Path) -> None:
-    other = RewardRegistry.create(REWARD, llm=make_judge(server.base_url).llm, desc="Be strict.")  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"Be strict\."):
-        run(other, make_samples(FEW), run_dir=str(folder))
-    with pytest.raises(ConfigError, match="length_baseline|class"):
-        run(RewardRegistry.create("length_baseline"), make_samples(FEW), run_dir=str(folder))
+def test_another_model_or_reward_is_refused(server: JudgeServer, folder: Path) -> None:
+    judge = make_judge(server.base_url)
+    others = {
+        "llm.temperature: 0.0 → 0.5": make_judge(server.base_url, temperature=0.5),
+        "http://127.0.0.1:1/v1": make_judge("http://127.0.0.1:1/v1"),
+        "route": make_judge(server.base_url, default_headers={"x-deployment": "b"}),
+        "Be strict.": judge.model_copy(update={"desc": "Be strict."}),
+        "length_baseline": RewardRegistry.create("length_baseline"),
+    }
+    for named, other in others.items():
+        with pytest.raises(ConfigError) as refused:
+            run(other, make_samples(FEW), run_dir=str(folder))
+        assert named in str(refused.value) and str(folder) in str(refused.value)
     assert len(records(folder)) == FEW, "a refusal touches nothing"
 
 
@@ -194,55 +138,12 @@ def test_patience_is_no_other_run(server: JudgeServer, folder: Path) -> None:
     assert server.stats()["requests"] == 0
 
 
-def test_a_new_run_on_request_keeps_the_old_one_aside(server: JudgeServer, folder: Path) -> None:
-    before = records(folder)
-    run(make_judge(server.base_url, temperature=0.5), make_samples(FEW), run_dir=str(folder), force_new=True)
-    (kept,) = [path.parent for path in folder.parent.rglob("results.jsonl") if path.parent != folder]
-    assert records(kept) == before
-    assert len(records(folder)) == FEW
-
-
 def test_a_sample_whose_text_changed_is_judged_again(server: JudgeServer, folder: Path) -> None:
     samples = make_samples(FEW)
     samples[3].output[0].answer.content = "Something else."
     again = run(make_judge(server.base_url), samples, run_dir=str(folder))
     assert server.stats()["requests"] == 1
     assert again.scores[:3] == truth(samples[:3])
-
-
-def test_two_runs_at_once_cannot_share_a_folder(server: JudgeServer, tmp_path: Path) -> None:
-    judge, options = make_judge(server.base_url), RunOptions(run_dir=str(tmp_path / "run"))
-    first = judge.evaluate_stream(make_samples(FEW), options=options)
-    next(first)
-    with pytest.raises(ConfigError, match="run"):
-        judge.evaluate_batch(make_samples(FEW), options=options)
-    assert len(list(first)) == FEW - 1
-    assert len(judge.evaluate_batch(make_samples(FEW), options=options)) == FEW
-
-
-def renamed(sample: DataSample, count: int) -> list[DataSample]:
-    """Different samples with the same question: the id decides the order of the answers, so it has to stay."""
-    return [copy_with(sample, metadata={"copy": k}) for k in range(count)]
-
-
-def test_equal_calls_in_flight_share_one_request(server: JudgeServer) -> None:
-    server.set(latency=0.3)
-    samples = renamed(make_samples(1)[0], 20) + renamed(make_samples(2)[1], 20)
-    ran = run(make_judge(server.base_url), samples, max_workers=40)
-    assert ran.scores == truth(samples)
-    assert server.stats()["requests"] == 2
-    assert ran.control.calls == 2
-
-
-def test_a_second_run_asks_nothing_and_another_repeat_everything(server: JudgeServer) -> None:
-    judge, samples = make_judge(server.base_url), make_samples(50)
-    for repeat in range(3):
-        first, second = (run(judge, samples, repeat=repeat) for _ in range(2))
-        assert first.scores == second.scores == truth(samples)
-        assert (first.control.calls, first.control.cached) == (50, 0)
-        assert (second.control.calls, second.control.cached) == (0, 50)
-    assert server.stats()["requests"] == 150
-    assert run(judge, samples, cache=False).control.calls == 50
 
 
 def test_a_repair_is_cached_like_any_other_question(server: JudgeServer) -> None:

@@ -21,7 +21,7 @@ from loguru import logger
 logger.remove()
 lines = []
 sink = logger.add(lines.append, level="TRACE", format="{{level}} {{name}} {{message}}")
-handlers = dict(logger._core.handlers)
+handlers, cache = dict(logger._core.handlers), False
 {before}
 
 import rm_gallery
@@ -29,49 +29,41 @@ import rm_gallery.core.reward.registry
 from tests.faults.material import make_judge, make_samples, run
 
 judge = make_judge(sys.argv[1], api_key="{key}", default_headers={{"X-Team": "{key}-header"}}, max_attempts=2)
-ran = run(judge, make_samples(6), max_workers=3, cache=False)
+ran = run(judge, make_samples(6), max_workers=3, cache=cache)
 logger.info("the host says so")
 same = dict(logger._core.handlers) == handlers and all(a is b for a, b in zip(logger._core.handlers.values(), handlers.values()))
 print(json.dumps({{"same": same, "lines": [str(line) for line in lines], "outcomes": [list(k) for k in ran.outcomes]}}))
 """
 
 
-def host(server: JudgeServer, cwd: Path, before: str = "") -> tuple[bool, list[str], str]:
-    code = HOST.format(before=before, key=KEY)
-    finished = run_python("-W", "error", "-c", code, server.base_url, cwd=cwd)
-    assert finished.returncode == 0, finished.stderr
+def host(server: JudgeServer, cwd: Path, before: str = "") -> list[str]:
+    """What the host's sink is told; the sinks stay as they are, and nothing else is said."""
+    finished = run_python("-W", "error", "-c", HOST.format(before=before, key=KEY), server.base_url, cwd=cwd)
+    assert (finished.returncode, finished.stderr) == (0, "")
     found = json.loads(finished.stdout)
-    return found["same"], found["lines"], finished.stderr
+    assert found["same"]
+    return [line.strip() for line in found["lines"]]
 
 
 def test_sinks_stay_as_they_are_and_calls_are_traced_without_secrets(server: JudgeServer, tmp_path: Path) -> None:
     server.set(faults=Faults(server_error=1.0, first_attempts=1))
-    same, lines, stderr = host(server, tmp_path)
-    assert same
-    assert stderr == ""
+    lines = host(server, tmp_path)
     ours = [line for line in lines if "rm_gallery" in line]
-    assert sum("-> 500" in line for line in ours) == 6
-    assert sum("-> 200" in line for line in ours) == 6
+    assert [sum(f"-> {status}" in line for line in ours) for status in (500, 200)] == [6, 6]
     assert all(line.startswith("TRACE rm_gallery") for line in ours)
     assert not any(KEY in line or PROMPT_WORD in line or "plus" in line for line in lines)
     assert server.stats()["auth"]["sent"] == 12
 
 
 def test_disable_silences_us_and_nobody_else(server: JudgeServer, tmp_path: Path) -> None:
-    same, lines, stderr = host(server, tmp_path, 'logger.disable("rm_gallery")')
-    assert (same, stderr) == (True, "")
-    assert [line.strip() for line in lines] == ["INFO __main__ the host says so"]
+    assert host(server, tmp_path, 'logger.disable("rm_gallery")') == ["INFO __main__ the host says so"]
 
 
 def test_a_warning_of_ours_reaches_the_hosts_sinks(server: JudgeServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    before = f"import os; os.environ['RM_GALLERY_CACHE'] = {str(tmp_path / 'file' / 'cache')!r}"
-    code = HOST.format(before=before, key=KEY).replace("cache=False", "cache=True")
-    finished = run_python("-W", "error", "-c", code, server.base_url, cwd=tmp_path)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    warnings = [line for line in json.loads(finished.stdout)["lines"] if line.startswith("WARNING")]
-    assert len(warnings) == 1
-    assert "cannot be used" in warnings[0]
+    before = f"import os; os.environ['RM_GALLERY_CACHE'] = {str(tmp_path / 'file' / 'cache')!r}; cache = True"
+    (warning,) = [line for line in host(server, tmp_path, before) if line.startswith("WARNING")]
+    assert "cannot be used" in warning
 
 
 @pytest.mark.parametrize(("level", "status", "traced"), [("http", 200, 5), ("debug", 200, 0), ("http", 401, 5)])

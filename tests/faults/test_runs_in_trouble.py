@@ -10,17 +10,12 @@ from pathlib import Path
 import pytest
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.fake import FakeLLM
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ProviderError
-from tests.faults.material import REWARD, SHARES, Ran, make_judge, make_samples, oracle_for, quick_retries, run, truth
+from tests.faults.material import SHARES, Ran, make_judge, make_samples, oracle_for, quick_retries, run, truth
 from tests.faults.outages import go_through
 from tests.support.judge_server import Faults, JudgeServer
 
 FEW = 6
 ATTEMPTS = 3
-
-
 ASKED_AGAIN = [
     ("rate_limit", "rate_limit"),
     ("server_error", "transient"),
@@ -32,8 +27,6 @@ ASKED_AGAIN = [
     ("hang", "transient"),
     ("slow_drip", "transient"),
 ]
-
-
 NO_VERDICT = [("null_content", "empty"), ("finish_length", "truncated"), ("finish_content_filter", "content_filter")]
 
 
@@ -43,25 +36,21 @@ def judged(server: JudgeServer, faults: Faults, **options: object) -> Ran:
     return run(judge, make_samples(FEW), retry=quick_retries(ATTEMPTS), cache=True, **options)
 
 
-def always(fault: str) -> Faults:
-    return Faults(**{fault: 1.0}, retry_after="ms", retry_after_s=0.02)  # type: ignore[arg-type]  # names of shares
+def always(fault: str, **more: object) -> Faults:
+    return Faults(**{fault: 1.0}, retry_after="ms", retry_after_s=0.02, **more)  # type: ignore[arg-type]  # names of shares
 
 
 @pytest.mark.parametrize(("fault", "reason"), ASKED_AGAIN)
-def test_a_call_that_always_fails_uses_its_attempts_and_no_more(server: JudgeServer, fault: str, reason: str) -> None:
+def test_a_failed_call_is_made_again_and_uses_its_attempts_and_no_more(
+    server: JudgeServer, fault: str, reason: str
+) -> None:
     ran = judged(server, always(fault))
-    assert ran.outcomes == {("failed", reason): FEW}
-    assert ran.scores == [[None] * 4] * FEW
+    assert (ran.outcomes, ran.scores) == ({("failed", reason): FEW}, [[None] * 4] * FEW)
     assert set(server.stats()["calls_by_body"].values()) == {ATTEMPTS}
     assert all("gave up after 3 attempts" in message for message in ran.messages)
-
-
-@pytest.mark.parametrize("fault", [fault for fault, _ in ASKED_AGAIN])
-def test_a_call_that_fails_once_is_made_once_more(server: JudgeServer, fault: str) -> None:
-    faults = Faults(**{fault: 1.0}, retry_after="ms", retry_after_s=0.02, first_attempts=1)  # type: ignore[arg-type]
-    ran = judged(server, faults)
-    assert ran.scores == truth(ran.samples)
-    assert ran.control.retries == FEW
+    server.reset()
+    ran = judged(server, always(fault, first_attempts=1))
+    assert (ran.scores, ran.control.retries) == (truth(ran.samples), FEW)
     assert set(server.stats()["calls_by_body"].values()) == {2}
 
 
@@ -78,21 +67,6 @@ def test_a_reply_without_a_verdict_is_an_outcome_of_its_own_and_not_kept(
         again = judged(server, Faults())
         assert again.scores == truth(again.samples)
         assert (server.stats()["requests"], again.control.cached) == (asked, cached)
-
-
-def test_nonsense_is_asked_about_once_more_and_then_unscored(server: JudgeServer) -> None:
-    server.set(behaviour="fixed:Both have something to be said for them.")
-    ran = judged(server, Faults())
-    assert ran.outcomes == {("unscored", "parse"): FEW}
-    stats = server.stats()
-    assert (stats["requests"], stats["max_attempts"]) == (2 * FEW, 1), "the repair is another question, asked once"
-
-
-def test_nonsense_that_is_repaired_is_scored(server: JudgeServer) -> None:
-    server.set(behaviour=["no verdict"] * 1 + ["<best>1</best>"])
-    ran = run(make_judge(server.base_url), make_samples(1), cache=False)
-    assert ran.outcomes == {("scored", ""): 1}
-    assert server.recent_requests(1)[0]["body"]["messages"][-2]["content"] == "no verdict"
 
 
 RETRY_AFTER = {"retry_after": "ms", "retry_after_s": 0.05}
@@ -155,16 +129,13 @@ def test_an_outage_costs_its_length_and_no_sample(trouble: str) -> None:
 
 def test_dead_for_good_stops_with_one_message_and_can_be_continued() -> None:
     found = go_through("refuses connections", 0.3, 60.0, samples=320, in_flight=IN_FLIGHT, max_outage=1.5)
-    assert found.ran.control.stopped is not None
-    assert "has been down for" in found.ran.control.stopped
-    assert "max_outage=1.5" in found.ran.control.stopped
+    assert "has been down for" in str(found.ran.control.stopped) and "max_outage=1.5" in str(found.ran.control.stopped)
     assert set(found.ran.outcomes) == {("scored", ""), ("failed", "stopped")}
 
 
 def test_a_server_that_never_answered_stops_after_the_first_deadline() -> None:
     found = go_through("never answers", 0.0, 60.0, samples=320, in_flight=IN_FLIGHT, deadline=1.0)
-    assert found.ran.control.stopped is not None
-    assert "No answer" in found.ran.control.stopped
+    assert "No answer" in str(found.ran.control.stopped)
     assert found.calls <= 2 * IN_FLIGHT
 
 
@@ -174,35 +145,17 @@ LIMIT = 20
 
 @pytest.mark.parametrize("max_workers", [4, 64])
 @pytest.mark.parametrize(
-    ("status", "hint"),
-    [
-        (401, "check the API key"),
-        (404, "check the model name and the base URL"),
-    ],
+    ("status", "hint"), [(401, "check the API key"), (404, "check the model name and the base URL")]
 )
 def test_twenty_refusals_end_a_run(server: JudgeServer, status: int, hint: str, max_workers: int) -> None:
     server.set(faults=Faults(always=status))
     ran = run(make_judge(server.base_url), make_samples(MANY), max_workers=max_workers, cache=False)
-    assert ran.control.stopped is not None
-    assert hint in ran.control.stopped
-    assert f"the first {LIMIT} calls all failed" in ran.control.stopped
+    assert hint in str(ran.control.stopped) and f"the first {LIMIT} calls all failed" in str(ran.control.stopped)
     assert server.stats()["requests"] <= LIMIT + max_workers
     fatal, stopped = ran.outcomes["failed", "fatal"], ran.outcomes["failed", "stopped"]
     assert fatal + stopped == MANY
     assert LIMIT <= fatal <= LIMIT + max_workers
     assert server.stats()["max_attempts"] == 1
-
-
-def test_a_run_that_had_one_good_reply_goes_on() -> None:
-    def mostly_refused(question: str) -> str:
-        if "plus 5" in question and " 21 plus" in question:
-            return "<best>1</best>"
-        raise ProviderError("not for you", kind="fatal", status=403)
-
-    judge = RewardRegistry.create(REWARD, llm=FakeLLM(reply=mostly_refused))
-    ran = run(judge, make_samples(60), max_workers=1)
-    assert ran.control.stopped is None
-    assert ran.outcomes == {("scored", ""): 1, ("failed", "fatal"): 59}
 
 
 def test_an_endpoint_that_is_not_there_fails() -> None:
@@ -211,8 +164,7 @@ def test_an_endpoint_that_is_not_there_fails() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
         ran = run(make_judge(url), make_samples(MANY), max_workers=32, cache=False)
     assert set(ran.outcomes) == {("failed", "unreachable"), ("failed", "stopped")}
-    assert ran.control.stopped is not None
-    assert f"Cannot connect to {url}" in ran.control.stopped
+    assert f"Cannot connect to {url}" in str(ran.control.stopped)
 
 
 @contextmanager

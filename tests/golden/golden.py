@@ -79,3 +79,21 @@ def _same(found: Any, wanted: Any) -> bool:
     if isinstance(found, (int, float)) and isinstance(wanted, (int, float)):
         return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-12)
     return bool(found == wanted)
+
+
+def kinds(folder: str) -> Callable[..., Callable[[Callable[[Line], Line]], Callable[[], None]]]:
+    """A decorator for this folder: the function as a test that holds its answers against those in the file of its name."""
+
+    def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
+        def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
+            path = HERE / folder / f"{answer.__name__.removeprefix('test_')}.jsonl"
+
+            def test() -> None:
+                check(path, answer, expected)
+
+            test.__doc__ = answer.__doc__
+            return test
+
+        return made
+
+    return golden

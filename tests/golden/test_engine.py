@@ -6,7 +6,6 @@ import asyncio
 import builtins
 import random
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +14,11 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import progress as progress_module
+from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
-from rm_gallery.core.engine.calls.prices import PriceTable, Usage
+from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
 from rm_gallery.core.engine.context import Deadline, RunControl
@@ -26,24 +26,11 @@ from rm_gallery.core.engine.folder.manifest import differences, redact
 from rm_gallery.core.engine.folder.store import RunStore
 from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
-from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
 from tests.engine.virtual_time import now, run_virtual
-from tests.golden.golden import HERE, Line, check
+from tests.golden.golden import HERE, Line, kinds
 
-
-def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
-    """The function as a test that holds its answers against those in the file of its name."""
-
-    def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
-        path = HERE / "engine" / f"{answer.__name__.removeprefix('test_')}.jsonl"
-
-        def test() -> None:
-            check(path, answer, expected)
-
-        test.__doc__ = answer.__doc__
-        return test
-
-    return made
+golden = kinds("engine")
 
 
 EVENING = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
@@ -163,18 +150,64 @@ def test_estimates(line: Line) -> Line:
     }
 
 
+@golden("made", "highest", "spent")
+def test_budgets(line: Line) -> Line:
+    """Calls, so many at a time, until the budget refuses: how many, the most in flight where that is asked, what they cost."""
+    prices = PriceTable({"judge": Price(1.0, 4.0, 0.5)})
+    budget = Budget(prices=prices, spent=Usage(**line.get("before", {})), **line["limits"])
+    claims, highest, made = set[int](), 0, 0
+
+    async def worker() -> None:
+        nonlocal highest, made
+        while made < 100_000:
+            try:
+                claim = budget.try_reserve("judge", 60, line.get("most"))
+                claim = claim or await budget.reserve("judge", 60, line.get("most"))
+            except BudgetExceeded:
+                return
+            made += 1
+            claims.add(id(claim))
+            highest = max(highest, len(claims))
+            await asyncio.sleep(0.1)
+            claims.remove(id(claim))
+            budget.settle(claim, Usage(line["usage"][0], line["usage"][1], calls=1), "judge")
+
+    async def main() -> None:
+        await asyncio.gather(*(worker() for _ in range(line.get("workers", 1))))
+
+    run_virtual(main())
+    spent = [budget.spent.calls, budget.spent.total_tokens, budget.spent.cost]
+    return {"made": made, "spent": spent, "highest": highest if line.get("workers") == 64 else None}
+
+
 @golden("starts")
 def test_rates(line: Line) -> Line:
-    """When each of several calls, asked for at once, may start."""
+    """When calls may start: several that are asked for at once, or step by step."""
 
-    async def main() -> list[float]:
-        began, rate, times = now(), RateLimit(*line["per_minute"], clock=now), [0.0] * len(line["tokens"])
+    async def main() -> list[float | None]:
+        began, rate, times = now(), RateLimit(*line["per_minute"], clock=now), list[float | None]()
+        waiting: list[asyncio.Future[None]] = []
 
-        async def call(number: int, tokens: int) -> None:
-            await rate.acquire(tokens)
+        async def call(number: int, tokens: int, run: str) -> None:
+            await rate.acquire(tokens, run)
             times[number] = round(now() - began, 6)
 
-        await asyncio.gather(*(call(*each) for each in enumerate(line["tokens"])))
+        for what, *given in line.get("steps", [["ask", tokens] for tokens in line.get("tokens", ())]):
+            if what == "ask":
+                usual: list[Any] = [0, "", 1]
+                tokens, run, count = given + usual[len(given) :]
+                for _ in range(count):
+                    times.append(None)
+                    waiting.append(asyncio.ensure_future(call(len(times) - 1, tokens, run)))
+                await asyncio.sleep(0)
+            elif what == "sleep":
+                await asyncio.sleep(given[0])
+            elif what == "cancel":
+                for number in given:
+                    waiting[number].cancel()
+            else:
+                getattr(rate, what)(*given)  # settle, set
+        await asyncio.gather(*waiting, return_exceptions=True)
         return times
 
     return {"starts": run_virtual(main())}
@@ -187,6 +220,7 @@ def test_endpoint(line: Line) -> Line:
     async def main() -> list[list[Any]]:
         bound, probes, seen = Endpoint(clock=now, name="it", **line["endpoint"]), list[bool](), list[list[Any]]()
         waiting: list[asyncio.Future[bool]] = []
+        leases: list[Any] = []
 
         def entered(waiter: asyncio.Future[bool]) -> None:
             if not waiter.cancelled() and waiter.exception() is None:
@@ -203,7 +237,12 @@ def test_endpoint(line: Line) -> Line:
             elif what == "sleep":
                 await asyncio.sleep(arguments[0])
             elif what == "cancel":
-                waiting.pop().cancel()
+                waiting.pop(*arguments).cancel()
+            elif what == "lease":
+                leases.append(bound.lease(arguments[0]))
+                leases[-1].__enter__()
+            elif what == "leave":
+                leases.pop().__exit__(None, None, None)
             elif what == "turn":  # so many are served, and others come
                 for _ in range(arguments[0]):
                     bound.release("ok")

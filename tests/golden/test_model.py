@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
+import pytest
 
+from rm_gallery.core.model import transport
 from rm_gallery.core.model.credentials import is_credential
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
@@ -16,22 +17,10 @@ from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
 from rm_gallery.core.model.scoring import ServedScorer, split_url
 from rm_gallery.core.model.transport import Reply, check_url
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
-from tests.golden.golden import HERE, Line, check
+from tests.golden.golden import HERE, Line, kinds
+from tests.model.test_call_refused_fields import picky
 
-
-def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
-    """The function as a test that holds its answers against those in the file of its name."""
-
-    def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
-        path = HERE / "model" / f"{answer.__name__.removeprefix('test_')}.jsonl"
-
-        def test() -> None:
-            check(path, answer, expected)
-
-        test.__doc__ = answer.__doc__
-        return test
-
-    return made
+golden = kinds("model")
 
 
 def said(error: BaseException) -> Line:
@@ -136,6 +125,46 @@ def test_urls(line: Line) -> Line:
         return {"found": [check_url(line["url"], "it")]}
     except RMGalleryError as error:
         return said(error)
+
+
+@golden("url", "query", "headers", "body", "text", "error")
+def test_requests(line: Line) -> Line:
+    """What is asked with these settings, and what is told of the answer."""
+    told: Line = {}
+
+    async def post(endpoint: transport.Endpoint, path: str, body: bytes, headers: dict[str, str], _: float) -> Reply:
+        told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
+        told["headers"] = {name.lower(): value for name, value in headers.items()}
+        words = line.get("says", "hello")
+        answer = {"choices": [{"message": {"content": words}}], "error": {"message": words}}
+        return Reply(line.get("status", 200), {}, orjson.dumps(answer))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "post", post)
+        for name, value in line.get("env", {}).items():
+            patch.setenv(name, value)
+        settings = {"model": "m", "base_url": "http://h/v1", "max_attempts": 1, "cache": False, **line["settings"]}
+        try:
+            told["text"] = OpenaiLLM(**settings).chat("hi", **line.get("changes", {})).text
+        except RMGalleryError as error:
+            told |= said(error)
+    return {name: told.get(name) for name in line["of"].split()}
+
+
+@golden("sent", "made", "error")
+def test_refused_fields(line: Line) -> Line:
+    """What is sent in the end to an endpoint that refuses fields, and in how many requests for each of two questions."""
+    llm, made = picky(refuses=line["refuses"], status=line["status"], **line["settings"]), list[int]()
+    told: Line = {}
+    try:
+        for question in ("one", "two"):
+            before = len(llm._sent)
+            llm.chat(question)
+            made.append(len(llm._sent) - before)
+    except ProviderError as error:
+        told, made = said(error), [len(llm._sent)]
+    sent = {name: value for name, value in llm._sent[-1].items() if name not in ("model", "messages")}
+    return {"sent": sent, "made": made, **told}
 
 
 @golden("same")

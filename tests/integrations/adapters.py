@@ -22,9 +22,9 @@ from rm_gallery.integrations.openrlhf import openrlhf_reward
 from rm_gallery.integrations.scoring import NoScore
 from rm_gallery.integrations.skyrl import skyrl_reward
 from rm_gallery.integrations.slime import slime_reward
-from rm_gallery.integrations.trl import trl_components, trl_reward, trl_rewards
+from rm_gallery.integrations.trl import trl_reward, trl_rewards
 from rm_gallery.integrations.verifiers import verifiers_reward
-from rm_gallery.integrations.verl import compute_score, compute_score_sync, compute_scores, verl_reward
+from rm_gallery.integrations.verl import verl_reward
 
 
 class Moody(BasePointWiseReward):
@@ -117,10 +117,9 @@ def openrlhf_batch(made: Any, rows: Sequence[Row]) -> list[Any]:
     found = openrlhf(made, rows)
     if len(rows) == 1:
         return [found]
-    return [
-        {**{name: found[name][at] for name in ("rewards", "scores")}, "extra_logs": {k: v[at] for k, v in found["extra_logs"].items()}}
-        for at in range(len(rows))
-    ]  # fmt: skip
+    logs = [{name: values[at] for name, values in found["extra_logs"].items()} for at in range(len(rows))]
+    numbers = zip(found["rewards"], found["scores"], logs, strict=True)
+    return [{"rewards": reward, "scores": score, "extra_logs": log} for reward, score, log in numbers]
 
 
 def nemo(made: Any, rows: Sequence[Row]) -> list[Any]:
@@ -299,13 +298,6 @@ ADAPTERS: dict[str, Adapter] = {
         endpoint_function, endpoint, lambda found: None if found.get("error") else found["score"], given={}, chooses=False,
     ),
 }  # fmt: skip
-OTHERS = {
-    "trl.trl_components": trl_components,
-    "verl.compute_score": compute_score,
-    "verl.compute_score_sync": compute_score_sync,
-    "verl.compute_scores": compute_scores,
-}
-"""Doors that lead through an adapter of the table; `test_verl.py` and `test_trl.py` go through them."""
 
 
 def one_by_one(adapter: Adapter, made: Any, rows: Sequence[Row]) -> list[Any]:

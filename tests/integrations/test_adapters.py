@@ -12,45 +12,29 @@ import json
 import pickle
 import pkgutil
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loguru import logger
 
 from rm_gallery import ConfigError, integrations
-from rm_gallery.integrations.scoring import NoScore, RowScorer
+from rm_gallery.integrations.scoring import NoScore
 from tests.golden import golden
-from tests.integrations.adapters import ADAPTERS, OTHERS, Adapter, Cost, Moody, Row, Unbounded, one_by_one, waited
-from tests.integrations.packages import installed
+from tests.integrations.adapters import ADAPTERS, Adapter, Cost, Moody, Row, one_by_one, waited
 from tests.support.children import ROOT, run_python
 
 NO_ADAPTERS = {
     "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
     "openenv.RubricReward", "openrlhf.response_of", "openrlhf.without_end_marks", "slime.post_process", "trl_data.Rows",
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
-    "verl.verl_overrides",
+    "verl.verl_overrides", "verl.compute_score", "verl.compute_score_sync", "verl.compute_scores", "trl.trl_components",
 }  # fmt: skip
-"""Public names that score nothing for a trainer: what it configures, reads or makes data sets with."""
+"""Public names that score nothing for a trainer, or through an adapter of the table (`test_verl.py`, `test_trl.py`)."""
+pytestmark = pytest.mark.usefixtures("there")
 CHOOSING = sorted(name for name, adapter in ADAPTERS.items() if adapter.chooses)
 BATCHES = sorted(name for name, adapter in ADAPTERS.items() if adapter.batch)
 PICKLING = sorted(name for name, adapter in ADAPTERS.items() if adapter.pickles)
-
-
-@pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
-    with installed():
-        yield
-
-
-@pytest.fixture
-def warned() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
 
 
 def called(adapter: Adapter, made: Any, row: Row) -> Any:
@@ -63,9 +47,6 @@ def scorers_of(made: Any) -> list[Any]:
     return list(made.scorers().values()) if hasattr(made, "scorers") else [made.scorer]
 
 
-# -- nobody is forgotten ------------------------------------------------------------------------------------------------------
-
-
 def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_adapter() -> None:
     rubric = ADAPTERS["openenv.openenv_rubric"]
     waited(rubric.call(rubric.make(Moody), Row("q", "four")))  # which makes a kind of component as well
@@ -73,23 +54,21 @@ def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_a
     kinds = {kind for line in made for kind in line} | {
         vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]
     }
+    known = {entry.partition("-")[0] for entry in ADAPTERS} | NO_ADAPTERS
     found, missing = set[str](), []
-    for info in pkgutil.iter_modules(integrations.__path__):
-        module = importlib.import_module(f"rm_gallery.integrations.{info.name}")
+    for module in pkgutil.iter_modules(integrations.__path__):
+        content = vars(importlib.import_module(f"rm_gallery.integrations.{module.name}"))
+        path = content["__name__"]
         public = {
-            name: each
-            for name, each in vars(module).items()
-            if not name.startswith("_") and callable(each) and getattr(each, "__module__", None) == module.__name__
+            name for name, each in content.items() if name[0] != "_" and getattr(each, "__module__", None) == path
         }
-        found |= {f"{info.name}.{name}" for name in public}
-        known = {entry.partition("-")[0] for entry in (*ADAPTERS, *OTHERS)} | NO_ADAPTERS
-        missing += [
-            f"{info.name}.{name}"
-            for name, each in public.items()
-            if info.name != "scoring" and f"{info.name}.{name}" not in known and each not in kinds
-        ]
-        if not any(entry.startswith(f"{info.name}.") for entry in known) and info.name != "scoring":
-            missing.append(info.name)
+        found |= {f"{module.name}.{name}" for name in public if callable(content[name])}
+        if module.name != "scoring":
+            missing += [] if any(entry.startswith(f"{module.name}.") for entry in known) else [module.name]
+            missing += [
+                f"{module.name}.{name}" for name in public if callable(content[name]) and content[name] not in kinds
+            ]
+    missing = sorted(set(missing) - known)
     assert missing == [], "add a row to ADAPTERS in tests/integrations/adapters.py"
     assert NO_ADAPTERS <= found
 
@@ -107,17 +86,6 @@ def test_a_missing_score_is_never_taken_for_a_bad_one(name: str) -> None:
         assert lost != given[0]
         assert adapter.silent or lost is None or adapter.score(lost) is None
 
-
-@pytest.mark.parametrize("name", ADAPTERS)
-def test_all_score_with_the_one_scorer_and_never_give_what_32_bits_cannot_hold(name: str) -> None:
-    adapter = ADAPTERS[name]
-    made = adapter.make(Moody)
-    assert {type(scorer) for scorer in scorers_of(made)} == {RowScorer}
-    (huge,) = one_by_one(adapter, adapter.make(Unbounded), [Row("q", "huge")])
-    assert (huge is None or adapter.score(huge) is None or bool(adapter.silent)) is adapter.chooses
-
-
-# -- the same however it is called ---------------------------------------------------------------------------------------------
 
 MIXED = [Row("q", text, "4", {"n": place}) for place, text in enumerate(("four", "none", "sixsix", "fail", "huge"))]
 
@@ -183,34 +151,11 @@ def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(t
     assert done.returncode == 0 and json.loads(done.stdout) == dict.fromkeys(objects, 1.0), done.stderr
 
 
-# -- choices and mistakes ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", CHOOSING)
-def test_on_error_is_a_number_an_error_or_the_worst_score(name: str) -> None:
-    adapter = ADAPTERS[name]
-    for lost in ("none", "fail"):
-        for settings, number in (({"on_error": -3.0}, "-3.0"), ({"on_error": "worst"}, "-1.0")):
-            assert number in repr(called(adapter, adapter.make(Moody, **settings), Row("q", lost)))
-        assert "9.0" in repr(called(adapter, adapter.make(Cost, on_error="worst"), Row("q", lost)))
-        with pytest.raises(NoScore, match="(Moody|r) gave no score"):
-            asyncio.run(_raising(adapter, adapter.make(Moody, on_error="raise"), Row("q", lost)))
-    for wrong in ("skip", float("nan"), float("inf"), True):
-        with pytest.raises(ConfigError, match="on_error is"):
-            called(adapter, adapter.make(Moody, on_error=wrong), Row("q", "none"))
-
-
-async def _raising(adapter: Adapter, made: Any, row: Row) -> None:
-    found = adapter.call(made, row)
-    found = await found if inspect.isawaitable(found) else found
-    if isinstance(found, list) and len(found) == 3:  # a v1 trace, whose error its caller notes
-        raise NoScore(found[2], "")
-
-
-@pytest.mark.parametrize("name", sorted(set(ADAPTERS) - set(CHOOSING)))
-def test_on_error_is_no_choice_where_no_score_can_be_said(name: str) -> None:
-    with pytest.raises(ConfigError, match="on_error is no choice here"):
-        ADAPTERS[name].make(Moody, on_error=0.0)
+@pytest.mark.parametrize("wrong", ["skip", float("nan"), float("inf"), True])
+def test_on_error_is_a_word_that_is_known_or_a_finite_number(name: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="on_error is"):
+        called(ADAPTERS[name], ADAPTERS[name].make(Moody, on_error=wrong), Row("q", "none"))
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

@@ -16,10 +16,15 @@ from tests.integrations.adapters import Moody
 from tests.integrations.test_scoring import Longest
 
 
+def asked_briefly(messages: list[Any], ground_truth: Any = None, **kwargs: Any) -> float:
+    """Whether the prompt and the row arrived."""
+    return float(messages[0].text == "be brief" and ground_truth in ("4", None))
+
+
 class Maths(BenchmaxRewards):
     """An environment of a user's: benchmax' own base class adds no reward."""
 
-    rewards = {"correct": "math_verify_reward", "length": Moody, "longest": Longest}
+    rewards = {"correct": "math_verify_reward", "length": Moody, "brief": asked_briefly, "longest": Longest}
 
 
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]
@@ -32,39 +37,25 @@ def rollout(name: str, said: str = "\\boxed{4}", truth: Any = "4") -> SimpleName
     return SimpleNamespace(rollout_id=name, messages=messages, example_args={"ground_truth": truth})
 
 
+SHOTS = [*ASKED, *SAID, *ASKED]
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "1, text": (("r", "\\boxed{4}", "4"), {"topic": "sums"}),
+    "1, text": (("r", "\\boxed{4}", "4"), {"prompt": ASKED}),
     "1, by name": ((), {"rollout_id": "r", "completion": SAID, "ground_truth": "4", "prompt": ASKED}),
     "2": (("r", [*ASKED, *SAID], TRUTH), {}),
     "2, by name": ((), {"rollout_id": "r", "messages": [*ASKED, *SAID], "task": TRUTH}),
-    "2, prompt with shots": (
-        ("r", [*ASKED, *SAID, *ASKED, *SAID], {**TRUTH, "prompt_messages": [*ASKED, *SAID, *ASKED]}), {},
-    ),
+    "2, prompt with shots": (("r", [*SHOTS, *SAID], {**TRUTH, "prompt_messages": SHOTS}), {}),
     "3": ((rollout("r"),), {}),
     "3, by name": ((), {"rollout": rollout("r")}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_generations_are_told_from_the_call_or_named(call: str) -> None:
     given, named = CALLS[call]
-    wanted = {"correct": 1.0, "length": 9.0}
+    wanted = {"correct": 1.0, "length": 9.0, "brief": 1.0}
     assert asyncio.run(Maths().compute_reward(*given, **dict(named))) == wanted
     told = type("Told", (Maths,), {"generation": int(call[0])})()
     assert asyncio.run(told.compute_reward(*given, **dict(named))) == wanted
-
-
-def test_the_prompt_and_the_row_arrive() -> None:
-    def seen(messages: list[Any], topic: Any = None, **kwargs: Any) -> float:
-        return float(messages[0].text == "be brief") + 2.0 * float(topic == "sums")
-
-    env = type("Env", (BenchmaxRewards,), {"rewards": [seen]})()
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-        (("r", "x", "4"), {"prompt": ASKED, "topic": "sums"}),
-        (("r", [*ASKED, *SAID], {"topic": "sums"}), {}),
-        ((SimpleNamespace(rollout_id="r", messages=[*ASKED, *SAID], example_args={"topic": "sums"}),), {}),
-    ]
-    assert [asyncio.run(env.compute_reward(*given, **named)) for given, named in calls] == [{"seen": 3.0}] * 3
 
 
 def test_group_hooks_compare_and_share_no_key_with_the_others() -> None:
@@ -86,9 +77,13 @@ def test_without_a_task_and_without_a_score_the_keys_stay_the_same() -> None:
     numbers = type("OnlyNumbers", (Maths,), {"on_error": -1.0})()
     with pytest.raises(NoScore, match="correct gave no score .unscored, no_reference"):
         asyncio.run(Maths().compute_reward("r", [*ASKED, *SAID], None))
-    assert asyncio.run(numbers.compute_reward("r", [*ASKED, *SAID], None)) == {"correct": -1.0, "length": 9.0}
+    assert asyncio.run(numbers.compute_reward("r", [*ASKED, *SAID], None)) == {
+        "correct": -1.0,
+        "length": 9.0,
+        "brief": 1.0,
+    }
     failed = [*ASKED, {"role": "assistant", "content": "fail"}]
-    assert asyncio.run(numbers.compute_reward("r", failed, TRUTH)) == {"correct": 0.0, "length": -1.0}
+    assert asyncio.run(numbers.compute_reward("r", failed, TRUTH)) == {"correct": 0.0, "length": -1.0, "brief": 1.0}
     gold = type("Gold", (BenchmaxRewards,), {"rewards": [Moody], "reference": "gold"})()
     assert asyncio.run(gold.compute_reward("r", [*ASKED, *SAID], None)) == {"Moody": 9.0}, "a playground has no task"
     with pytest.raises(ConfigError, match="no column 'gold'; the columns are: ground_truth"):
@@ -119,9 +114,8 @@ def test_a_rollout_is_labelled_with_what_went_wrong(monkeypatch: pytest.MonkeyPa
 def test_a_judge_is_for_those_that_ask_and_name_none() -> None:
     one, other = (FakeLLM(reply=f"<score>{score}</score>") for score in (3, 5))
     judged = {"reward": "base_helpfulness_pointwise"}
-    env = type(
-        "Env", (BenchmaxRewards,), {"rewards": {"a": judged, "b": {**judged, "llm": other}, "c": Moody}, "llm": one}
-    )
+    rewards = {"a": judged, "b": {**judged, "llm": other}, "c": Moody}
+    env = type("Env", (BenchmaxRewards,), {"rewards": rewards, "llm": one})
     assert asyncio.run(env().compute_reward("r", [*ASKED, *SAID], TRUTH)) == {"a": 3.0, "b": 5.0, "c": 9.0}
 
 

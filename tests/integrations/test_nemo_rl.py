@@ -38,10 +38,8 @@ def test_a_step_gives_six_fields_in_order_and_means_of_what_was_scored() -> None
     assert metadata == [{"gold": 1}, {}, {}, {}, None], "what was given is left alone"
     assert kept[0] == {"gold": 1, "rm_gallery": {"words": 1.0, "score": 4.0, "unscored": 0.0, "failed": 0.0}}
     batch = {"extra_env_info": [*kept[:4], "no row"]}
-    assert environment.global_post_process_and_metrics(batch) == (
-        batch,
-        {"score": 6.5, "words": 1.5, "unscored": 0.25, "failed": 0.25},
-    )
+    means = {"score": 6.5, "words": 1.5, "unscored": 0.25, "failed": 0.25}
+    assert environment.global_post_process_and_metrics(batch) == (batch, means)
     assert environment.global_post_process_and_metrics({}) == ({}, {})
     assert environment.step([log("four")], [{}]).answers is None
     environment.shutdown()
@@ -74,11 +72,9 @@ def test_it_is_told_of_the_environment_by_its_name(monkeypatch: pytest.MonkeyPat
     actors: dict[str, str] = {}
     environments: dict[str, str] = {}
     modules: dict[str, dict[str, Any]] = {
-        "nemo_rl": {},
-        "nemo_rl.distributed": {},
+        **{name: {} for name in ("nemo_rl", "nemo_rl.distributed", "nemo_rl.environments")},
         "nemo_rl.distributed.ray_actor_environment_registry": {"ACTOR_ENVIRONMENT_REGISTRY": actors},
         "nemo_rl.distributed.virtual_cluster": {"PY_EXECUTABLES": SimpleNamespace(SYSTEM="python")},
-        "nemo_rl.environments": {},
         "nemo_rl.environments.utils": {"register_env": environments.__setitem__},
         "nemo_rl.environments.interfaces": {"EnvironmentReturn": lambda **fields: ("its own", fields["answers"])},
         "ray": {"remote": lambda **options: lambda kind: (kind, options)},

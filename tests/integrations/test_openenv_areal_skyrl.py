@@ -8,7 +8,7 @@ import importlib
 import math
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,14 +21,8 @@ from rm_gallery.integrations.openenv import RolloutReward, RubricReward, RubricS
 from rm_gallery.integrations.scoring import RowScorer, Scored
 from rm_gallery.integrations.skyrl import SkyRLReward, skyrl_reward
 from tests.integrations.adapters import Moody, Row, areal_flow, waited
-from tests.integrations.packages import STATISTICS, Rubric, installed
+from tests.integrations.packages import STATISTICS, Rubric
 from tests.support.samples import issues, make_sample, scores
-
-
-@pytest.fixture
-def there() -> Iterator[None]:
-    with installed():
-        yield
 
 
 @pytest.mark.parametrize(
@@ -47,9 +41,6 @@ def test_what_is_not_installed_is_named_with_its_pip_line(
         make()
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = importlib.import_module(f"rm_gallery.integrations.{module}").nothing
-
-
-# -- SkyRL -------------------------------------------------------------------------------------------------------------------
 
 
 def told(messages: list[Any], ground_truth: Any = None, **columns: Any) -> dict[str, Any]:
@@ -76,9 +67,6 @@ def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(extras: 
     assert SkyRLReward.aggregate_metrics([{"a": 1.0}, {"a": 2.0}]) == {"a": 1.5}
 
 
-# -- AReaL -------------------------------------------------------------------------------------------------------------------
-
-
 def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(there: None) -> None:
     reward = areal_reward(lambda messages, **row: float(len(messages[0].text)))
     talk = [{"role": "user", "content": "four"}]
@@ -103,14 +91,7 @@ def test_areal_is_told_of_parts_and_of_what_got_no_score(there: None) -> None:
     STATISTICS.clear()
     found = [waited(flow.arun_episode(None, {"completion": text})) for text in ("four", "none", "fail")]
     assert found == [4.0, None, None]
-    assert STATISTICS == [
-        {"reward_unscored": 0.0, "reward/words": 1.0},
-        {"reward_unscored": 1.0},
-        {"reward_unscored": 1.0},
-    ]
-
-
-# -- OpenEnv: a reward as a rubric -------------------------------------------------------------------------------------------
+    assert STATISTICS == [{"reward_unscored": 0.0, "reward/words": 1.0}, *[{"reward_unscored": 1.0}] * 2]
 
 
 class Say:
@@ -185,9 +166,6 @@ def test_trls_harness_reads_the_columns_it_is_given() -> None:
     for row in ({"gold": "4"}, lambda outcome: {"gold": outcome.gold}):
         assert RolloutReward("math_verify_reward", row=row, reference="gold")(talk) == 1.0
     assert RolloutReward(Moody, name="mine").__name__ == "mine" and RolloutReward(Moody)(talk) == 8.0
-
-
-# -- OpenEnv: a rubric as a reward -------------------------------------------------------------------------------------------
 
 
 class Gives(Rubric):

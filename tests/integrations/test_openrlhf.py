@@ -13,14 +13,9 @@ from tests.integrations.adapters import Cost, Moody, Unbounded
 
 def test_queries_without_their_prompt_fail_where_they_stand_and_cost_the_others_nothing() -> None:
     reward = openrlhf_reward("math_verify_reward")
-    for texts, rewards in ((["4", "q 4"], [0.0, 1.0]), (["4", "q 4", "x", "q 5", "q 4"], [0.0, 1.0, 0.0, 0.0, 1.0])):
-        given = reward(texts, ["q "] * len(texts), ["4"] * len(texts))
-        lost = [float(not text.startswith("q")) for text in texts]
-        assert given == {
-            "rewards": rewards,
-            "scores": rewards,
-            "extra_logs": {"unscored": [0.0] * len(texts), "failed": lost},
-        }
+    given = reward(["4", "q 4", "x", "q 5", "q 4"], ["q "] * 5, ["4"] * 5)
+    assert given["rewards"] == given["scores"] == [0.0, 1.0, 0.0, 0.0, 1.0]
+    assert given["extra_logs"] == {"unscored": [0.0] * 5, "failed": [1.0, 0.0, 1.0, 0.0, 0.0]}
     assert reward(["x", "y"], ["q ", "q "])["extra_logs"]["failed"] == [1.0, 1.0]
     assert reward(["q 4"], ["q "], None)["extra_logs"] == {"unscored": 1.0, "failed": 0.0}, "there is no label"
 

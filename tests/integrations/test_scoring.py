@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from loguru import logger
 
 from rm_gallery import (
     BaseListWiseReward,
-    BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
     ConfigError,
     DataSample,
     FakeLLM,
     Message,
-    RewardDimensionWithRank,
     RewardDimensionWithScore,
     RewardRegistry,
     RewardResult,
     RunOptions,
-    Unscored,
     reward_function,
 )
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.integrations.scoring import RowScorer, Scored, component_names, plain, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
 from tests.integrations.adapters import Moody
+from tests.reward.rewards import ranked, scored
 
 
 class Parts(BasePointWiseReward):
@@ -39,15 +34,8 @@ class Parts(BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = float(len(sample.output[0].answer.text))
-        metrics = {
-            "n": 3,
-            "nan": float("nan"),
-            "inf": float("inf"),
-            "big": 10**400,
-            "none": None,
-            "off": {"score": 1.0, "is_score_valid": False},
-            "on": {"score": 0.5},
-        }
+        odd: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "big": 10**400, "none": None}
+        metrics = {"n": 3, "off": {"score": 1.0, "is_score_valid": False}, "on": {"score": 0.5}, **odd}
         details = [RewardDimensionWithScore(name="length", score=length, reason="so long")]
         details.append(RewardDimensionWithScore(name="half", score=length / 2))
         return RewardResult(name=self.name, details=list(details), extra_data={"metrics": metrics})
@@ -65,9 +53,7 @@ class Seen(BasePointWiseReward):
             "reference": sample.reference(),
             "metadata": sample.metadata,
         }
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0, reason=repr(seen))]
-        )
+        return scored(self.name, 1.0, repr(seen))
 
 
 class Longest(BaseListWiseReward):
@@ -75,16 +61,7 @@ class Longest(BaseListWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         lengths = [len(output.answer.text) for output in sample.output]
-        rank = [length / max(lengths) for length in lengths]
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
-
-
-@pytest.fixture
-def warned() -> Iterator[list[str]]:
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
-    yield lines
-    logger.remove(sink)
+        return ranked(self.name, *(length / max(lengths) for length in lengths))
 
 
 def seen(*arguments: Any, **settings: Any) -> Any:
@@ -123,7 +100,6 @@ def test_prompts_and_completions_become_one_sample(prompt: Any, completion: Any,
         ({}, {"ground_truth": "4"}, "4"),
         ({"reference": "solution"}, {"solution": "4"}, "4"),
         ({"reference": "solution"}, {"solution": ["4", "four"]}, ["4", "four"]),
-        ({"reference": "solution"}, {"solution": None}, None),
         ({"columns": {"reference": "solution"}}, {"solution": "4", "reference": "5"}, "4"),
         ({"reference": "solution"}, {"solution": None, "ground_truth": "5"}, None),
     ],
@@ -132,11 +108,8 @@ def test_the_reference_is_the_named_column(settings: Any, row: Any, reference: A
     found = seen("q", "a", row, **settings)
     assert found["reference"] == reference
     assert found["metadata"].get("solution") == row.get("solution")
-
-
-def test_columns_may_be_swapped() -> None:
-    found = seen("q", "a", {"a": 1, "b": 2}, columns={"a": "b", "b": "a"})
-    assert found["metadata"] == {"a": 2, "b": 1}
+    swapped = seen("q", "a", {"a": 1, "b": 2}, columns={"a": "b", "b": "a"})
+    assert swapped["metadata"] == {"a": 2, "b": 1}
 
 
 def test_components_are_the_dimensions_and_the_finite_metrics() -> None:
@@ -168,65 +141,27 @@ def test_a_comparing_reward_sees_the_completions_of_one_prompt_together() -> Non
     assert [each.score for each in apart] == [0.5, 1.0, 1.0]
 
 
-def test_a_reward_that_compares_pairs_sees_them_too() -> None:
-    class Longer(BasePairWiseReward):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            lengths = [len(output.answer.text) for output in sample.output]
-            rank = [float(length == max(lengths)) for length in lengths]
-            return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
-
-    found = RowScorer(Longer()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
-    assert found[0].score is not None and found[2].score is not None and found[0].score < found[2].score
-
-
-def test_the_issue_of_another_reward_is_none_of_ours() -> None:
-    class Silent(BasePointWiseReward):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            raise Unscored("nothing to say", reason="own")
-
-    asked = DataSample.model_validate({"output": [{"answer": {"role": "assistant", "content": "fail"}}]})
-    judged = Silent(name="b").evaluate(Moody(name="a").evaluate(asked))
-    assert [scored_of(reward, judged.output[0])[1:3] for reward in (Moody(name="a"), Silent(name="b"))] == [
-        ("failed", "error"),
-        ("unscored", "own"),
-    ]
-
-
-class Env:
-    """An environment with two rewards of its own."""
-
-    async def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> dict[str, float]:
-        right = messages[-1]["content"] == (task or {}).get("ground_truth", "")
-        return {"right": float(right), "brief": 0.5}
-
-
 def right(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
     """A plain function of messages."""
     return float(messages[-1].text == ground_truth)
 
 
-RIGHT = f"func:{Path(__file__).resolve()}:right"
-
-
 @pytest.mark.parametrize(
-    ("reward", "name", "expected"),
+    ("reward", "name"),
     [
-        ("accuracy", "accuracy", (1.0, {})),
-        (RewardRegistry.get("accuracy"), "accuracy", (1.0, {})),
-        (RewardRegistry.create("accuracy"), "accuracy", (1.0, {})),
-        ("grader:accuracy", "accuracy", (1.0, {})),
-        (GraderRegistry.create("accuracy"), "accuracy", (1.0, {})),
-        (right, "right", (1.0, {})),
-        (reward_function(right), "right", (1.0, {})),
-        (RIGHT, "right", (1.0, {})),
-        (Env(), "Env", (1.5, {"right": 1.0, "brief": 0.5})),
+        (RewardRegistry.get("accuracy"), "accuracy"),
+        (RewardRegistry.create("accuracy"), "accuracy"),
+        ("grader:accuracy", "accuracy"),
+        (GraderRegistry.create("accuracy"), "accuracy"),
+        (right, "right"),
+        (reward_function(right), "right"),
     ],
-    ids=["name", "class", "reward", "grader name", "grader", "function", "reward function", "file", "environment"],
 )
-def test_whatever_is_a_reward_scores_rows(reward: Any, name: str, expected: Any) -> None:
+def test_whatever_is_a_reward_scores_rows(reward: Any, name: str) -> None:
+    """Names, files and environments in `test_same_score.py`."""
     scorer: RowScorer = pickle.loads(pickle.dumps(RowScorer(reward, reference="solution")))
     found = scorer.score("q", "4", {"solution": "4"})
-    assert (scorer.name, found.score, found.components) == (name, *expected), found
+    assert (scorer.name, found.score) == (name, 1.0), found
 
 
 def test_a_missing_column_names_the_columns_there_are() -> None:
@@ -309,7 +244,6 @@ def test_options_reach_the_run() -> None:
     plain = RowScorer("base_helpfulness_pointwise", llm=llm, options=RunOptions(max_workers=3))
     named = RowScorer("base_helpfulness_pointwise", llm=llm, options={"max_workers": 3}, max_workers=2)
     assert plain.options.max_workers == named.options.max_workers == 3
-    assert RowScorer("base_helpfulness_pointwise", llm=llm, max_workers=2).options.max_workers == 2
     assert plain.score_rows(["q"], ["a"])[0].score is not None
 
 
@@ -321,9 +255,9 @@ def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[st
         scorer.numbers(Scored(None, "failed"), ["lenght"])
     assert len(warned) == 1 and "the first 4 scores have no component 'lenght'" in warned[0]
     assert warned[0].endswith("there are: half, length, n, on.")
-    late = RowScorer(Parts())
-    for text in ["four"] * 3 + ["four"]:
-        late.numbers(late.score("?", text), ["length", "half"])
+    known = RowScorer(Parts())
+    for _ in range(4):
+        known.numbers(known.score("?", "four"), ["length", "half"])
     assert len(warned) == 1
 
 
@@ -351,20 +285,18 @@ def test_the_deadline_of_the_options_holds_through_every_door() -> None:
 
 def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     @reward_function
-    def huge(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
-        score = float(messages[-1].text)
-        return {"score": score, "metrics": {"part": {"score": score}, "small": {"score": 0.5}}}
+    def wide(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
+        return {"score": float(messages[-1].text)}
 
     texts = ["1e300", "-3.5e38", "3.4e38", "0.1"]
-    plain = RowScorer(huge)
+    plain, given = RowScorer(wide), trl_reward(wide)
     assert [plain.score("q", text).score for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
-    given = trl_reward(huge)
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
     assert [given.scorer.score("q", text).reason for text in texts] == ["invalid_score", "invalid_score", "", ""]
 
     @reward_function
-    def wide(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
+    def apart(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
         return {"score": 1.0, "metrics": {"part": {"score": -1e300}, "small": {"score": 0.5}}}
 
-    assert RowScorer(wide).score("q", "a").components == {"part": -1e300, "small": 0.5}
-    assert trl_reward(wide).scorer.score("q", "a").components == {"small": 0.5}
+    assert RowScorer(apart).score("q", "a").components == {"part": -1e300, "small": 0.5}
+    assert trl_reward(apart).scorer.score("q", "a").components == {"small": 0.5}

@@ -32,6 +32,8 @@ def test_one_sample_or_a_list() -> None:
     # a prompt may be messages, metadata anything
     assert one(reward, sample("\\boxed{4}", [{"role": "user", "content": "2+2?"}], "4", "none")) == 1.0
     assert one(slime_reward("math_verify_reward", reference="gold"), sample("4", metadata={"gold": "4"})) == 1.0
+    grouped = [sample("ab", prompt="p"), sample("abcd", prompt="p"), sample("x", prompt="other")]
+    assert one(slime_reward(Longest), grouped) == [0.5, 1.0, 1.0]
     talk = sample("x")
     talk.response = [{"role": "assistant", "content": "four"}]
     assert one(slime_reward(Moody), talk) == 4.0
@@ -48,19 +50,9 @@ def test_a_sample_is_scored_again_as_it_was_before() -> None:
 
 def test_components_and_flags_stand_under_a_reward_key() -> None:
     reward, samples = slime_reward(Moody), [sample(text) for text in ("four", "none", "fail", "sixsix")]
-    assert one(reward, samples, reward_key="score") == [
-        {"words": 1.0, "score": 4.0, "unscored": 0.0, "failed": 0.0},
-        {"score": 5.0, "unscored": 1.0, "failed": 0.0},
-        {"score": 5.0, "unscored": 0.0, "failed": 1.0},
-        {"words": 1.0, "score": 6.0, "unscored": 0.0, "failed": 0.0},
-    ]
+    flags = one(reward, samples, reward_key="score")
+    assert [each["score"] for each in flags] == [4.0, 5.0, 5.0, 6.0]
     assert [each.remove_sample for each in samples] == [False, True, True, False]
-    assert [s.metadata["reward_status"] for s in samples] == [
-        "scored",
-        "unscored: no_reference",
-        "failed: error",
-        "scored",
-    ]
     assert samples[1].metadata["reward_components"] == {"score": None}
     # one without a score has a number under the component's key too
     assert one(reward, sample("none"), reward_key="words")["words"] == -1.0
@@ -80,16 +72,3 @@ def test_a_component_that_a_score_lacks_is_its_mean_and_out_of_the_loss_where_it
     other = [sample("four"), sample("bare")]
     found = one(reward, other, reward_key="score", eval_reward_key="words")
     assert [each.remove_sample for each in other] == [False, False] and found[1]["words"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("on_error", "found"), [("mean", [4.0, 4.0]), ("worst", [4.0, -1.0]), (-3.0, [4.0, -3.0]), (0, [4.0, 0.0])]
-)
-def test_what_a_sample_without_a_score_gets(on_error: Any, found: list[float]) -> None:
-    samples = [sample("four"), sample("none")]
-    assert one(slime_reward(Moody, on_error=on_error), samples) == found and samples[1].remove_sample
-
-
-def test_groups_are_compared_by_prompt() -> None:
-    samples = [sample("ab", prompt="p"), sample("abcd", prompt="p"), sample("x", prompt="other")]
-    assert one(slime_reward(Longest), samples) == [0.5, 1.0, 1.0]

@@ -89,11 +89,7 @@ def test_v1_reads_the_last_branch_from_what_was_sampled_on() -> None:
 def test_v1_messages_are_read_in_openais_layout() -> None:
     def calls(messages: list[Any], **kwargs: Any) -> float:
         (call,) = messages[1].tool_calls or []
-        return float(
-            call["function"] == {"name": "f", "arguments": "{}"}
-            if isinstance(call, dict)
-            else call.function.name == "f"
-        )
+        return float("f" in (call["function"]["name"] if isinstance(call, dict) else call.function.name))
 
     one = trace(Row("q", "done"))
     asked = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]}
@@ -123,14 +119,8 @@ def test_a_rubric_of_rewards_has_their_numbers_as_metrics(monkeypatch: pytest.Mo
     rubric = verifiers_rubric([made, "math_verify_reward"], parser="p", on_error=-1.0)
     assert (rubric.funcs[0], rubric.weights, rubric.parser) == (made, [1.0, 1.0], "p")
     assert rubric.funcs[1].scorer.on_error == -1.0 and verifiers_rubric([made], [2]).weights == [2.0]
-    names = [
-        "Moody/words",
-        "Moody/unscored",
-        "Moody/failed",
-        "math_verify_reward/unscored",
-        "math_verify_reward/failed",
-    ]
-    assert [metric.__name__ for metric in rubric.metrics] == names
+    names = [f"{name}/{flag}" for name in ("Moody", "math_verify_reward") for flag in ("unscored", "failed")]
+    assert [metric.__name__ for metric in rubric.metrics] == ["Moody/words", *names]
     state: dict[str, Any] = {}
     said = [{"role": "assistant", "content": "fail"}]
     asyncio.run(made(prompt=ASKED, completion=said, answer="", state=state))

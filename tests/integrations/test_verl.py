@@ -48,10 +48,8 @@ def test_it_asks_with_the_first_prompt_there_is_and_verls_own_truth_wins() -> No
 def test_a_batch_is_scored_as_one_by_one_without_infos_too() -> None:
     texts, golds = ["\\boxed{4}", "5", "4"], ["4", "4", None]
     batch = verl.compute_scores(["x"] * 3, texts, golds, reward="math_verify_reward")
-    single = [
-        verl.compute_score_sync("x", text, gold, reward="math_verify_reward")
-        for text, gold in zip(texts, golds, strict=True)
-    ]
+    rows = zip(texts, golds, strict=True)
+    single = [verl.compute_score_sync("x", text, gold, reward="math_verify_reward") for text, gold in rows]
     assert batch == single and [each["score"] for each in batch] == [1.0, 0.0, 0.0]
     assert asyncio.run(verl.compute_score("x", "4", "4", None, reward="math_verify_reward")) == batch[0]
 
@@ -69,9 +67,8 @@ def test_extra_info_is_read_from_arrays_and_left_alone() -> None:
 
     info = {"question": np.array([{"role": "user", "content": "q"}], dtype=object), "other": np.int64(7)}
     reward = verl_reward("math_verify_reward", reference="gold", columns={"id": "other"}, sync=True)
-    with pytest.raises(
-        ConfigError, match=r"no column 'gold'; the columns are: data_source, ground_truth, other, question"
-    ):
+    there = "data_source, ground_truth, other, question"
+    with pytest.raises(ConfigError, match=f"no column 'gold'; the columns are: {there}"):
         reward("x", "4", None, info)
     info["gold"] = np.array(["4"])
     before = dict(info)
@@ -94,6 +91,8 @@ def test_extra_info_is_read_from_arrays_and_left_alone() -> None:
 def test_what_is_wrong_with_a_configuration_is_said(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         verl.compute_score_sync("x", "4", "4", None, **settings)
+    with pytest.raises(ConfigError, match="write a file with verl_reward"):
+        verl_overrides("x", llm=object())
 
 
 def test_the_router_of_verl_is_an_endpoint_of_openais_kind() -> None:
@@ -107,8 +106,3 @@ def test_the_router_of_verl_is_an_endpoint_of_openais_kind() -> None:
             for server in (router, other, router)
         ]  # fmt: skip
     assert found == [4.0, 2.0, 4.0]
-
-
-def test_what_no_text_can_say_is_no_override() -> None:
-    with pytest.raises(ConfigError, match="write a file with verl_reward"):
-        verl_overrides("x", llm=object())

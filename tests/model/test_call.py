@@ -129,9 +129,6 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RetryPolicy, "jitter", lambda self, ceiling: 0.0)
 
 
-# -- names and secrets ------------------------------------------------------------------------------------------------------
-
-
 @every_model
 def test_it_names_its_endpoint(cls: type[BaseModelCall]) -> None:
     assert not inspect.isabstract(cls), f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}"
@@ -196,9 +193,6 @@ def test_an_endpoint_that_repeats_the_key_is_not_quoted(
     found = asked(cls(**settings(cls, api_key=SECRET, max_attempts=1, cache=False)))
     assert SECRET not in repr(found) + str(found)
     assert status == 200 or "you sent ***" in str(found)
-
-
-# -- what makes another question --------------------------------------------------------------------------------------------
 
 
 def other(cls: type[BaseModelCall], name: str, given: dict[str, Any]) -> Any:
@@ -283,57 +277,49 @@ def test_a_row_that_cannot_be_read_is_asked_for_anew(cls: type[BaseModelCall]) -
 
 
 @pytest.mark.parametrize(
-    ("own", "of_the_run", "calls"),
-    [(None, None, 1), (True, None, 1), (False, None, 2), (None, False, 2), (True, False, 2), (False, True, 1)],
+    ("own", "of_the_run", "temperature", "variable", "calls"),
+    [
+        *[(None, None, 0, "", 1), (True, None, 0, "", 1), (False, None, 0, "", 2), (None, False, 0, "", 2)],
+        *[(True, False, 0, "", 2), (False, True, 0, "", 1), (None, None, 0.0, "", 1), (None, None, 0.5, "", 2)],
+        *[(None, None, None, "", 2), (True, None, 0, "OFF", 2)],
+    ],
 )
-def test_who_decides_whether_replies_are_kept(own: bool | None, of_the_run: bool | None, calls: int) -> None:
+def test_who_decides_whether_replies_are_kept(
+    own: bool | None, of_the_run: bool | None, temperature: float | None, variable: str, calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Without a word only those at temperature 0; the environment switches the cache off for all."""
+    if variable:
+        monkeypatch.setenv("RM_GALLERY_CACHE", variable)
     kind, made = recorded(FakeLLM, chat())
     for number in range(2):
         control = RunControl()
         control.begin(max_workers=2, budget=None, cache=of_the_run, repeat=0)
-        asked(kind(cache=own), control=control)
+        asked(kind(cache=own, temperature=temperature), control=control)
         assert control.cached == number * (calls == 1)
     assert len(made) == calls
-
-
-@pytest.mark.parametrize(("temperature", "calls"), [(0, 1), (0.0, 1), (0.5, 2), (None, 2)])
-def test_without_a_word_only_replies_at_temperature_0_are_kept(temperature: float | None, calls: int) -> None:
-    kind, made = recorded(FakeLLM, chat())
-    for _ in range(2):
-        asked(kind(cache=None, temperature=temperature))
-    assert len(made) == calls
-
-
-def test_the_environment_switches_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RM_GALLERY_CACHE", "OFF")
-    kind, made = recorded(FakeLLM, chat())
-    for _ in range(2):
-        asked(kind(cache=True))
-    assert len(made) == 2
-
-
-# -- how a call ends --------------------------------------------------------------------------------------------------------
 
 
 def failure(kind: Any, status: int | None = None) -> ProviderError:
     return ProviderError("no luck", kind=kind, status=status)
 
 
-CAUSES: list[tuple[str, Any, int, int]] = [
-    ("transient", failure("transient", 500), 3, 0),
-    ("silence", failure("transient"), 3, 1),
-    ("rate limit", failure("rate_limit", 429), 3, 0),
-    ("fatal", failure("fatal", 401), 1, 0),
-    ("unreachable", failure("unreachable"), 3, 0),
-]
-"""What goes wrong, the attempts that are made, and whether what was asked counts as read."""
-
-
-@pytest.mark.parametrize(("end", "attempts", "read"), [row[1:] for row in CAUSES], ids=[row[0] for row in CAUSES])
+@pytest.mark.parametrize(
+    ("cause", "status", "attempts", "read"),
+    [
+        ("transient", 500, 3, 0),
+        ("transient", None, 3, 1),
+        ("rate_limit", 429, 3, 0),
+        ("fatal", 401, 1, 0),
+        ("unreachable", None, 3, 0),
+    ],
+)
 @every_model
 def test_a_failure_is_tried_again_by_its_cause_and_counted(
-    cls: type[BaseModelCall], end: ProviderError, attempts: int, read: int, monkeypatch: pytest.MonkeyPatch
+    cls: type[BaseModelCall], cause: str, status: int | None, attempts: int, read: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By its cause: the attempts that are made, and whether what was asked counts as read."""
+    end = failure(cause, status)
     settled: list[tuple[int, int]] = []
     monkeypatch.setattr(RateLimit, "settle", lambda _, reserved, used: settled.append((reserved, used)))
     control, budget = RunControl(), Budget(max_calls=20)
@@ -416,20 +402,17 @@ def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
     assert len(made) == 2
 
 
-# -- limits -----------------------------------------------------------------------------------------------------------------
+ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}
 
 
 @pytest.mark.parametrize(
     ("others", "wait"),
     [
         ([{}, {}], False),
-        ([{"requests_per_minute": 1}, {"requests_per_minute": 1}], True),
-        ([{"requests_per_minute": 1}, {}], False),
-        ([{"requests_per_minute": 1}, {"requests_per_minute": 1, "model": "n"}], False),
-        (
-            [{"requests_per_minute": 1, "api_key": "sk-one-one"}, {"requests_per_minute": 1, "api_key": "sk-two-two"}],
-            False,
-        ),
+        ([ONE_A_MINUTE, ONE_A_MINUTE], True),
+        ([ONE_A_MINUTE, {}], False),
+        ([ONE_A_MINUTE, {**ONE_A_MINUTE, "model": "n"}], False),
+        ([{**ONE_A_MINUTE, "api_key": "sk-one-one"}, {**ONE_A_MINUTE, "api_key": "sk-two-two"}], False),
         ([{"tokens_per_minute": 60}, {"tokens_per_minute": 60}], True),
     ],
 )
@@ -451,26 +434,3 @@ def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
         return done
 
     assert asyncio.run(main()) == len(made) == (1 if wait else 2)
-
-
-# -- the contract itself ----------------------------------------------------------------------------------------------------
-
-
-class Shows(FakeLLM):
-    """Keeps its key as a text."""
-
-    token: str = ""
-
-    def endpoint_key(self) -> str:
-        return f"mine:{self.token}"
-
-
-class Forgets(FakeLLM):
-    """Asks in a dialect, and lets no request say so."""
-
-    dialect: str = ""
-
-
-def test_a_forgetful_provider_is_named() -> None:
-    assert {"repr", "endpoint_key", "route", "model_dump_json"} <= set(shown(Shows))
-    assert parts(Forgets)["dialect"] == 1

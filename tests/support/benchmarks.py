@@ -14,7 +14,6 @@ from tests.support.judge_server import make_query_oracle
 
 
 def load_samples(path: Path, data_source: str, **config: Any) -> list[DataSample]:
-    """The samples of a benchmark file."""
     settings = {"path": str(path), **config}
     return create_loader(name=data_source, data_source=data_source, config=settings).run().datasamples
 

@@ -40,7 +40,6 @@ def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
 
 
 def config_for(tokenizer: Any, kind: str = "llama", **settings: Any) -> Any:
-    """A small configuration that fits the tokenizer."""
     from transformers import BertConfig, GPT2Config, LlamaConfig
 
     size = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "num_labels": 1, **settings}
@@ -57,7 +56,6 @@ def config_for(tokenizer: Any, kind: str = "llama", **settings: Any) -> Any:
 
 
 def save(folder: Path, model: Any, tokenizer: Any) -> Path:
-    """Write both into the folder, quietly."""
     from transformers.utils import logging
 
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -92,5 +90,4 @@ def make_checkpoint(
 
 
 def make_classifier(folder: Path, **settings: Any) -> Path:
-    """A sequence classifier with one label."""
     return make_checkpoint(folder, **settings)

@@ -41,5 +41,4 @@ def run_python(
 
 
 def run_command(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 120.0) -> Finished:
-    """Run `rm-gallery` with these arguments to its end."""
     return run_python("-m", "rm_gallery", *arguments, cwd=cwd, env=env, timeout=timeout)

@@ -12,15 +12,12 @@ from rm_gallery.cli.main import main
 
 
 class Done(NamedTuple):
-    """How a command ended and what it wrote."""
-
     code: int
     out: str
     err: str
 
 
 def command(*arguments: str) -> Done:
-    """Run `rm-gallery` with these arguments."""
     out, err = io.StringIO(), io.StringIO()
     code: object = 0
     with (

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.support.judge_server_app import Faults, JudgeApp, ServerConfig
@@ -42,7 +41,7 @@ class JudgeServer:
     or a function of a `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its fields. Further
     settings are the fields of `ServerConfig` (oracle, require_key, candidate_pattern, …).
     With `in_process=True` it runs on a thread here: quicker to start, but it shares this process's interpreter.
-    Raises ValueError for settings that do not exist or do not fit.
+    Raises TypeError or ValueError for settings that do not exist or do not fit.
     """
 
     def __init__(
@@ -98,15 +97,12 @@ class JudgeServer:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """End the server; a second call does nothing."""
         self._host.stop()
 
     def __enter__(self) -> JudgeServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -124,8 +120,6 @@ def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Running:
-    """App, API listener and control listener on the current event loop."""
-
     def __init__(self, config: ServerConfig, port: int, cpu_clock: Callable[[], float]) -> None:
         self.app = JudgeApp(config, cpu_clock)
         self.api = Listener(self.app, port)
@@ -135,7 +129,6 @@ class _Running:
         self.loop = asyncio.get_running_loop()
 
     async def serve(self, ready: Callable[[_Running], None]) -> None:
-        """Open both ports, tell who waits, and close them when it is time."""
         await self.api.start()
         await self.control.start()
         ready(self)
@@ -161,7 +154,11 @@ class _ThreadHost:
 
     def _run(self, config: ServerConfig, port: int) -> None:
         async def serve() -> None:
-            await _Running(config, port, time.thread_time).serve(self._told)
+            await _Running(config, port, time.thread_time).serve(told)
+
+        def told(server: _Running) -> None:
+            self._started.append(server)
+            self._ready.set()
 
         loop = asyncio.new_event_loop()
         try:
@@ -172,12 +169,7 @@ class _ThreadHost:
             self._ready.set()
             loop.close()
 
-    def _told(self, server: _Running) -> None:
-        self._started.append(server)
-        self._ready.set()
-
     def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
-        """Run one control call on the server's loop; raises what it raises."""
         server = self._started[0]
 
         async def run() -> Any:
@@ -186,7 +178,6 @@ class _ThreadHost:
         return asyncio.run_coroutine_threadsafe(run(), server.loop).result(STOP_SECONDS)
 
     def stop(self) -> None:
-        """Close the server and join its thread."""
         if self._thread.is_alive() and self._started and self.pid == os.getpid():
             self._started[0].loop.call_soon_threadsafe(self._started[0].stopping.set)
             self._thread.join(STOP_SECONDS)
@@ -230,7 +221,6 @@ class _ProcessHost:
         return answer
 
     def stop(self) -> None:
-        """Close the server's stdin, wait for its end, kill it if that does not come."""
         if self._owner != os.getpid() or self._process.stdin is None or self._process.stdout is None:
             return
         try:
@@ -245,24 +235,12 @@ class _ProcessHost:
         self._process.stdout.close()
 
 
-# -- the process -------------------------------------------------------------------------------------------------------------
-
-
 def _stdin_line() -> bytes:
-    """One line straight from the descriptor: a buffered reader would keep a lock that the watcher thread needs."""
+    """One line straight from the descriptor: a buffered reader would take what comes after it."""
     line = b""
     while not line.endswith(b"\n") and (piece := os.read(0, 1 << 16)):
         line += piece
     return line
-
-
-def _watch_stdin(server: _Running) -> None:
-    while os.read(0, 1 << 16):
-        pass
-    try:
-        server.loop.call_soon_threadsafe(server.stopping.set)
-    except RuntimeError:  # the loop has closed already
-        return
 
 
 async def _watch_parent(parent: int, server: _Running) -> None:
@@ -276,13 +254,18 @@ async def _main(config: ServerConfig, port: int) -> None:
     parent = os.getppid()  # asked before anybody is told the port: the parent may be dead a moment later
     server = _Running(config, port, time.process_time)
     watcher = server.loop.create_task(_watch_parent(parent, server))
-    threading.Thread(target=_watch_stdin, args=(server,), daemon=True).start()
+
+    def heard() -> None:
+        if not os.read(0, 1 << 16):
+            server.loop.remove_reader(0)
+            server.stopping.set()
 
     def ready(_: _Running) -> None:
         told = {"port": server.api.port, "pid": os.getpid(), "control_port": server.control.port}
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 
+    server.loop.add_reader(0, heard)
     await server.serve(ready)
     watcher.cancel()
 

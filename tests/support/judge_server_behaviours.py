@@ -80,11 +80,9 @@ def _by_position(call: JudgeCall, *, last: bool) -> Answer:
 
 
 def _garbage(call: JudgeCall) -> Answer:
-    return garbage_reply(call.digest, len(call.reading.candidates), call.reading.shape, call.choice)
-
-
-def _echo(call: JudgeCall) -> Answer:
-    return call.reading.prompt
+    """A reply without a verdict; the same digest and choice always give the same text."""
+    options = garbage_kinds(len(call.reading.candidates), call.reading.shape)
+    return options[(int.from_bytes(call.digest[:8], "big") + 7919 * call.choice) % len(options)]
 
 
 def _scripted(replies: Sequence[str], call: JudgeCall) -> Answer:
@@ -98,7 +96,7 @@ NAMED: dict[str, Behaviour] = {
     "last": partial(_by_position, last=True),
     "garbage": _garbage,
     "empty": lambda call: "",
-    "echo": _echo,
+    "echo": lambda call: call.reading.prompt,
 }
 
 
@@ -126,20 +124,14 @@ def behaviour_of(spec: BehaviourSpec) -> Behaviour:
 
 
 def write_answer(answer: Answer, call: JudgeCall) -> str | None:
-    """The reply text of an answer; a Judgement is written in the shape the prompt asks for."""
     if not isinstance(answer, Judgement):
         return answer
     shape = call.reading.shape
     if shape.as_json:
         return json.dumps(_as_object(answer, call), ensure_ascii=False)
-    lines = [f"<reason>{answer.reason}</reason>"]
-    lines += [f"<{name}>{_as_tag(name, answer)}</{name}>" for name in shape.fields]
-    return "\n".join(lines)
-
-
-def _as_tag(name: str, answer: Judgement) -> str:
-    value = _value(name, answer)
-    return str(value) if isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
+    values = [(name, _value(name, answer)) for name in shape.fields]
+    texts = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in values]
+    return "\n".join([f"<reason>{answer.reason}</reason>", *(f"<{name}>{text}</{name}>" for name, text in texts)])
 
 
 def _value(name: str, answer: Judgement) -> Any:
@@ -147,16 +139,12 @@ def _value(name: str, answer: Judgement) -> Any:
     if name == "best":
         return ranking[0]
     if name == "score":
-        return _plain(answer.scores[0])
+        return int(answer.scores[0]) if float(answer.scores[0]).is_integer() else answer.scores[0]
     if name == "preference":
         return "tie" if answer.tie else _LETTERS[(ranking[0] - 1) % len(_LETTERS)]
     if name == "rank":
         return [ranking.index(k) + 1 for k in range(1, len(ranking) + 1)]
     return [{"response_index": k, "rank": place} for place, k in enumerate(ranking, 1)]
-
-
-def _plain(score: float) -> int | float:
-    return int(score) if float(score).is_integer() else score
 
 
 def _as_object(answer: Judgement, call: JudgeCall) -> dict[str, Any]:
@@ -181,8 +169,6 @@ def _fill(name: str, rule: Mapping[str, Any], answer: Judgement, call: JudgeCall
     return rule["enum"][0] if rule.get("enum") else fillers.get(str(kind), answer.reason)
 
 
-# -- replies from which no verdict can be read ------------------------------------------------------------------------------
-
 _PROSE = (
     "Both have something to be said for them, and a lot depends on what the reader is after.",
     "The question touches on several fields. A careful treatment would start with the definitions.",
@@ -199,45 +185,19 @@ _TAG_GARBAGE = {
     "rankings": ("first, then the rest", "{off_menu}", ""),
     "rank": ("first, then the rest", "{off_menu}", ""),
 }
-_JSON_GARBAGE = {
-    "best": (
-        '{{"best": {off_menu}}}',
-        '{{"best": "A or B"}}',
-        '{{"best": null}}',
-        '{{"best": 0}}',
-        '{{"verdict": "ok"}}',
-    ),
-    "score": (
-        '{{"score": NaN}}',
-        '{{"score": "high"}}',
-        '{{"score": null}}',
-        '{{"score": 99999}}',
-        '{{"points": "?"}}',
-    ),
-}
-
-
-def garbage_reply(digest: bytes, n_candidates: int, shape: ReplyShape, choice: int = 0) -> str:
-    """One verdict-free reply; the same digest and choice always give the same text.
-
-    Kinds: fluent prose (English, Chinese), off-menu numbers, several verdicts at once, NaN, unterminated tags or JSON,
-    an empty reply, blanks only, and a verdict that stands only inside `<think>`.
-    """
-    pick = int.from_bytes(digest[:8], "big") + 7919 * choice
-    options = garbage_kinds(n_candidates, shape)
-    return options[pick % len(options)]
+_JSON_GARBAGE = {"best": ("{off_menu}", '"A or B"', "null", "0"), "score": ("NaN", '"high"', "null", "99999")}
 
 
 def garbage_kinds(n_candidates: int, shape: ReplyShape) -> list[str]:
-    """All verdict-free replies for a prompt of this shape."""
     off_menu = str(max(9, n_candidates + 1))
     options = list(_PROSE)
     options += ["", "  \n\n ", "<think>Let me think. The first one looks right, but then again"]
     for field in shape.fields:
         options.append(f"<think>I would go for <{field}>1</{field}></think>")
         if shape.as_json:
-            options += [text.format(off_menu=off_menu) for text in _JSON_GARBAGE.get(field, ())]
-            options.append(f'{{"reason": "good", "{field}": ')
+            values = [value.format(off_menu=off_menu) for value in _JSON_GARBAGE.get(field, ())]
+            options += [f'{{"{field}": {value}}}' for value in values]
+            options += ['{"verdict": "ok"}', f'{{"reason": "good", "{field}": ']
         else:
             values = [value.format(off_menu=off_menu) for value in _TAG_GARBAGE.get(field, ())]
             options += [f"<reason>Weighed with care.</reason>\n<{field}>{value}</{field}>" for value in values]

@@ -75,14 +75,13 @@ class JudgeConnection(asyncio.Protocol):
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._ending = "client_closed"
-        self._number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._open.add(self)
         if not self._control_only:
-            self._number = self._app.stats.connected()
+            self._app.stats.connected()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.discard(self)
@@ -130,7 +129,7 @@ class JudgeConnection(asyncio.Protocol):
 
     def _serve(self, request: Request) -> None:
         now = self._loop.time()
-        self._record = self._app.stats.arrived(request, self._number)
+        self._record = self._app.stats.arrived(request)
         self._reply = self._app.respond(request, self._record)
         self._due = now + self._reply.delay
         if self._reply.delay > 0:
@@ -206,8 +205,6 @@ class Listener:
         self._guard = _bound(self.port) if sys.platform.startswith("linux") else None
 
     async def start(self, sock: socket.socket | None = None) -> None:
-        """Accept connections."""
-
         def connection() -> JudgeConnection:
             return JudgeConnection(self._app, self._connections, control_only=self._control_only)
 
@@ -215,7 +212,6 @@ class Listener:
         self._server = await loop.create_server(connection, sock=sock or self._first, backlog=_BACKLOG)
 
     def go_away(self, seconds: float) -> None:
-        """Refuse new and reset existing connections, then listen again after so many seconds."""
         if self._return is None or self._return.done():
             self._hang_up("outage")
             self._return = asyncio.get_running_loop().create_task(self._come_back(seconds))
@@ -239,7 +235,6 @@ class Listener:
             connection.reset_by_peer(ending)
 
     async def close(self) -> None:
-        """Close the port and all connections."""
         if self._return is not None:
             self._return.cancel()
             await asyncio.gather(self._return, return_exceptions=True)

@@ -26,7 +26,6 @@ class Block:
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    """Text of one chat message, content parts joined."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -68,12 +67,9 @@ def extract_candidates(prompt: str, pattern: str | None = None) -> list[str]:
     Without a pattern the prompt's fenced blocks `<answer_k FENCE>` (or one `<answer FENCE>`) are read. A pattern is a
     regex with a group `text`, matched with DOTALL and MULTILINE.
     """
-    return _candidates(prompt, pattern, fenced_blocks(prompt) if pattern is None else [])
-
-
-def _candidates(prompt: str, pattern: str | None, blocks: list[Block]) -> list[str]:
     if pattern is not None:
         return [found["text"].strip() for found in re.finditer(pattern, prompt, re.DOTALL | re.MULTILINE)]
+    blocks = fenced_blocks(prompt)
     return [block.text.strip() for block in blocks if block.name == "answer" or block.name.startswith("answer_")]
 
 
@@ -114,8 +110,6 @@ def reply_shape(body: Mapping[str, Any], asked: str) -> ReplyShape:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A prompt as the judge understands it."""
-
     prompt: str
     asked: str
     candidates: tuple[str, ...]
@@ -124,12 +118,11 @@ class Reading:
 
 
 def read_prompt(body: Mapping[str, Any], pattern: str | None = None) -> Reading:
-    """Candidates, instructions and reply shape of one chat-completions body."""
     prompt = prompt_text(body["messages"])
     blocks = fenced_blocks(prompt)
     asked = instructions(prompt, blocks)
     query = next((block.text for block in blocks if block.name == "query"), "")
-    return Reading(prompt, asked, tuple(_candidates(prompt, pattern, blocks)), reply_shape(body, asked), query)
+    return Reading(prompt, asked, tuple(extract_candidates(prompt, pattern)), reply_shape(body, asked), query)
 
 
 def oracle_key(text: str, query: str | None = None) -> str:
@@ -144,7 +137,6 @@ def row_query(query: str, candidates: Iterable[str]) -> str:
 
 
 def make_query_oracle(rows: Iterable[tuple[str, Sequence[str], Sequence[bool]]]) -> dict[str, dict[str, Any]]:
-    """Oracle from (query, candidate texts, which of them are good) rows."""
     oracle: dict[str, dict[str, Any]] = {}
     for query, texts, goods in rows:
         whole = row_query(query, texts)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_TOKEN = re.compile(r"\d|\s?[^\W\d]+|\s+|[^\w\s]", re.UNICODE)
 _WORD = re.compile(r"\w+", re.UNICODE)
 
 
@@ -21,12 +20,7 @@ def count_tokens(text: str) -> int:
 
 
 def chat_body(
-    body: Mapping[str, Any],
-    texts: Sequence[str | None],
-    prompt: str,
-    *,
-    number: int,
-    finish_reason: str = "stop",
+    body: Mapping[str, Any], texts: Sequence[str | None], prompt: str, *, number: int, finish_reason: str = "stop"
 ) -> dict[str, Any]:
     """A chat.completion object with one choice per text; token counts follow `count_tokens`."""
     prompt_tokens = count_tokens(prompt)
@@ -36,40 +30,22 @@ def chat_body(
         "object": "chat.completion",
         "created": int(time.time()),
         "model": body.get("model", "judge-1"),
-        "choices": [_choice(body, index, text, finish_reason) for index, text in enumerate(texts)],
+        "choices": [_choice(index, text, finish_reason) for index, text in enumerate(texts)],
         "usage": {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": prompt_tokens + completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
 
 
-def _choice(body: Mapping[str, Any], index: int, text: str | None, finish_reason: str) -> dict[str, Any]:
+def _choice(index: int, text: str | None, finish_reason: str) -> dict[str, Any]:
     return {
         "index": index,
         "message": {"role": "assistant", "content": text, "refusal": None},
         "finish_reason": finish_reason,
-        "logprobs": _logprobs(text or "", int(body.get("top_logprobs") or 0)) if body.get("logprobs") else None,
+        "logprobs": None,
     }
-
-
-def _logprobs(text: str, top: int) -> dict[str, Any]:
-    return {"content": [_token_entry(token, top) for token in _TOKEN.findall(text)], "refusal": None}
-
-
-def _token_entry(token: str, top: int) -> dict[str, Any]:
-    """The chosen token at probability 0.6 when it is a digit (its neighbours share the rest), else at 0.99."""
-    if not token.isascii() or not token.isdigit():
-        return {**_priced(token, 0.99), "top_logprobs": [_priced(token, 0.99)][:top]}
-    near = sorted((d for d in range(10) if d != int(token)), key=lambda d: (abs(d - int(token)), d))
-    shares = [(token, 0.6), *((str(digit), 0.2 / 2**place) for place, digit in enumerate(near))]
-    return {**_priced(token, 0.6), "top_logprobs": [_priced(*share) for share in shares[:top]]}
-
-
-def _priced(token: str, probability: float) -> dict[str, Any]:
-    return {"token": token, "logprob": math.log(probability), "bytes": list(token.encode("utf-8"))}
 
 
 def embedding(text: str, size: int) -> list[float]:

@@ -15,12 +15,10 @@ _SECRET_HEADERS = ("authorization", "api-key", "proxy-authorization", "x-api-key
 
 
 def messages_digest(messages: Any) -> bytes:
-    """sha256 of the canonical JSON (sorted keys) of a body's messages or input."""
     return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def messages_key(messages: Any) -> str:
-    """Hex of `messages_digest`: the key of a logical sample."""
     return messages_digest(messages).hex()
 
 
@@ -54,10 +52,7 @@ class Record:
 
     number: int
     generation: int
-    connection: int
     request: Request
-    fault: str | None = None
-    outcome: str | None = None
 
     def shown(self) -> dict[str, Any]:
         """The request for assertions; secrets are replaced by their hash."""
@@ -70,22 +65,16 @@ class Record:
         except orjson.JSONDecodeError:
             body = self.request.body.decode("utf-8", "replace")
         return {
-            "number": self.number,
-            "connection": self.connection,
             "method": self.request.method,
             "path": self.request.path,
             "query": self.request.query,
             "headers": headers,
             "body": body,
-            "fault": self.fault,
-            "outcome": self.outcome,
         }
 
 
 @dataclass
 class Counts:
-    """Counters that start again at zero on reset."""
-
     requests: int = 0
     by_outcome: Counter[str] = field(default_factory=Counter)
     by_fault: Counter[str] = field(default_factory=Counter)
@@ -102,8 +91,6 @@ class Counts:
 
 
 class Stats:
-    """Counts since the last reset, plus what is open right now."""
-
     def __init__(self, cpu_clock: Callable[[], float]) -> None:
         self._cpu_clock = cpu_clock
         self.in_flight = 0
@@ -120,14 +107,11 @@ class Stats:
         self._cpu_start = self._cpu_clock()
         self._wall_start = time.perf_counter()
 
-    def connected(self) -> int:
-        """Count a new connection and give its number."""
+    def connected(self) -> None:
         self.connections_open += 1
         self.counts.connections_opened += 1
-        return self.counts.connections_opened
 
-    def arrived(self, request: Request, connection: int) -> Record:
-        """Count an API request that is complete."""
+    def arrived(self, request: Request) -> Record:
         counts = self.counts
         counts.requests += 1
         self.in_flight += 1
@@ -137,7 +121,7 @@ class Stats:
             counts.totals["key_missing"] += 1
         else:
             counts.keys[key] += 1
-        record = Record(counts.requests, self.generation, connection, request)
+        record = Record(counts.requests, self.generation, request)
         self.recent.append(record)
         return record
 
@@ -150,8 +134,6 @@ class Stats:
         return earlier
 
     def finished(self, record: Record, outcome: str) -> None:
-        """Note how a request ended."""
-        record.outcome = outcome
         self.in_flight -= 1
         if record.generation == self.generation:
             self.counts.by_outcome[outcome] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 import uvicorn
@@ -35,14 +34,11 @@ class RewardServer:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """Stop it, as SIGTERM would."""
         self._server.should_exit = True
         self._thread.join(20)
 
     def __enter__(self) -> RewardServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -27,7 +27,6 @@ def make_sample(
 
 
 def scores(sample: DataSample) -> list[float | None]:
-    """Score of each output."""
     return [output.answer.reward.score for output in sample.output]
 
 

@@ -11,7 +11,6 @@ import json
 import math
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
@@ -25,7 +24,6 @@ def score_of(text: str) -> float:
 
 
 def squashed(value: float) -> float:
-    """Sigmoid."""
     return 1 / (1 + math.exp(-value))
 
 
@@ -80,9 +78,7 @@ class ScoringServer:
     def __enter__(self) -> ScoringServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.support.children import child_environment
@@ -46,7 +45,6 @@ class Serving:
             self.said += self.process.stderr.read(65536) or b""
 
     def terminate(self) -> None:
-        """Ask it to end."""
         self.process.send_signal(signal.SIGTERM)
 
     def ended(self, seconds: float = 30.0) -> int:
@@ -59,9 +57,7 @@ class Serving:
     def __enter__(self) -> Serving:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.terminate()
             try:

@@ -26,13 +26,10 @@ def polite_samples(n: int, *, seed: int = 0, prompts: int | None = None, **extra
     for number in range(n):
         question = number % (prompts or n)
         topic = TOPICS[question % len(TOPICS)]
-        answers = [
-            (
-                " ".join([generator.choice(kind).format(topic), *generator.choices(FILLER, k=generator.randrange(4))]),
-                label,
-            )
-            for kind, label in ((POLITE, "chosen"), (RUDE, "rejected"))
-        ]
+        answers = []
+        for kind, label in ((POLITE, "chosen"), (RUDE, "rejected")):
+            said = [generator.choice(kind).format(topic), *generator.choices(FILLER, k=generator.randrange(4))]
+            answers.append((" ".join(said), label))
         generator.shuffle(answers)
         found.append(labelled(f"Question {question} on the {topic}?", answers, **extra))
     return found

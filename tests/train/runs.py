@@ -45,14 +45,6 @@ def run(seed: int = 0, hack: str = "", steps: int = 30, prompts: int = 8, size: 
                     beside["copy"] = right * 2 - 1
                 words = WORDS[:n] if hack == "alike" and late > 0.6 else rng.choice(WORDS, n)
                 text = start + " ".join(words)
-                rows.append(
-                    {
-                        "step": step,
-                        "prompt": f"q{step}-{prompt}",
-                        "completion": text,
-                        "right": right,
-                        "style": style,
-                        **beside,
-                    }
-                )
+                said = {"step": step, "prompt": f"q{step}-{prompt}", "completion": text}
+                rows.append({**said, "right": right, "style": style, **beside})
     return rows

@@ -58,13 +58,6 @@ def test_nothing_is_held_out_on_request_and_a_share_out_of_range_is_refused() ->
         held_out_keys(["one prompt"] * 10, 0.2, 0)
 
 
-def test_folds_keep_prompts_together_and_are_even() -> None:
-    folds = prompt_folds(KEYS, 3, 0)
-    assert len({(key, fold) for key, fold in zip(KEYS, folds, strict=True)}) == 40
-    sizes = [folds.count(fold) for fold in range(3)]
-    assert max(sizes) - min(sizes) <= 5 and folds != prompt_folds(KEYS, 3, 1)
-
-
 def test_every_chosen_meets_every_rejected_and_a_sample_counts_once() -> None:
     both = labelled(
         "Why?", [("ab", "chosen"), ("none", None), ("c d", "rejected"), ("e", "rejected"), ("ab", "chosen")]

@@ -35,13 +35,6 @@ def test_both_orders_are_equally_frequent(n: int) -> None:
         assert set(order.tolist()) <= {-1, 1} and int(order.sum()) == n % 2
 
 
-def test_the_order_is_drawn_and_repeatable() -> None:
-    order = random_order(200, 0).tolist()
-    assert order == random_order(200, 0).tolist() != random_order(200, 1).tolist()
-    changes = sum(one != next_ for one, next_ in zip(order, order[1:], strict=False))
-    assert 70 < changes < 130, "neither sorted nor alternating"
-
-
 def test_the_design_is_the_differences_scaled_to_unit_size_beside_the_words_that_occur() -> None:
     design = build_design(PAIRS)
     dense = PAIRS.dense

@@ -19,25 +19,29 @@ from rm_gallery.train.words import watched_lines
 from tests.support.command import command
 from tests.train.runs import run
 
-HACKS = ("apart", "traded", "length", "longer", "hollow", "mirror", "flat", "unscored", "alike", "phrase")
-
 
 def kinds(found: Watched) -> set[str]:
     return {finding.kind for finding in found.findings}
 
 
-def test_chance_is_no_finding_and_each_way_of_gaming_is_one() -> None:
+def test_chance_is_no_finding() -> None:
+    """Each way of gaming is one, which is golden (`watch/runs`)."""
     assert [kinds(watch(run(seed))) for seed in range(12)] == [set()] * 12
-    for hack in HACKS:
-        rows = run(2, hack)
-        found = watch(rows)
-        (finding,) = [each for each in found.findings if each.kind == hack and each.components != ("reward",)]
-        assert (finding.severity == "warn") is (hack != "phrase")
-        assert found.warned is any(each.severity == "warn" for each in found.findings)
-        assert [rows[shown["row"]]["prompt"] for shown in finding.examples] == [e["prompt"] for e in finding.examples]
-        lines = "\n".join(watched_lines(found))
-        assert f"{finding.severity.upper()} {hack}: {finding.text}" in lines
-        json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_finding_is_told_in_lines_and_as_json_with_rows_that_show_it() -> None:
+    rows = run(2, "apart")
+    found = watch(rows)
+    (finding,) = found.findings
+    assert found.warned and finding.severity == "warn"
+    assert [rows[shown["row"]]["prompt"] for shown in finding.examples] == [e["prompt"] for e in finding.examples]
+    assert {(e["rewards"]["style"], e["rewards"]["right"]) for e in finding.examples} == {(1.0, 0.0)}
+    assert f"WARN apart: {finding.text}" in "\n".join(watched_lines(found))
+    json.dumps(found.to_dict(), allow_nan=False)
+    (phrase,) = watch(run(1, "phrase")).findings
+    assert phrase.figures["phrase"] == "To answer your question in full," and phrase.severity == "look"
+    assert all(e["completion"].startswith(phrase.figures["phrase"]) for e in phrase.examples)
+    assert "too few groups to tell" in "\n".join(watched_lines(watch(run(0, steps=1))))
 
 
 def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
@@ -66,66 +70,19 @@ def test_some_groups_without_spread_are_no_finding_and_most_of_them_are(share: f
     assert ("flat" in kinds(watch(rows))) is said
 
 
-def test_the_examples_show_what_the_finding_says() -> None:
-    by_kind = {hack: watch(run(1, hack)).findings[0] for hack in ("apart", "length", "phrase", "unscored")}
-    assert {(e["rewards"]["style"], e["rewards"]["right"]) for e in by_kind["apart"].examples} == {(1.0, 0.0)}
-    assert min(e["length"] for e in by_kind["length"].examples) > 150
-    assert all(e["completion"].startswith("To answer your question in full,") for e in by_kind["phrase"].examples)
-    assert by_kind["phrase"].figures["phrase"] == "To answer your question in full,"
-    assert {e["rewards"]["style"] for e in by_kind["unscored"].examples} == {None}
-
-
-def test_a_penalty_that_falls_is_no_loss() -> None:
-    rows = run(1, "apart")
-    for row in rows:
-        row["wrong"] = 1 - row.pop("right")
-    assert "apart" not in kinds(watch(rows))
-    (finding,) = watch(rows, weights={"wrong": -1}).findings
-    assert (finding.kind, finding.components) == ("apart", ("style", "wrong"))
-    (one,) = watch(rows, components=["style", "wrong"], weights={"wrong": -0.5}, examples=1).findings
-    assert len(one.examples) == 1
-
-
-# -- logs ----------------------------------------------------------------------------------------------------------------------
-
-
 def trl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
     """What `log_completions=True` and the trainer's state leave behind."""
     (folder / "completions").mkdir(parents=True)
+    said = {"prompt": "user", "completion": "assistant"}
     for step in sorted({row["step"] for row in rows}):
         own = [row for row in rows if row["step"] == step]
-        table = {
-            "step": [step] * len(own),
-            "prompt": [[{"role": "user", "content": row["prompt"]}] for row in own],
-            "completion": [[{"role": "assistant", "content": row["completion"]}] for row in own],
-            "right": [row["right"] for row in own],
-            "style": [row["style"] for row in own],
-            "advantage": [0.5] * len(own),
-        }
+        talks = {name: [[{"role": role, "content": row[name]}] for row in own] for name, role in said.items()}
+        table = {name: [row[name] for row in own] for name in ("step", "right", "style")} | talks
+        table["advantage"] = [0.5] * len(own)
         pq.write_table(pa.table(table), folder / "completions" / f"completions_{step:05d}.parquet")
     history = [{"step": row["step"], "frac_reward_zero_std": 0.9, "loss": float("nan")} for row in rows[::32]]
     (folder / "checkpoint-30").mkdir()
     (folder / "checkpoint-30" / "trainer_state.json").write_text(json.dumps({"log_history": history}), encoding="utf-8")
-    return folder
-
-
-def verl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
-    """Rollouts, a file per step."""
-    folder.mkdir()
-    for step in sorted({row["step"] for row in rows}):
-        lines = [
-            {
-                "input": row["prompt"],
-                "output": row["completion"],
-                "gts": "4",
-                "score": row["right"] + row["style"],
-                "step": step,
-            }
-            | {"right": row["right"], "style": row["style"]}
-            for row in rows
-            if row["step"] == step
-        ]
-        (folder / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return folder
 
 
@@ -137,14 +94,7 @@ def jsonl_file(folder: Path, rows: list[dict[str, Any]], name: str = "log.jsonl"
     return folder / name
 
 
-def csv_file(folder: Path, rows: list[dict[str, Any]]) -> Path:
-    folder.mkdir()
-    lines = [f"{row['step']},{row['prompt']},{row['completion']},{row['right']},{row['style']}" for row in rows]
-    (folder / "log.csv").write_text("\n".join(["step,prompt,completion,right,style", *lines]), encoding="utf-8")
-    return folder / "log.csv"
-
-
-@pytest.mark.parametrize("write", [trl_folder, verl_folder, jsonl_file, csv_file])
+@pytest.mark.parametrize("write", [trl_folder, jsonl_file])
 def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
     rows = run(1, "apart", steps=12)
     log = read_training_log(write(tmp_path / "run", rows))
@@ -160,38 +110,15 @@ def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
     assert found.notes == (["the last line was still being written and is left out"] if write is jsonl_file else [])
 
 
-def test_what_got_no_score_is_no_zero() -> None:
-    rows = run(1, steps=30)
-    for number, row in enumerate(rows):
-        style = row.pop("style")
-        row["metrics"] = {
-            "style": {"score": 0.0, "is_score_valid": False} if number % 3 and number > 600 else {"score": style}
-        }
-    found = watch(rows)
-    moved = found.moved["style"]
-    assert moved is not None and abs(moved.change) < 0.1
-    assert kinds(found) == {"unscored"}
-
-
-def test_a_run_that_has_just_begun_says_so() -> None:
-    found = watch(run(0, steps=1))
-    assert found.findings == []
-    assert "too few groups to tell" in "\n".join(watched_lines(found))
-    alone = watch([{"completion": "a", "prompt": str(n), "score": n % 2} for n in range(30)])
-    assert any("alone with its prompt" in note for note in alone.notes)
-    assert any("no reward was found" in note for note in watch([{"completion": "a"}] * 3).notes)
-
-
 @pytest.mark.parametrize(
     "odd",
     [
         {"big": [1e300, -1e300, 1.7e308, 0.0]},
-        {"r": [float("nan"), None, float("inf"), 1.0]},
+        {"r": [float("nan"), None, float("inf"), True, np.float32(0.5), np.int64(1)]},
         {"step": [float("nan"), None, 1, 2]},
         {"prompt": [None]},
         {"completion": [None, "", "x", "y"]},
         {"completion": [[{"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "content": "x"}]]},
-        {"r": [True, False, np.float32(0.5), np.int64(1)]},
     ],
 )
 def test_odd_values_raise_nothing(odd: dict[str, list[Any]]) -> None:
@@ -200,17 +127,14 @@ def test_odd_values_raise_nothing(odd: dict[str, list[Any]]) -> None:
         {"step": i // 16, "prompt": f"p{i // 4}", "completion": "x" * int(rng.integers(1, 50)), "r": rng.random()}
         for i in range(160)
     ]
-    found = watch(
-        [{**row, **{name: values[i % len(values)] for name, values in odd.items()}} for i, row in enumerate(rows)]
-    )
+    values = [{name: each[i % len(each)] for name, each in odd.items()} for i in range(160)]
+    found = watch([{**row, **other} for row, other in zip(rows, values, strict=True)])
     assert found.n_completions == 160 and watched_lines(found)
     assert json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_without_steps_a_prompt_is_a_group() -> None:
-    rows = run(1, "apart")
-    for row in rows:
-        del row["step"]
+    rows = [{name: value for name, value in row.items() if name != "step"} for row in run(1, "apart")]
     assert kinds(watch(rows)) == {"apart"}
 
 

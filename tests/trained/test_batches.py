@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.trained.batches import Batches
+from tests.reward.rewards import scored as rated
 from tests.support.samples import issues, make_sample, scores
 
 
@@ -51,8 +53,7 @@ class Measured(BasePointWiseReward):
         return {}
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        (number,) = await self.batches.score(sample.output[0].answer.text)
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=number)])
+        return rated(self.name, *(await self.batches.score(sample.output[0].answer.text)))
 
 
 def measured(model: Lengths, size: int = 8, tokens: int = 10_000, **settings: Any) -> Measured:
@@ -73,13 +74,10 @@ def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -
     wasted = sum(max(map(len, batch)) * len(batch) - sum(map(len, batch)) for batch in model.batches)
     assert wasted < 0.1 * sum(map(len, texts)), "padding stays short"
     assert len(model.threads) == 1
-
-
-def test_the_one_that_waits_longest_is_never_overtaken() -> None:
     model = Lengths()
     texts = ["x" * 90, *("x" * length for length in range(1, 60))]
     measured(model, size=4).evaluate_batch(samples(*texts), max_workers=1)
-    assert texts[0] in model.batches[0]
+    assert texts[0] in model.batches[0], "the one that waits longest is never overtaken"
 
 
 def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
@@ -92,13 +90,6 @@ def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     assert [len(batch) for batch in exact.batches] == [3]
 
 
-def test_the_answers_of_one_sample_are_scored_together() -> None:
-    model = Lengths()
-    texts = ["x" * length for length in range(1, 65)]
-    assert scores(measured(model, size=32).evaluate(make_sample(*texts))) == [float(len(text)) for text in texts]
-    assert max(map(len, model.batches)) == 32
-
-
 def test_one_bad_input_costs_itself() -> None:
     def break_on(batch: list[str]) -> None:
         if any("!" in text for text in batch):
@@ -107,11 +98,8 @@ def test_one_bad_input_costs_itself() -> None:
     model = Lengths(break_on)
     scored = measured(model).evaluate_batch(samples("a", "bb!", "", "ccc#", "dddd"))
     assert [scores(sample)[0] for sample in scored] == [1.0, None, None, None, 4.0]
-    assert [issues(sample) for sample in scored[1:4]] == [
-        [("failed", "error")],
-        [("unscored", "empty")],
-        [("failed", "invalid_score")],
-    ]
+    found = [issue for sample in scored for issue in issues(sample)]
+    assert found == [("failed", "error"), ("unscored", "empty"), ("failed", "invalid_score")]
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_halved() -> None:
@@ -124,14 +112,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved() -> None:
 
 
 def test_a_model_that_cannot_be_opened_ends_the_run_and_is_tried_again_by_the_next() -> None:
-    opened: list[int] = []
-
-    def open_model() -> Lengths:
-        opened.append(1)
-        if len(opened) == 1:
-            raise ConfigError("no such checkpoint")
-        return Lengths()
-
+    open_model = Mock(side_effect=[ConfigError("no such checkpoint"), Lengths()])
     reward = Measured(batches=Batches(open_model, 8, 100))
     with pytest.raises(ConfigError, match="no such checkpoint"):
         reward.evaluate_batch(samples("a", "b", "c"))
@@ -189,13 +170,11 @@ class Broken(Lengths):
 
     def forward(self, batch: list[str]) -> list[list[float]]:
         found = super().forward(batch)
-        if not any(len(text) > 5 for text in batch):
+        if max(map(len, batch)) <= 5:
             return found
         if self.how == "exit":
             raise SystemExit(3)
-        if self.how == "stop":
-            next(iter(()))
-        return found[:-1]
+        return next(iter(())) if self.how == "stop" else found[:-1]
 
 
 @pytest.mark.parametrize("how", ["short", "exit", "stop", "encode"])

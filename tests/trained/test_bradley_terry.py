@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +12,7 @@ import pytest
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryReward
 from rm_gallery.gallery.rm.trained.model import load_model
 from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
@@ -24,6 +22,7 @@ from tests.support.samples import issues, make_sample, scores
 from tests.train.preferences import labelled, polite_samples, turns
 
 SAMPLES = polite_samples(80, seed=4)
+CALLS = [{"function": {"name": "f", "arguments": "{}"}}]
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +44,6 @@ def test_scores_are_the_training_features_times_the_weights(folder: Path) -> Non
     for sample, margin in zip(BradleyTerryReward(str(folder)).evaluate_batch(samples), margins, strict=True):
         by_label = {(o.answer.label or {})["preference"]: o.answer.reward.score or 0.0 for o in sample.output}
         assert by_label["chosen"] - by_label["rejected"] == pytest.approx(margin, abs=1e-5)
-
-
-def test_all_ways_to_make_it_are_the_same_reward(folder: Path) -> None:
-    rewards: list[BaseReward] = [
-        BradleyTerryReward(folder),
-        BradleyTerryReward(path=str(folder)),
-        RewardRegistry.get(f"bt:{folder}")(),
-        RewardRegistry.create(f"bt:{folder}", max_workers=2),
-    ]
-    assert {(reward.name, reward.score_range) for reward in rewards} == {(f"bt:{folder}", (None, None))}
-    assert len({tuple(scores(reward.evaluate(make_sample("Thank you.", "Shut up.")))) for reward in rewards}) == 1
 
 
 def test_threads_pickles_and_batches_agree(folder: Path) -> None:
@@ -87,10 +75,7 @@ def test_two_models_keep_their_scores_apart(folder: Path, tmp_path: Path) -> Non
         ({"content": ""}, []),
         ({"content": "a" * 200_000}, []),
         ({"content": [{"type": "text", "text": "Thank you."}]}, []),
-        (
-            {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
-            [("unscored", "not_applicable")],
-        ),
+        ({"content": None, "tool_calls": CALLS}, [("unscored", "not_applicable")]),
     ],
 )
 def test_answers_of_other_kinds(answer: dict[str, Any], outcome: list[tuple[str, str]], folder: Path) -> None:
@@ -102,18 +87,9 @@ def test_answers_of_other_kinds(answer: dict[str, Any], outcome: list[tuple[str,
 
 def test_making_one_reads_nothing_and_using_one_names_what_is_missing(tmp_path: Path) -> None:
     reward = BradleyTerryReward(tmp_path / "nowhere")
-    for use in (reward.check, reward.describe):
+    for use in (reward.check, reward.describe, lambda: reward.evaluate(make_sample("a"))):
         with pytest.raises(ConfigError, match="nowhere.*rm-gallery train bt"):
             use()
-    with pytest.raises(ConfigError, match="nowhere"):
-        reward.evaluate(make_sample("a"))
-
-
-def test_a_damaged_model_stops_the_run(folder: Path, tmp_path: Path) -> None:
-    for name in os.listdir(folder):
-        (tmp_path / name).write_bytes((folder / name).read_bytes()[:-20])
-    with pytest.raises(DataError, match="model.json"):
-        BradleyTerryReward(tmp_path).evaluate(make_sample("a"))
 
 
 @pytest.mark.parametrize("path", [None, ""])

@@ -39,36 +39,6 @@ def test_python_and_the_command_line_give_the_same_figures(folder: Path, data: P
     assert len(manifest["reward"]["files_sha256"]) == 64
 
 
-def test_settings_come_from_the_command_line(folder: Path, data: Path) -> None:
-    done = command("eval", f"hf:{folder}", str(data), "--json", "--param", "max_length=40", "--param", "dtype=bfloat16")
-    found = json.loads(done.out)
-    assert (done.code, found["n_scored"], found["n_unscored"]) == (1, 0, 12)
-    assert "too_long" in done.err
-    cut = command(
-        "eval", f"hf:{folder}", str(data), "--json", "--param", "max_length=40", "--param", "too_long=cut_left"
-    )
-    assert (cut.code, json.loads(cut.out)["n_scored"]) == (0, 12)
-
-
-@pytest.mark.parametrize(
-    ("model", "arguments", "says"),
-    [
-        ("LlamaForCausalLM", (), "holds no weights for score.weight"),
-        ("LlamaForSequenceClassification", ("--param", "lable=x"), "label"),
-        ("", (), "no such folder"),
-    ],
-)
-def test_a_checkpoint_without_scores_is_a_usage_error(
-    model: str, arguments: tuple[str, ...], says: str, data: Path, tmp_path: Path
-) -> None:
-    require_torch()
-    bad = make_checkpoint(tmp_path / "bad", model) if model else "./no/such/folder"
-    done = command("eval", f"hf:{bad}", str(data), *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert says in done.err
-    assert "Traceback" not in done.err
-
-
 def test_bench_scores_pairs_and_steps(folder: Path, data: Path, tmp_path: Path) -> None:
     found = json.loads(command("bench", "rewardbench2", "--reward", f"hf:{folder}", "--data", str(data), "--json").out)
     assert (found["n"], found["n_scored"]) == (12, 12)

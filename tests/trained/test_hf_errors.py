@@ -48,11 +48,9 @@ class TestCheckpoints:
         require_torch()
 
     @pytest.mark.parametrize("path", ["./no/such/folder", "/no/such/folder", "a/b/c"])
-    def test_no_folder(self, path: str) -> None:
+    def test_no_folder(self, path: str, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no such folder"):
             HFReward(path).evaluate(SAMPLE)
-
-    def test_a_folder_without_a_checkpoint(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="no config.json"):
             HFReward(tmp_path).evaluate(SAMPLE)
 

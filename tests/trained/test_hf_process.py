@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.model.message import MessageRole
 from rm_gallery.gallery.rm.trained.hf import HFProcessReward
 from tests.support.checkpoints import make_checkpoint, require_torch
+from tests.support.samples import make_sample
 
 STEPS = ["2 * 3 = 6", "2 + 6 = 9 ", "So the answer is 9."]
 QUERY = "What is 2 + 2 * 3?"
@@ -20,14 +20,10 @@ QUERY = "What is 2 + 2 * 3?"
 
 def stepped(*answers: list[str] | None) -> DataSample:
     """A sample whose answers have these steps."""
-    outputs = [
-        DataOutput(
-            answer=Step(role=MessageRole.ASSISTANT, content="9"),
-            steps=None if steps is None else [Step(role=MessageRole.ASSISTANT, content=text) for text in steps],
-        )
-        for steps in answers
-    ]
-    return DataSample(unique_id="p", input=[ChatMessage(content=QUERY)], output=outputs)
+    sample = make_sample(*["9"] * len(answers), query=QUERY, unique_id="p")
+    for output, steps in zip(sample.output, answers, strict=True):
+        output.steps = None if steps is None else [Step(role=MessageRole.ASSISTANT, content=text) for text in steps]
+    return sample
 
 
 def step_scores(sample: DataSample) -> list[list[float | None]]:
@@ -46,17 +42,11 @@ class TestReading:
     @pytest.mark.parametrize(
         ("model", "made", "settings"),
         [
-            pytest.param("LlamaForTokenClassification", {"num_labels": 2}, {}, id="mark_of_the_tokenizer"),
-            pytest.param("LlamaForTokenClassification", {"num_labels": 2}, {"separator": "\n\n"}, id="blank_line"),
-            pytest.param("LlamaForTokenClassification", {"num_labels": 1}, {"separator": "\n"}, id="one_number"),
-            pytest.param("LlamaForTokenClassification", {"num_labels": 3}, {"label": "LABEL_2"}, id="three_labels"),
-            pytest.param("LlamaForCausalLM", {}, {"tokens": ["+", "-"], "separator": " ки\n"}, id="tokens"),
-            pytest.param(
-                "LlamaForTokenClassification",
-                {"num_labels": 2, "chat": None},
-                {"separator": "\n"},
-                id="no_chat_template",
-            ),
+            ("LlamaForTokenClassification", {"num_labels": 2}, {}),
+            ("LlamaForTokenClassification", {"num_labels": 1}, {"separator": "\n"}),
+            ("LlamaForTokenClassification", {"num_labels": 3}, {"label": "LABEL_2"}),
+            ("LlamaForCausalLM", {}, {"tokens": ["+", "-"], "separator": " ки\n"}),
+            ("LlamaForTokenClassification", {"num_labels": 2, "chat": None}, {"separator": "\n\n"}),
         ],
     )
     def test_each_step_is_read_at_its_separator(
@@ -103,22 +93,6 @@ class TestReading:
             other = HFProcessReward(folder, **settings, batch_size=7).evaluate(stepped(STEPS, STEPS[:1], STEPS[::-1]))
             assert step_scores(other) == [pytest.approx(each, abs=1e-5) for each in found]
 
-    def test_one_pass_scores_all_steps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rm_gallery.gallery.rm.trained.local_model import LocalModel
-
-        folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
-        read: list[int] = []
-        forward = LocalModel.forward
-
-        def counted(self: Any, batch: list[Any]) -> list[list[float]]:
-            read.append(len(batch))
-            return forward(self, batch)
-
-        monkeypatch.setattr(LocalModel, "forward", counted)
-        scored = HFProcessReward(folder).evaluate_batch([stepped(STEPS, STEPS[:2])] * 3)
-        assert sum(read) == 6
-        assert all(score is not None for sample in scored for each in step_scores(sample) for score in each)
-
     def test_a_step_cannot_hold_the_separator_mark(self, tmp_path: Path) -> None:
         folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
         found = step_scores(HFProcessReward(folder).evaluate(stepped(["a <extra_0> b", "", "c"])))[0]
@@ -143,18 +117,13 @@ class TestReading:
 
 
 class Scripted(HFProcessReward):
-    """Gives the numbers it is told."""
-
-    given: list[float] = [0.9, 0.5, 0.8]
+    """Gives three numbers."""
 
     def check(self) -> None:
         """Needs nothing."""
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        return self.steps_result(self.given)
-
-    def describe(self) -> dict[str, Any]:
-        return {"scripted": self.given}
+        return self.steps_result([0.9, 0.5, 0.8])
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("mean", 2.2 / 3), ("min", 0.5), ("last", 0.8), ("product", 0.36)])
@@ -162,24 +131,3 @@ def test_the_answer_is_ranked_by_its_steps(rule: Literal["mean", "min", "last", 
     reward = Scripted(path="x", step_score=rule)
     scored = reward.evaluate(stepped(STEPS))
     assert reward.score_of_output(scored.output[0]) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    "given", [[0.9, 0.5], [0.9] * 4, [0.9, 1.5, 0.2], []], ids=["too_few", "too_many", "out_of_range", "none"]
-)
-def test_numbers_that_do_not_fit_the_steps_are_failed(given: list[float]) -> None:
-    reward = Scripted(path="x", given=given)
-    scored = reward.evaluate(stepped(STEPS, None))
-    assert step_scores(scored) == [[None] * 3, []]
-    assert {(i.status, i.reason) for s in scored.output[0].steps or () for i in s.reward.issues} == {
-        ("failed", "invalid_result")
-    }
-    assert [i.reason for i in scored.output[1].answer.reward.issues] == ["no_steps"]
-    assert reward.score_of_output(scored.output[0]) is None
-
-
-def test_a_run_folder_keeps_and_restores_steps(tmp_path: Path) -> None:
-    reward: BaseReward = Scripted(path="x")
-    first = reward.evaluate_batch([stepped(STEPS)], run_dir=str(tmp_path / "run"))
-    again = reward.evaluate_batch([stepped(STEPS)], run_dir=str(tmp_path / "run"))
-    assert step_scores(first[0]) == step_scores(again[0]) == [[0.9, 0.5, 0.8]]

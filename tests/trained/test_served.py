@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-import rm_gallery
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.served import ServedProcessReward, ServedReward
-from tests.cli.rows import best_of_4
-from tests.support.command import command
 from tests.support.samples import issues, make_sample, scores
 from tests.support.scoring_server import ScoringServer, score_of, squashed
 from tests.trained.test_hf_process import STEPS, step_scores, stepped
@@ -75,23 +71,21 @@ def test_what_changes_no_score_makes_no_other_reward(change: dict[str, Any], sam
     assert (one == other) is same
 
 
+def test_sglangs_token_probabilities() -> None:
+    with ScoringServer("sglang") as running:
+        settings: dict[str, Any] = {"endpoint": "sglang/score", "label_token_ids": [9454, 2753]}
+        for more, share in (({}, squashed(score_of("yes"))), ({"label": 1}, 1 - squashed(score_of("yes")))):
+            reward = ServedReward(running.url, **settings, **more)
+            assert scores(reward.evaluate(make_sample("yes"))) == [pytest.approx(share)]
+        assert running.calls[0][1]["label_token_ids"] == [9454, 2753]
+        with pytest.raises(ConfigError, match="label_token_ids"):
+            ServedReward(running.url, endpoint="sglang/score").evaluate(make_sample("yes"))
+
+
 def test_raw_numbers_are_asked_for_unless_told_not_to() -> None:
     with ScoringServer() as running:
         (score,) = scores(ServedReward(running.url, raw=False).evaluate(make_sample("yes")))
         assert score == pytest.approx(squashed(score_of("yes")))
-
-
-def test_sglangs_token_probabilities() -> None:
-    with ScoringServer("sglang") as running:
-        settings: dict[str, Any] = {"endpoint": "sglang/score", "label_token_ids": [9454, 2753]}
-        found = [
-            scores(ServedReward(running.url, **settings, **more).evaluate(make_sample("yes")))[0]
-            for more in ({}, {"label": 1})
-        ]
-        assert found == [pytest.approx(squashed(score_of("yes"))), pytest.approx(1 - squashed(score_of("yes")))]
-        assert running.calls[0][1]["label_token_ids"] == [9454, 2753]
-        with pytest.raises(ConfigError, match="label_token_ids"):
-            ServedReward(running.url, endpoint="sglang/score").evaluate(make_sample("yes"))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("vllm", "1"), ("tei", "harmless")])
@@ -105,43 +99,37 @@ def test_one_of_several_numbers_is_named(kind: str, name: str) -> None:
             ServedReward(running.url, label="nice").evaluate(make_sample("yes"))
 
 
-def entry(value: Any) -> Any:
-    return {"data": [{"index": 0, "probs": value}]}
-
-
 @pytest.mark.parametrize(
-    ("reply", "outcome"),
+    "reply",
     [
-        pytest.param(entry([float("nan")]), ("failed", "invalid_score"), id="nan"),
-        pytest.param(entry([1e999]), ("failed", "invalid_score"), id="infinite"),
-        pytest.param(entry([None]), ("failed", "fatal"), id="null"),
-        pytest.param(entry(["0.5"]), ("failed", "fatal"), id="text"),
-        pytest.param(entry([True]), ("failed", "fatal"), id="bool"),
-        pytest.param(entry([]), ("failed", "fatal"), id="empty"),
-        pytest.param(entry(0.5), ("failed", "fatal"), id="no_list"),
-        pytest.param({"data": []}, ("failed", "fatal"), id="no_result"),
-        pytest.param({"data": [{"probs": [1.0]}] * 2}, ("failed", "fatal"), id="two_results"),
-        pytest.param({"detail": "x" * 10_000}, ("failed", "fatal"), id="other_layout"),
-        pytest.param([[0.5]], ("failed", "fatal"), id="list"),
-        pytest.param(web.Response(text="<html>no</html>"), ("failed", "transient"), id="html"),
-        pytest.param(web.Response(status=400, text="too long"), ("failed", "fatal"), id="refused"),
-        pytest.param(web.Response(status=500), ("failed", "transient"), id="broken"),
+        *([{"index": 0, "probs": value}] for value in ([None], ["0.5"], [True], [], 0.5)),
+        [],
+        [{"probs": [1.0]}] * 2,
+        {"detail": "x" * 10_000},
+        [[0.5]],
+        web.Response(status=400, text="too long"),
+        ("invalid_score", [{"index": 0, "probs": [float("nan")]}]),
+        ("invalid_score", [{"index": 0, "probs": [1e999]}]),
+        ("transient", web.Response(text="<html>no</html>")),
+        ("transient", web.Response(status=500)),
     ],
+    ids=str,
 )
-def test_a_reply_that_holds_no_score_is_failed(reply: Any, outcome: tuple[str, str]) -> None:
+def test_a_reply_that_holds_no_score_is_failed(reply: Any) -> None:
+    reason, given = reply if isinstance(reply, tuple) else ("fatal", reply)
+
     def answer(path: str, body: dict[str, Any], usual: Any) -> Any:
-        return usual if body["messages"][-1]["content"] == "good" else _again(reply)
+        if body["messages"][-1]["content"] == "good":
+            return usual
+        if isinstance(given, web.Response):  # an object serves one request; another one is made of it
+            return web.Response(status=given.status, text=given.text)
+        return {"data": given} if isinstance(given, list) else given
 
     with ScoringServer(answer=answer) as running:
         scored = ServedReward(running.url, max_attempts=1).evaluate(make_sample("good", "bad"))
         assert scores(scored) == [pytest.approx(score_of("good")), None]
-        assert issues(scored) == [outcome]
+        assert issues(scored) == [("failed", reason)]
         assert len(scored.output[1].answer.reward.issues[0].message) < 600
-
-
-def _again(reply: Any) -> Any:
-    """A response object serves one request; another one is made of it."""
-    return web.Response(status=reply.status, text=reply.text) if isinstance(reply, web.Response) else reply
 
 
 def test_faults_are_retried_and_replies_kept(tmp_path: Path) -> None:
@@ -176,10 +164,8 @@ def test_a_budget_holds() -> None:
         samples = [make_sample(f"answer {i}", unique_id=str(i)) for i in range(6)]
         scored = ServedReward(running.url).evaluate_batch(samples, budget=Budget(max_calls=2), max_workers=1)
         assert sum(scores(sample) != [None] for sample in scored) == len(running.calls) == 2
-        assert {reason for sample in scored for reason in issues(sample)} <= {
-            ("failed", "budget"),
-            ("failed", "stopped"),
-        }
+        reasons = {reason for sample in scored for _, reason in issues(sample)}
+        assert reasons <= {"budget", "stopped"}
 
 
 def test_the_key_is_sent_and_never_shown() -> None:
@@ -265,21 +251,6 @@ def test_nobody_there_is_failed() -> None:
     assert issues(scored) == [("failed", "unreachable")]
 
 
-def test_a_benchmark_from_python_and_the_command_line(tmp_path: Path) -> None:
-    data = best_of_4(tmp_path / "data.jsonl")
-    with ScoringServer() as running:
-        report = rm_gallery.evaluate(RewardRegistry.create(f"served:{running.url}"), str(data)).to_dict()
-        done = command("eval", f"served:{running.url}/classify", str(data), "--json", "--no-cache")
-        found = json.loads(done.out)
-        assert done.code == 0
-        assert (found["score"], found["n_scored"]) == (report["score"], 12)
-        assert found["score"] == report["baselines"]["longest"], "the planted score is the length"
-        assert (report["calls"], found["calls"]) == (36, 48), (
-            "equal inputs are asked for once, unless without the cache"
-        )
-        assert found["usage"]["input_tokens"] == 48 * 7
-
-
 class TestSteps:
     """`served-prm:URL`."""
 
@@ -289,6 +260,7 @@ class TestSteps:
             scored = reward.evaluate(stepped(STEPS, STEPS[:1], None))
             expected = [squashed(score_of(step)) for step in STEPS]
             assert step_scores(scored) == [pytest.approx(expected), pytest.approx(expected[:1]), []]
+            assert issues(scored) == [("unscored", "no_steps")]
             assert reward.score_of_output(scored.output[0]) == pytest.approx(min(expected))
             assert len(running.calls) == 2
             assert running.calls[0][1]["messages"][-1]["content"].endswith("<extra_0>")
@@ -305,10 +277,11 @@ class TestSteps:
     )
     def test_rows_that_do_not_fit_the_steps_are_failed(self, rows: list[list[float]]) -> None:
         with ScoringServer(answer=lambda path, body, usual: {"data": [{"data": rows}]}) as running:
-            scored = ServedProcessReward(running.url, separator="<extra_0>").evaluate(stepped(STEPS))
+            reward = ServedProcessReward(running.url, separator="<extra_0>")
+            scored = reward.evaluate(stepped(STEPS))
             assert step_scores(scored) == [[None] * 3]
-            reasons = {issue.status for step in scored.output[0].steps or () for issue in step.reward.issues}
-            assert reasons == {"failed"}
+            assert {i.status for step in scored.output[0].steps or () for i in step.reward.issues} == {"failed"}
+            assert reward.score_of_output(scored.output[0]) is None
 
     def test_a_step_cannot_hold_the_separator(self) -> None:
         with ScoringServer() as running:

@@ -14,8 +14,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
-import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,26 +77,17 @@ class CannotBeMade(Exception):
     """The environment cannot be made on this machine; the message says why."""
 
 
-def environment(name: str) -> Path:
-    """Give the Python of the trainer's environment, made at the first call; skips the test where it cannot be made."""
+def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **variables: str) -> Any:
+    """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line out is the JSON answer.
+
+    Skips the test where the environment, made at the first call, cannot be made.
+    """
     try:
-        return make(name)
+        command = [str(make(name)), str(PROGRAMS / program)]
     except CannotBeMade as error:
         pytest.skip(f"{name}: {error}")
-
-
-def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **variables: str) -> Any:
-    """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line out is the JSON answer."""
-    python = environment(name)
-    done = subprocess.run(
-        [str(python), str(PROGRAMS / program)],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        check=False,
-    )
+    own = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=timeout, env=own)
     if done.returncode != 0:
         raise AssertionError(f"{program} ended with {done.returncode} in {name}'s environment:\n{done.stderr[-4000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -108,7 +97,7 @@ def make(name: str) -> Path:
     """Make the environment unless it is there; give its Python. Processes that want the same one wait for each other.
 
     Raises:
-        CannotBeMade: Another Python is needed, or the packages cannot be fetched; a failure is not tried again for an hour.
+        CannotBeMade: Another Python is needed, or the packages cannot be fetched.
     """
     trainer = TRAINERS[name]
     low, high = trainer.python
@@ -121,28 +110,20 @@ def make(name: str) -> Path:
     with _lock(base.with_suffix(".lock")):
         if (base / "complete").exists():
             return python
-        failed = base.with_suffix(".failed")
-        if failed.exists() and time.time() - failed.stat().st_mtime < 3600:
-            raise CannotBeMade(failed.read_text(encoding="utf-8"))
         shutil.rmtree(base, ignore_errors=True)
-        try:
-            _build(base, python, trainer, seen)
-        except CannotBeMade as error:
-            failed.write_text(str(error), encoding="utf-8")
-            raise
+        _build(base, python, trainer, seen)
     return python
 
 
 def _build(base: Path, python: Path, trainer: Trainer, seen: str) -> None:
     venv.create(base, with_pip=False, symlinks=os.name != "nt")
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
-    (site / "zz_seen.pth").write_text(
-        f"{seen}\n", encoding="utf-8"
-    )  # a path of a .pth file comes after the folder it is in
+    # a path of a .pth file comes after the folder it is in
+    (site / "zz_seen.pth").write_text(f"{seen}\n", encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
-    install = [*pip, *"install --quiet --disable-pip-version-check".split()]
+    install = "install --quiet --disable-pip-version-check --no-compile".split()
     alone = [] if trainer.dependencies else ["--no-deps"]
-    _step([*install, "--no-compile", *alone, *trainer.packages], "its packages cannot be installed")
+    _step([*pip, *install, *alone, *trainer.packages], "its packages cannot be installed")
     _step([str(python), "-c", trainer.imports], "what calls a reward cannot be imported")
     (base / "complete").touch()
 
@@ -157,11 +138,7 @@ def _step(command: list[str], failure: str) -> None:
 def _folder() -> Path:
     told = os.environ.get("RM_GALLERY_TRAINERS")
     folder = Path(told) if told else Path.home() / ".cache" / "rm-gallery-tests" / "trainers"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = Path(tempfile.gettempdir()) / "rm-gallery-trainers"
-        folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -179,15 +156,12 @@ def main(names: list[str]) -> int:
     """Make the named environments, all of them without a name; 1 when one cannot be made."""
     missing = 0
     for name in names or list(TRAINERS):
-        started = time.monotonic()
         try:
-            python = make(name)
+            sys.stdout.write(f"{name}: {make(name)}\n")
         except CannotBeMade as error:
-            missing += 1
+            missing = 1
             sys.stdout.write(f"{name}: {error}\n")
-            continue
-        sys.stdout.write(f"{name}: {python} ({time.monotonic() - started:.0f} s)\n")
-    return 1 if missing else 0
+    return missing
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 
 from rm_gallery import (
     BasePointWiseReward,
-    ChatMessage,
-    DataOutput,
     DataSample,
     OpenaiLLM,
     RewardDimensionWithScore,
     RewardRegistry,
     RewardResult,
-    Step,
     Unscored,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from tests.support.judge_server import JudgeServer
+from tests.support.samples import make_sample
 
 
 class Parts(BasePointWiseReward):
@@ -35,9 +33,8 @@ class Parts(BasePointWiseReward):
         if sample.reference() is None:
             raise Unscored("nothing to compare with", reason="no_reference")
         parts = {"length": len(text) % 7 / 7, "gold": 0.9 if str(sample.reference()) in text else -0.3}
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithScore(name=name, score=value) for name, value in parts.items()]
-        )
+        details = [RewardDimensionWithScore(name=name, score=value) for name, value in parts.items()]
+        return RewardResult(name=self.name, details=list(details))
 
 
 def judged(base_url: str) -> BaseReward:
@@ -90,18 +87,11 @@ class Expected(NamedTuple):
 
 def expected(reward: BaseReward, rows: tuple[Row, ...] = ROWS) -> tuple[Expected, ...]:
     """What `evaluate` says of each row, by itself."""
-    key = (reward.settings_hash, len(rows))
-    if key not in _known:
-        _known[key] = tuple(_expected(reward, row) for row in rows)
-    return _known[key]
-
-
-_known: dict[tuple[str, int], tuple[Expected, ...]] = {}
+    return tuple(_expected(reward, row) for row in rows)
 
 
 def _expected(reward: BaseReward, row: Row) -> Expected:
-    answer = Step(role="assistant", content=row.completion, label={"reference": row.reference})
-    sample = DataSample(input=[ChatMessage(content=row.prompt)], output=[DataOutput(answer=answer)])
+    sample = make_sample(row.completion, query=row.prompt, reference=row.reference)
     output = reward.evaluate(sample).output[0]
     given = output.answer.reward
     status = given.issues[0].status if given.issues else "scored"

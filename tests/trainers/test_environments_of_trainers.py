@@ -27,11 +27,7 @@ def test_an_environment_of_skyrl_gets_the_scores_of_evaluate() -> None:
         value = -1.0 if wanted.score is None else wanted.score
         flags = {name: float(wanted.status == name) for name in ("unscored", "failed")}
         parts = wanted.components or {"length": value, "gold": value}
-        assert episode == {
-            "reward": value,
-            "status": wanted.status,
-            "metrics": {"score": value, **parts, **flags},
-        }
+        assert episode == {"reward": value, "status": wanted.status, "metrics": {"score": value, **parts, **flags}}
     share = sum(wanted.status == "failed" for wanted in expected(Parts())) / len(ROWS)
     assert found["together"]["failed"] == pytest.approx(share)
 
@@ -67,9 +63,5 @@ def test_a_task_of_verifiers_v1_gets_the_scores_of_evaluate(tmp_path: Path) -> N
     for (trace, *_), wanted in zip(found, expected(Parts()), strict=True):
         flags = {f"parts/{name}": float(wanted.status == name) for name in ("unscored", "failed")}
         assert trace["metrics"] == {f"parts/{name}": value for name, value in wanted.components.items()} | flags
-        if wanted.score is None:
-            assert trace["rewards"] == {"parts": None}
-            assert f"gave no score ({wanted.status}" in trace["error"]
-        else:
-            assert trace["rewards"] == {"parts": [wanted.score, 0.5]}
-            assert trace["error"] is None
+        assert trace["rewards"] == {"parts": None if wanted.score is None else [wanted.score, 0.5]}
+        assert wanted.status in (trace["error"] or "scored")

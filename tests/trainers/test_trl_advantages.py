@@ -12,7 +12,7 @@ from rm_gallery.train.advantages import component_advantages, group_advantages, 
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import watch
 from tests.support.checkpoints import require_torch
-from tests.trainers.test_trl import QUESTIONS, quiet, tiny_model
+from tests.trainers.test_trl import QUESTIONS, trained
 
 pytestmark = [pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
 require_torch()
@@ -33,26 +33,9 @@ def length(completions: list[Any], **kwargs: Any) -> list[float | None]:
 
 def logged(folder: Path, trainer: str, **settings: Any) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
     """Advantages of one step of eight completions in two groups, and the step's figures."""
-    import trl
-    from datasets import Dataset
-
-    sizes = {
-        "per_device_train_batch_size": 8,
-        "num_generations": 4,
-        "max_completion_length": 4,
-        "reward_weights": [1.0, -0.1],
-        "log_completions": True,
-    }
-    config = getattr(trl, f"{trainer}Config")(**quiet(folder, **{**sizes, "max_steps": 1, **settings}))
-    model, tokenizer = tiny_model()
-    made = getattr(trl, f"{trainer}Trainer")(
-        model=model,
-        processing_class=tokenizer,
-        reward_funcs=[right, length],
-        args=config,
-        train_dataset=Dataset.from_list(QUESTIONS),
-    )
-    made.train()
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4}
+    settings |= {**sizes, "reward_weights": [1.0, -0.1], "log_completions": True}
+    made, _ = trained(trainer, folder, QUESTIONS, settings, reward_funcs=[right, length])
     made.save_state()
     return np.array(list(made._logs["advantages"])), made.state.log_history[0]
 

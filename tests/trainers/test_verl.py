@@ -33,19 +33,17 @@ def judge() -> Iterator[JudgeServer]:
 def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: JudgeServer) -> None:
     file = tmp_path / "my_reward.py"
     file.write_text(FILE.format(base_url=judge.base_url), encoding="utf-8")
-    own = [f"reward.custom_reward_function.path={file}", "reward.custom_reward_function.name="]
-    jobs = [
-        [*own[:1], own[1] + "compute_score"],
-        [*own[:1], own[1] + "compute_score", "reward.reward_manager.name=gdpo"],
-        [*own[:1], own[1] + "compute_score_blocking"],
-        [*verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0})],
-        [*own[:1], own[1] + "judge_score"],
-    ]
+    own = "reward.custom_reward_function"
+    scored, blocking, asked = (
+        [f"{own}.path={file}", f"{own}.name={name}"]
+        for name in ("compute_score", "compute_score_blocking", "judge_score")
+    )
+    named = verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0})
+    jobs = [scored, [*scored, "reward.reward_manager.name=gdpo"], blocking, [*named], asked]
     sizes = [len(ROWS), *[len(FEW)] * 4]
     found = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS})
     answers = found["loop"]
-    for job, answer in zip(jobs, answers, strict=True):
-        place = jobs.index(job)
+    for place, answer in enumerate(answers):
         other = {3: RewardRegistry.create("math_verify_reward"), 4: judged(judge.base_url)}
         wanted = expected(other.get(place, Parts()), ROWS if sizes[place] == len(ROWS) else FEW)
         none = (-1.0, -1.0, -0.5, 0.0, -7.0)[place]

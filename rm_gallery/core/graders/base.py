@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -187,6 +187,14 @@ class FunctionGrader(BaseGrader):
             settings.setdefault("description", (inspect.getdoc(func) or "").partition("\n")[0])
             settings["func"] = func
         super().__init__(**settings)
+
+    @overload
+    @classmethod
+    def wrap(cls, func: Callable[..., Any], **settings: Any) -> FunctionGrader: ...
+
+    @overload
+    @classmethod
+    def wrap(cls, func: None = None, **settings: Any) -> Callable[[Callable[..., Any]], FunctionGrader]: ...
 
     @classmethod
     def wrap(cls, func: Callable[..., Any] | None = None, **settings: Any) -> Any:

@@ -61,7 +61,9 @@ class RewardMeta(ModelMetaclass):
 def _declared(info: FieldInfo) -> Any:
     """A field's annotation with its bounds and its other name, which a new default leaves as they are."""
     notes = [*info.metadata, *([Field(validation_alias=info.validation_alias)] if info.validation_alias else [])]
-    return Annotated[(info.annotation, *notes)] if notes else info.annotation
+    form: Any = Annotated
+    parts = (info.annotation, *notes)
+    return form[parts] if notes else info.annotation
 
 
 def _is_behaviour(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -139,7 +140,7 @@ def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: i
 def _bound_sizes(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA hard_heap_limit = {_HEAP_BYTES}")
     # Python 3.10 cannot set SQLite's limits; there the row limit and the deadline have to do
-    if hasattr(connection, "setlimit"):
+    if sys.version_info >= (3, 11):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 

@@ -19,9 +19,11 @@ _NEGLIGIBLE = 1e-18
 def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
     """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
     import numpy as np
+    from numpy.typing import NDArray
     from scipy.stats import binom
 
-    offset, masses = 0, np.ones(1)
+    offset = 0
+    masses: NDArray[np.float64] = np.ones(1)
     for p, n in sorted(different.items()):
         low, high = (int(end) for end in binom.ppf([_NEGLIGIBLE, 1.0], n, p))
         high = min(high, int(binom.isf(_NEGLIGIBLE, n, p)))

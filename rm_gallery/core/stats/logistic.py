@@ -50,7 +50,7 @@ def fit_logistic(
 
     k = design.shape[1]
     penalty = np.zeros(k) if ridge is None else 2.0 * ridge
-    beta = np.zeros(k)
+    beta: Floats = np.zeros(k)
     longest = math.inf
     for _ in range(_ROUNDS):
         p, inverse, leverage = _moments(design, beta, penalty)

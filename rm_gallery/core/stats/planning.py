@@ -238,10 +238,12 @@ def _test_of_rates(
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
     import numpy as np
 
-    chances = np.full(k, rate)
+    chances: NDArray[np.float64] = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
-        chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate) * 1.0
+        chances = (
+            rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
+        )
     found = clustered_mean((rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters)
     return None if found is None else found.p_value(null)
 
@@ -517,7 +519,9 @@ def _positive(value: float, name: str) -> float:
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
     """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
     if sd is None and value >= most:
-        raise ConfigError(f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores")
+        raise ConfigError(
+            f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores"
+        )
     return _positive(value, name)
 
 

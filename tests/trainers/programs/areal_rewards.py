@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerFast  # noqa: E402
 from rm_gallery import BasePointWiseReward, DataSample, RewardResult  # noqa: E402
 from rm_gallery.integrations.areal import RewardWorkflow, areal_reward, areal_workflow  # noqa: E402
 from rm_gallery.integrations.scoring import NoScore  # noqa: E402
-from tests.trainers.programs.rewards_of_tests import Sometimes  # noqa: E402
+from tests.integrations.adapters import Moody  # noqa: E402
 
 for name in ("RewardAPI", "areal"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -52,29 +52,35 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return made
 
 
+TOKENS = tokenizer()
+
+
 class Engine:
     """Answers what it was told to, one answer per episode, and ends it as models do."""
 
-    def __init__(self, tokens: PreTrainedTokenizerFast, answers: list[str]) -> None:
-        self._tokens, self._answers = tokens, iter(answers)
+    def __init__(self, answers: list[str]) -> None:
+        self._answers = iter(answers)
 
     async def agenerate(self, request: Any) -> ModelResponse:
-        said = self._tokens.encode(next(self._answers) + "<|im_end|>")
+        said = TOKENS.encode(next(self._answers) + "<|im_end|>")
         return ModelResponse(
             input_tokens=request.input_ids,
             output_tokens=said,
             output_logprobs=[0.0] * len(said),
             output_versions=[0] * len(said),
-            tokenizer=self._tokens,
+            tokenizer=TOKENS,
         )
 
 
-def rewards_of(episode: Any) -> list[float] | None:
-    return None if episode is None else [float(value) for value in episode["rewards"].flatten()]
-
-
-async def episodes(workflow: Any, engine: Engine, rows: list[dict[str, Any]]) -> list[list[float] | None]:
-    return [rewards_of(await workflow.arun_episode(engine, row)) for row in rows]
+async def episodes(workflow: Any, rows: list[Any], groups: int = 1) -> list[float | None]:
+    """What a workflow trains on, of an answer each row, or of as many as its groups have members."""
+    found = []
+    engine = Engine([row[1] for row in rows])
+    for prompt, _, reference in rows[::groups]:
+        asked = {"messages": [{"role": "user", "content": prompt}], "answer": reference, "prompt": "a column"}
+        episode = await workflow.arun_episode(engine, asked)
+        found.append(None if episode is None else float(episode["rewards"].flatten()[0]))
+    return found
 
 
 async def refused(awaited: Any) -> str:
@@ -85,38 +91,21 @@ async def refused(awaited: Any) -> str:
 
 
 async def main(request: dict[str, Any]) -> dict[str, Any]:
-    tokens = tokenizer()
     config = GenerationHyperparameters(max_new_tokens=16)
-    rows = [
-        {"messages": [{"role": "user", "content": row["prompt"]}], "answer": row["reference"], "prompt": "a column"}
-        for row in request["rows"]
-    ]
-    answers = [row["completion"] for row in request["rows"]]
-    plain = areal_reward("math_verify_reward", reference="answer")
     short = {"timeout_seconds": 5, "max_workers": 1, "max_retries": 0}
     began = time.monotonic()
     slow = await refused(AsyncRewardWrapper(areal_reward(Hangs, options={"deadline": 0.5}), **short)("p", "c", [], []))
     waited = time.monotonic() - began
-
-    async def same(name: str) -> list[float | None]:
-        """Episodes of our workflow, in float32 as AReaL trains on them."""
-        given = request["same"]
-        scored = areal_workflow(name, config, tokens, reference="answer")
-        rows = [{"messages": [{"role": "user", "content": row[0]}], "answer": row[2]} for row in given]
-        found = await episodes(scored, Engine(tokens, [row[1] for row in given]), rows)
-        return [None if one is None else one[0] for one in found]
-
-    own = areal_workflow("math_verify_reward", config, tokens, reference="answer")
-    groups = GroupedRolloutWorkflow(
-        RewardWorkflow(Sometimes, config, tokens, name="length"), 3, logging.getLogger("areal")
-    )
+    pooled = RLVRWorkflow(areal_reward("math_verify_reward", reference="answer"), config, TOKENS)
+    flows = {name: areal_workflow(name, config, TOKENS, reference="answer") for name in request["rewards"]}
+    members = RewardWorkflow(Moody, config, TOKENS, name="length")
+    said = [["q", text, None] for text in ("four", "none", "fail", "none", "none", "none")]
     return {
-        "same": {name: await same(name) for name in request["rewards"]},
-        "through the pool": await episodes(RLVRWorkflow(plain, config, tokens), Engine(tokens, answers), rows),
-        "own workflow": await episodes(own, Engine(tokens, answers), rows),
+        "same": {name: await episodes(flow, request["same"]) for name, flow in flows.items()},
+        "through the pool": await episodes(pooled, request["same"][:12]),
         "deadline": [slow, waited < 4],
-        "unscored": await refused(AsyncRewardWrapper(areal_reward(Sometimes), **short)("p", "none", [], [])),
-        "groups": await episodes(groups, Engine(tokens, ["four", "none", "fail"] + ["none"] * 3), rows[:1] * 2),
+        "unscored": await refused(AsyncRewardWrapper(areal_reward(Moody), **short)("p", "none", [], [])),
+        "groups": await episodes(GroupedRolloutWorkflow(members, 3, logging.getLogger("areal")), said, 3),
         "statistics": {key: value for key, value in stats_tracker.export_all().items() if key.startswith("rollout/re")},
     }
 

@@ -42,17 +42,14 @@ class Engine:
         return SimpleNamespace(outputs=[said])
 
 
-async def rollout(executor: Any, row: list[Any]) -> dict[str, Any]:
-    prompt, text, label = row
-    asked = f"<|im_start|>user\n{prompt}{END}\n<|im_start|>assistant\n"
-    params = SimpleNamespace(max_tokens=4000, logprobs=None)
-    found: dict[str, Any] = await executor.execute(asked, label, params, 9000, Characters(), Engine(text))
-    return found
-
-
 async def rollouts(where: str, rows: list[Any]) -> list[dict[str, Any]]:
-    executor = SingleTurnAgentExecutor(where)
-    return list(await asyncio.gather(*(rollout(executor, row) for row in rows)))
+    executor, params = SingleTurnAgentExecutor(where), SimpleNamespace(max_tokens=4000, logprobs=None)
+
+    async def rollout(prompt: str, text: str, label: Any) -> Any:
+        asked = f"<|im_start|>user\n{prompt}{END}\n<|im_start|>assistant\n"
+        return await executor.execute(asked, label, params, 9000, Characters(), Engine(text))
+
+    return list(await asyncio.gather(*(rollout(*row) for row in rows)))
 
 
 def experience(response: dict[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,7 @@ from tests.trainers.rewards import Parts
 
 def episode(row: list[Any]) -> dict[str, Any]:
     prompt, text, reference = row
-    extras = {
-        "reward_spec": {"method": "rule", "ground_truth": reference},
-        "extra_info": {"index": 3},
-        "data_source": "x",
-    }
+    extras = {"reward_spec": {"method": "rule", "ground_truth": reference}, "extra_info": {"index": 3}}
     env = skyrl_gym.make("parts", env_config={}, extras=extras)
     asked, _ = env.init([{"role": "user", "content": prompt}])
     assert asked == [{"role": "user", "content": prompt}]

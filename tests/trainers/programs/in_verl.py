@@ -31,10 +31,7 @@ class Characters:
 
 def batch(rows: list[list[Any]]) -> DataProto:
     longest = max(len(row[1]) for row in rows) + 1
-    responses, masks = (
-        torch.zeros(len(rows), longest, dtype=torch.long),
-        torch.zeros(len(rows), longest + 1, dtype=torch.long),
-    )
+    responses, masks = (torch.zeros(len(rows), n, dtype=torch.long) for n in (longest, longest + 1))
     for place, (_, text, _) in enumerate(rows):
         responses[place, : len(text)] = torch.tensor([ord(each) for each in text])
         masks[place, : len(text) + 1] = 1

@@ -112,6 +112,9 @@ def _peak_memory() -> int:
         import resource
     except ImportError:  # Windows
         return 0
+    with contextlib.suppress(OSError, StopIteration), open("/proc/self/status", encoding="ascii") as status:
+        # Linux counts what the parent held when it started this process in `ru_maxrss`, but not here
+        return int(next(line for line in status if line.startswith("VmHWM:")).split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

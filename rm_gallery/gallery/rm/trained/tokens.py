@@ -82,7 +82,8 @@ def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
     fresh = np.empty(len(places), np.bool_)
     fresh[0] = True
     np.not_equal(places[1:], places[:-1], out=fresh[1:])
-    return places[fresh].astype(np.int64)
+    found: NDArray[np.int64] = places[fresh].astype(np.int64)
+    return found
 
 
 def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
