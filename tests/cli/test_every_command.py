@@ -204,12 +204,8 @@ def paths_of(name: str) -> list[tuple[str, str]]:
     """(option or word, call with a path that is not there in its place) for each parameter of a command that names a file."""
     found = []
     for number, word in enumerate(words := FINE[name].split()):
-        if re.search(r"\.(jsonl|csv|yaml|py)$", word) or word in (
-            "longest",
-            "shortest",
-            "traced",
-            "tokens",
-            "fine=fine",
+        if word in ("longest", "shortest", "traced", "tokens", "fine=fine") or (
+            re.search(r"\.[a-z]{2,6}$", word) and words[number - 1] not in OUTPUTS
         ):
             absent = "fine=absent.x" if "=" in word else "absent.x"
             if (name, words[number - 1]) not in INSTEAD:

@@ -18,7 +18,6 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
-from rm_gallery.gallery.rm.rule import RuleReward
 from tests.golden.golden import HERE, Line, check, files, lines
 
 OUTCOME = ("score", "status", "reason", "extra")
@@ -38,14 +37,9 @@ SAME_SCORES = {
 
 @cache
 def rules() -> dict[str, type[BaseReward]]:
-    """Every registered rule that needs no model."""
+    """Every registered reward that needs no model."""
     found = {name: RewardRegistry.get(name) for name in RewardRegistry.list()}
-    ours = ("rm_gallery.gallery.rm.length.penalty",)
-    return {
-        name: reward
-        for name, reward in found.items()
-        if (issubclass(reward, RuleReward) or reward.__module__ in ours) and not reward.needs & MODELS
-    }
+    return {name: reward for name, reward in found.items() if not reward.needs & MODELS}
 
 
 def text_of(given: Any) -> Any:
@@ -110,11 +104,14 @@ def test_scores_statuses_and_reasons(path: Path) -> None:
 def test_a_rule_has_lines_for_both_ends_and_for_no_score(name: str) -> None:
     reward, found = rules()[name], rows(name)
     assert found, f"write tests/golden/rules/{name}.jsonl"
+    beyond = [line for line in found if line.get("reason") == "invalid_result"]
+    assert not beyond, f"{name} leaves its range {reward.score_range}: {beyond}"
     scores = {line["score"] for line in found if "score" in line}
     low, high = reward.score_range
     if low is not None and high is not None:
         near = (high - low) / 4
-        assert high in scores and min(scores) <= low + near, f"no line of {name} comes near {low} or reaches {high}"
+        missing = f"no line of {name} comes near {low} or reaches {high}: add one, or mend its score_range"
+        assert high in scores and min(scores) <= low + near, missing
     else:
         assert {score > 0 for score in scores} | {score < 0 for score in scores} == {True, False}, name
     if unscorable(name):
