@@ -77,6 +77,17 @@ def test_tool_calls_and_keys_of_ones_own_read_as_objects_and_as_mappings() -> No
     assert given["tool_calls"] == [{"name": "f", "arguments": None}], "what was given stays as it was"
 
 
+def test_what_a_client_s_object_leaves_empty_is_no_key() -> None:
+    class Call(BaseModel):
+        name: str
+        arguments: str = "{}"
+        index: int | None = None
+
+    (message,) = as_messages([{"role": "assistant", "tool_calls": [Call(name="f")]}])
+    (call,) = message["tool_calls"]
+    assert (call["function"]["name"], "index" in call["function"], "index" in call) == ("f", False, False)
+
+
 def test_roles_and_types_of_parts_may_be_defaults_of_their_classes() -> None:
     said = [Said(role="user", content="hi"), Said(content=[Part(type="reasoning", text="hm"), Part(text="4")])]
     found = message_dicts(said)

@@ -295,3 +295,15 @@ def test_parquet_keeps_order_reads_wanted_row_groups_and_loses_only_the_broken_r
     with pytest.raises(DataError, match="broken.parquet, row 2: cannot be read: 'utf-8'"):
         load(broken)
     assert ids(load(broken, on_bad_row="skip")) == ["1", "3"]
+
+
+def test_a_renamed_column_is_moved_and_not_copied() -> None:
+    (sample,) = load_rows([{"question": "q", "answers": ["a", "b"]}], columns={"prompt": "question"})
+    assert sample.query_text() == "q" and "question" not in (sample.metadata or {})
+
+
+@pytest.mark.parametrize("given", [1.5, float("nan")])
+def test_an_id_is_text_or_a_whole_number(given: float) -> None:
+    assert ids(load_rows([{"id": 2.0, "prompt": "p", "answers": ["a"]}])) == ["2"]
+    with pytest.raises(DataError, match=r"id \(text or whole number\)"):
+        load_rows([{"id": given, "prompt": "p", "answers": ["a"]}])

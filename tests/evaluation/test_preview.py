@@ -12,6 +12,7 @@ import pytest
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.evaluation import EvaluatorPool, Store, create_evaluation, preview_evaluation
 from rm_gallery.evaluation.pool import EvaluatorBroken
+from rm_gallery.evaluation.preview import PreviewResult
 from tests.support.command import command
 
 MakeFolder = Callable[..., Path]
@@ -213,3 +214,7 @@ def test_what_is_stored_runs_as_it_did_before(make_folder: MakeFolder, store_url
     with Store.open(store_url) as store:
         create_evaluation("length", folder=make_folder("length", LENGTH), store=store, check=False)
         assert asyncio.run(_evaluated(store)) == 0.4
+
+
+def test_the_time_is_told_in_milliseconds() -> None:
+    assert PreviewResult([], 1.5, "bwrap").total_runtime_ms == 1500

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pandas as pd
 import pytest
 
 from rm_gallery import ConfigError
@@ -18,9 +19,11 @@ from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import CallableAggregator, WeightedSumAggregator
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, rows_of
 from rm_gallery.core.utils import errors
 from tests.golden import golden
+from tests.support.samples import make_sample
 
 ROWS = [{"query": f"q{n}", "response": "x" * n, "meta": {"gold": [f"g{n}"]}} for n in range(5)]
 
@@ -210,3 +213,16 @@ def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
     (found,) = runner(GraderConfig(grader, repeat=3)).run([{"query": "q", "response": "r"}], control=control)["g0"]
     assert isinstance(found, GraderScore)
     assert (found.score, found.metadata["std"], control.calls) == (3.0, 2.0, 3)
+
+
+def test_what_a_frame_has_no_value_for_is_no_value() -> None:
+    frame = pd.DataFrame({"response": pd.array(["a", pd.NA], dtype="string")})
+    assert [dict(row) for row in rows_of(frame)] == [{"response": "a"}, {"response": None}]
+
+
+def test_settings_of_the_one_who_builds_win_over_a_seed_and_may_name_the_judge() -> None:
+    assert build_reward("group_win_rate", {"seed": 5, "llm": "fake:x"}, seed=9).seed == 5  # type: ignore[attr-defined]
+    assert build_reward("group_win_rate", {"llm": "fake:x"}, seed=9).seed == 9  # type: ignore[attr-defined]
+    reply = "fake:<reason>so</reason><score>4</score>"
+    judged = build_reward("grader:relevance", {"model": reply}).evaluate(make_sample("x"))
+    assert judged.output[0].answer.reward.score == 4.0

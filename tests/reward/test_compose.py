@@ -211,3 +211,15 @@ def test_a_composition_in_a_file_has_a_name_for_every_door(tmp_path: Path) -> No
     assert scores(build_reward(f"{file}:Mine").evaluate(make_sample("x y"))) == [2.0]
     with pytest.raises(ConfigError, match="threshold"):
         build_reward(f"{file}:gated", {"threshold": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("higher", "answer", "said"), [(True, "x", "small is 1, below 2"), (False, "x x x", "small is 3, above 2")]
+)
+def test_a_cascade_says_on_which_side_it_stopped(higher: bool, answer: str, said: str) -> None:
+    class Counted(Words):
+        higher_is_better = higher
+
+    reward = Cascade(Stage(Counted(name="small"), stop_below=2.0), Words(name="large"))
+    found = reward.evaluate(make_sample(answer)).output[0].answer.reward.details[0]
+    assert said in (found.reason or "")

@@ -20,10 +20,10 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.folder.trace import read_trace
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.reward.base import BasePairWiseReward
+from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
 from tests.reward.rewards import (
     AsyncRule,
     CpuBound,
@@ -470,3 +470,18 @@ def test_a_plain_reward_that_calls_itself_finds_a_thread() -> None:
     with ThreadPoolExecutor(40) as pool:
         found = pool.map(lambda sample: Deep().evaluate(sample, depth=9), [SAMPLE] * 40)
         assert [scores(sample) for sample in found] == [[10.0] * 2] * 40
+
+
+def test_a_reward_that_works_at_last_leaves_no_issue_behind_and_one_that_fails_twice_leaves_one() -> None:
+    moods = [True, True, False]
+
+    class Moody(BasePointWiseReward):
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            if moods.pop(0):
+                raise Unscored("not today")
+            return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
+
+    reward = Moody(name="mine")
+    once = reward.evaluate(make_sample("x"))
+    twice = reward.evaluate(once)
+    assert len(issues(once)) == len(issues(twice)) == 1 and issues(reward.evaluate(twice)) == []

@@ -110,3 +110,8 @@ def test_a_shift_of_graded_scores_is_found_at_its_size() -> None:
         drift(old, new, clusters=names, bounds=(1, 5)) for names in (None, np.repeat(np.arange(20), 10).tolist())
     )
     assert rows.shift.change == prompts.shift.change and rows.shift.ci95 != prompts.shift.ci95
+
+
+def test_agreement_of_credits_lies_within_its_scale_even_where_scores_have_no_ends() -> None:
+    found = drift([1, 2, 3, 4], [2, 2, 3, 5], credits=([0, 1, 0, 1], [1, 1, 0, 1]), bounds=(-np.inf, np.inf)).agreement
+    assert found is not None and found.ci95 is not None and -1.0 <= found.ci95.low <= found.ci95.high <= 1.0
