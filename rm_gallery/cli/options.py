@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -199,7 +199,8 @@ def judging(*without: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def _with_options(command: Callable[..., None], without: frozenset[str]) -> Callable[..., None]:
-    own = get_type_hints(command, include_extras=True)
+    # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the option's name and help are lost
+    own = get_annotations(command, eval_str=True)
     found: dict[str, Parameter] = {}
     groups: dict[str, list[Field[Any]]] = {}
     for name, parameter in signature(command).parameters.items():
