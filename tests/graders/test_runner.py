@@ -216,7 +216,7 @@ def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
 
 
 def test_what_a_frame_has_no_value_for_is_no_value() -> None:
-    frame = pd.DataFrame({"response": pd.array(["a", pd.NA], dtype="string")})
+    frame = pd.DataFrame({"response": pd.Series(["a", pd.NA], dtype=object)})
     assert [dict(row) for row in rows_of(frame)] == [{"response": "a"}, {"response": None}]
 
 
