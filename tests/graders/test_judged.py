@@ -195,11 +195,6 @@ def test_a_repeated_expected_score_asks_for_probabilities() -> None:
     judge = Listening(reply="<score>4</score>")
     make("g_eval", judge, top_logprobs=7).evaluate(PAIR)
     assert [(asked["logprobs"], asked["top_logprobs"]) for asked in judge.asked] == [(True, 7)]
-    with JudgeServer(["<reason>3 of 5 points.</reason><score>4</score>"], in_process=True) as server:
-        found = make("g_eval", OpenaiLLM("judge", base_url=server.base_url)).evaluate(PAIR)
-    assert isinstance(found, GraderScore) and found.metadata["said"] == 4.0
-    # the server gives 0.6 to the digit it wrote and halves of 0.2 to its neighbours in turn
-    assert max(found.metadata["shares"], key=found.metadata["shares"].get) == "4" and found.score != 4.0
 
 
 class Choosy(Listening):
