@@ -142,9 +142,7 @@ def openai_sdk(
     return asyncio.run(run())
 
 
-async def _measure(
-    name: str, base_url: str, n: int, concurrency: int, body_of: BodyBuilder, call: OneCall
-) -> LoopFigures:
+async def _measure(name: str, base_url: str, n: int, concurrency: int, body_of: BodyBuilder, call: OneCall) -> LoopFigures:
     failed = 0
     numbers: Iterator[int] = iter(range(n))
 

@@ -35,9 +35,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "5 % filtered": {"finish_content_filter": 0.05},
     "everything at once": {**SHARES, **STALL, **OUTAGE},
 }
-HEADING = (
-    f"{'faults':28} {'wall s':>8} {'scored':>7} {'unscored':>9} {'failed':>7} {'equal':>7} {'requests':>9} {'most':>5}"
-)
+HEADING = f"{'faults':28} {'wall s':>8} {'scored':>7} {'unscored':>9} {'failed':>7} {'equal':>7} {'requests':>9} {'most':>5}"
 
 
 def row(name: str, ran: Ran, clean: Ran, stats: dict[str, Any]) -> str:
@@ -47,13 +45,9 @@ def row(name: str, ran: Ran, clean: Ran, stats: dict[str, Any]) -> str:
         for status in ("scored", "unscored", "failed")
     }
     if sum(by_status.values()) != len(clean.samples):
-        raise SystemExit(
-            f"{name}: {len(clean.samples) - sum(by_status.values())} samples have neither score nor reason"
-        )
+        raise SystemExit(f"{name}: {len(clean.samples) - sum(by_status.values())} samples have neither score nor reason")
     equal = sum(a == b for a, b in zip(ran.scores, clean.scores, strict=True) if None not in a)
-    counts = " ".join(
-        f"{by_status[status]:>{width}}" for status, width in (("scored", 7), ("unscored", 9), ("failed", 7))
-    )
+    counts = " ".join(f"{by_status[status]:>{width}}" for status, width in (("scored", 7), ("unscored", 9), ("failed", 7)))
     most = max(stats["calls_by_body"].values())
     return f"{name:28} {ran.seconds:>8.1f} {counts} {equal:>7} {stats['requests']:>9} {most:>5}"
 

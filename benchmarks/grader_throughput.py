@@ -93,9 +93,7 @@ def main() -> None:
     rules(40_000)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["RM_GALLERY_CACHE"] = cache
-        with JudgeServer(
-            "fixed:<reason>It does.</reason><score>4</score>", latency=options.latency_ms / 1000
-        ) as server:
+        with JudgeServer("fixed:<reason>It does.</reason><score>4</score>", latency=options.latency_ms / 1000) as server:
             for number, graders in enumerate((1, 5)):
                 judged(server.base_url, options.n // graders, options.in_flight, graders, 10_000_000 * (number + 1))
 

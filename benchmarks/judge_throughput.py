@@ -35,17 +35,14 @@ def make_samples(n: int, offset: int) -> list[DataSample]:
             unique_id=f"{offset + i}",
             input=[ChatMessage(content=f"Question {offset + i}: what follows from this?")],
             output=[
-                DataOutput(answer=Step(role="assistant", content=f"Answer {k} to {offset + i}: {WORDS * 4}"))
-                for k in range(4)
+                DataOutput(answer=Step(role="assistant", content=f"Answer {k} to {offset + i}: {WORDS * 4}")) for k in range(4)
             ],
         )
         for i in range(n)
     ]
 
 
-def ours(
-    reward: BaseReward, samples: list[DataSample], in_flight: int, url: str, folder: Path, name: str
-) -> LoopFigures:
+def ours(reward: BaseReward, samples: list[DataSample], in_flight: int, url: str, folder: Path, name: str) -> LoopFigures:
     """One batch through the engine."""
     before = server_stats(url)
     control = RunControl()
@@ -88,9 +85,7 @@ def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) ->
         again = ours(reward, samples, in_flight, url, folder / "second", "rm-gallery, all replies cached")
         sdk = openai_sdk(url, n_peer, in_flight, lambda i: bodies[i % len(bodies)])
         sdk_aiohttp = openai_sdk(url, n_peer, in_flight, lambda i: bodies[i % len(bodies)], aiohttp_transport=True)
-    print(
-        f"\n{in_flight} in flight, {latency * 1000:.0f} ms latency, {n} samples; at most {in_flight / latency:,.0f}/s"
-    )
+    print(f"\n{in_flight} in flight, {latency * 1000:.0f} ms latency, {n} samples; at most {in_flight / latency:,.0f}/s")
     print(f"{'client':34} {'samples':>11} {'of floor':>8} {'of limit':>9} {'CPU ms':>9} {'failed':>7} server")
     for figures in (floor, first, again, sdk, sdk_aiohttp):
         print(row(figures, floor, latency))

@@ -83,9 +83,7 @@ def main() -> int:
     print(f"samples                     {options.n:>7}   scored {result.get('n_scored')}, score {result.get('score')}")
     print(f"kills                       {kills:>7}   in {killed:.0f} s; {time.perf_counter() - began:.0f} s in all")
     print(f"lines in results            {sum(lines.values()):>7}   {len(lines)} different ids")
-    print(
-        f"requests at the server      {stats['requests']:>7}   bound {bound} (samples + {options.in_flight} per kill)"
-    )
+    print(f"requests at the server      {stats['requests']:>7}   bound {bound} (samples + {options.in_flight} per kill)")
     extra = stats["requests"] - options.n
     print(f"requests beyond the samples {extra:>7}   most per sample: {stats['max_attempts']}")
     print(f"  unanswered at a kill      {stats['client_closed']:>7}")

@@ -31,7 +31,9 @@ def line(trouble: str, length: float, found: Outage, alone: float) -> str:
     """One line of the table."""
     ran = found.ran
     end = (ran.control.stopped or "went on")[:60]
-    return f"{trouble:28} {length:>7.4g} {ran.seconds:>8.1f} {ran.seconds - alone:>7.1f} {found.lost:>6} {found.calls:>7}  {end}"
+    return (
+        f"{trouble:28} {length:>7.4g} {ran.seconds:>8.1f} {ran.seconds - alone:>7.1f} {found.lost:>6} {found.calls:>7}  {end}"
+    )
 
 
 def main() -> None:

@@ -93,9 +93,7 @@ def gsm8k(path: Path) -> None:
             input=[ChatMessage(content=row["question"])],
             output=[
                 DataOutput(
-                    answer=Step(
-                        role=MessageRole.ASSISTANT, content=row["solution"], label={"reference": row["ground_truth"]}
-                    )
+                    answer=Step(role=MessageRole.ASSISTANT, content=row["solution"], label={"reference": row["ground_truth"]})
                 )
             ],
         )
@@ -106,9 +104,7 @@ def gsm8k(path: Path) -> None:
         began = time.perf_counter()
         scored = reward.evaluate_batch(samples, max_workers=64, progress=False)
         rate = len(samples) / (time.perf_counter() - began)
-        right = sum(
-            (s.output[0].answer.reward.score == 1.0) == r["is_correct"] for s, r in zip(scored, table, strict=True)
-        )
+        right = sum((s.output[0].answer.reward.score == 1.0) == r["is_correct"] for s, r in zip(scored, table, strict=True))
         way = "plain numbers directly" if in_process else "all in worker processes"
         print(f"math_verify_reward, {way}: {rate:,.0f}/s, agrees on {right / len(table):.2%} of {len(table)}")
 

@@ -193,8 +193,7 @@ def rules(reward: str, seconds: float, connections: int) -> None:
     with server("--reward", reward, "--no-evaluators") as (port, process):
         single = [http(f"/v1/rewards/{reward}", item(i)) for i in range(997)]
         batches = [
-            http(f"/v1/rewards/{reward}/batch", {"items": [item(i * BATCH + k) for k in range(BATCH)]})
-            for i in range(31)
+            http(f"/v1/rewards/{reward}/batch", {"items": [item(i * BATCH + k) for k in range(BATCH)]}) for i in range(31)
         ]
         run(port, 8, for_seconds(1.0, single))
         for name, requests, many, n in (("single", single, connections, 1), ("batches of 64", batches, 8, BATCH)):

@@ -53,9 +53,7 @@ def measure(name: str, reward: BaseReward, samples: list[DataSample]) -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         threads = rate(n, lambda: list(pool.map(reward.evaluate, samples)))
     tasked = rate(n, lambda: tasks(reward, samples))
-    print(
-        f"{name:12} {batch:>10,.0f}/s {threads:>10,.0f}/s {threads / batch:>6.0%} {tasked:>10,.0f}/s {tasked / batch:>6.0%}"
-    )
+    print(f"{name:12} {batch:>10,.0f}/s {threads:>10,.0f}/s {threads / batch:>6.0%} {tasked:>10,.0f}/s {tasked / batch:>6.0%}")
 
 
 def main() -> None:

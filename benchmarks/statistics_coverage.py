@@ -150,9 +150,7 @@ def documented(trials: int) -> Iterator[Documented]:
             judge += abs(q - of.rate) <= 1.96 * float(np.sqrt(q * (1.0 - q) / len(case["judge"])))
             if trial < 300:
                 labels = {**case, "judge": [None] * len(case["judge"])}
-                interval = corrected_mean(
-                    **labels | ({"strata": case["judge"].tolist()} if of.favour > 1.0 else {})
-                ).ci95
+                interval = corrected_mean(**labels | ({"strata": case["judge"].tolist()} if of.favour > 1.0 else {})).ci95
                 alone.append(interval.high - interval.low if interval else np.nan)
         yield Documented(name, ours, plain / trials, judge / trials, ours.width / float(np.mean(alone)))
 
@@ -186,9 +184,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every setting, not the four that are covered least")
     given = parser.parse_args()
     for kind in KINDS:
-        found = sorted(
-            (coverage(of, given.trials, given.seed), of) for of in settings(given.settings, kind, given.seed)
-        )
+        found = sorted((coverage(of, given.trials, given.seed), of) for of in settings(given.settings, kind, given.seed))
         held = np.array([one.held for one, _ in found])
         print(
             f"\n{kind}: {len(found)} settings, coverage {held.min():.1%} to {held.max():.1%}, median {np.median(held):.1%}, "

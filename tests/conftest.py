@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -18,6 +19,17 @@ collect_ignore = [] if (shared_folder() / "data").is_dir() else ["gold"]
 """Published figures are checked on the published data, where they are; what the checks rest on is tested without them."""
 REQUIRED = frozenset(filter(None, os.environ.get("RM_GALLERY_REQUIRE", "").split(",")))
 """System components whose tests must run, and "trainers" for the trainers' own packages: where one of these skips, it fails."""
+
+
+if sys.dont_write_bytecode:
+    # nothing is to be written beside the sources; without another place every child process would compile the package anew
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(Path(tempfile.gettempdir()) / "rm-gallery-bytecode")
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's background job ignores Ctrl-C, and so would every process that a test starts to interrupt it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +51,17 @@ def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     if calls is not None:
         calls._forget()  # an endpoint that one test took down is not down for the next
     yield
+
+
+@pytest.fixture
+def warned() -> Iterator[list[str]]:
+    """What the library warns of during a test."""
+    from loguru import logger
+
+    said: list[str] = []
+    sink = logger.add(said.append, level="WARNING", format="{message}")
+    yield said
+    logger.remove(sink)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -91,9 +91,7 @@ USES = {
 def catalogue() -> dict[str, str]:
     """Every page of the catalogue: path -> Markdown; the same on every machine."""
     names = [shown_name(name) for name in sorted(discover())]
-    known = sorted(
-        (Entry(name, RewardRegistry.get(name)) for name in names), key=lambda e: (e.task, path_of(e), e.name)
-    )
+    known = sorted((Entry(name, RewardRegistry.get(name)) for name in names), key=lambda e: (e.task, path_of(e), e.name))
     pages = {path: page(list(members)) for path, members in groupby(known, key=path_of)}
     return {"README.md": index(known), **pages, **grader_pages()}
 
@@ -148,9 +146,7 @@ def page(entries: Sequence[Entry]) -> str:
         body = "\n\n".join([texts["en"]["desc"], "\n".join(effects), "## Rubric", *rubrics])
     else:
         body = as_markdown(body)
-    facts = [
-        [f"`{e.name}`", e.reward.kind, e.cost, f"{e.bounds}, {e.direction}", _needs(e), _class(e)] for e in entries
-    ]
+    facts = [[f"`{e.name}`", e.reward.kind, e.cost, f"{e.bounds}, {e.direction}", _needs(e), _class(e)] for e in entries]
     head = table(["name", "judges", "cost per sample", "range", "needs", "class"], facts)
     use = example_of(entries[-1]).use or USES[entries[-1].reward.kind]
     sections = [MARK, f"# {title}", head, body, _inputs(entries), _parameters(entries), _example(entries)]
@@ -225,9 +221,7 @@ def _example(entries: Sequence[Entry]) -> str:
             "from rm_gallery import FakeLLM, RewardRegistry",
             "from rm_gallery.core.reward.example import PhraseJudge",
         ]
-        notes.append(
-            "A scripted judge stands in for a model; a real one is `llm=` with a model object or a model's name."
-        )
+        notes.append("A scripted judge stands in for a model; a real one is `llm=` with a model object or a model's name.")
         judge = f"judge = FakeLLM(reply=PhraseJudge({literal(example.judge.phrases)}))\n"
         settings.insert(0, "llm=judge")
     code = ["\n".join(imports), "", f"sample = {literal(fields, 0, 9)}", judge]
@@ -271,9 +265,7 @@ def _parameters(entries: Sequence[Entry]) -> str:
         default = " or ".join(dict.fromkeys(f"`{p.default}`" for p in by_kind.values()))
         default = "the scenario's own" if name in texts else default
         default = "the registered name" if name == "name" and len(entries) > 1 else default
-        rows.append(
-            [f"`{name}`", as_cell(f"`{first.type}`"), as_cell(default), (as_cell(first.description) + only).strip()]
-        )
+        rows.append([f"`{name}`", as_cell(f"`{first.type}`"), as_cell(default), (as_cell(first.description) + only).strip()])
     return "\n\n".join(["## Parameters", table(["parameter", "type", "default", "what it does"], rows)])
 
 
@@ -282,9 +274,7 @@ def _rubric(texts: dict[str, Any]) -> str:
 
 
 def _scores_line(entry: Entry) -> str:
-    return next(
-        part for part in inspect.cleandoc(entry.reward.__doc__ or "").split("\n\n") if part.endswith("is better.")
-    )
+    return next(part for part in inspect.cleandoc(entry.reward.__doc__ or "").split("\n\n") if part.endswith("is better."))
 
 
 def _needs(entry: Entry) -> str:

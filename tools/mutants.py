@@ -55,6 +55,7 @@ class Settings:
     leave: str = "(?!)"
     seconds: float = 40.0
     most_tests: int = 120
+    defaults: str = "(none)"
     folders: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
@@ -130,33 +131,36 @@ class Nearest:
         """Tests that ran the line; where none did (it runs on import, or in a process of its own), those of its file and folder."""
         ran = list(self._ran(mutant.path))
         first = {test for test, lines in ran if mutant.line in lines}
-        found = set(first)
-        if len(found) < 5:  # a line that runs on import belongs to the one test that happened to import it first
-            found |= {test for test, _ in ran}
+        nowhere, reach = not first, Counter[str]()
+        if len(first) < 5:  # a line that runs on import belongs to the one test that happened to import it first
+            for test, lines in ran:
+                reach[test] = max(reach[test], len(lines))
+            first |= {test for test in self.seconds if test.startswith(self.settings.defaults)}
+        found = first | reach.keys()
         found |= {test for test in self.seconds if self._named(test, mutant.path)}
-        if len(found) < 20:
-            folders = next(
-                (f for start, f in self.settings.folders.items() if mutant.path.startswith(start)), ["tests"]
-            )
+        if len(found) < 20 or nowhere:
+            folders = next((f for start, f in self.settings.folders.items() if mutant.path.startswith(start)), ["tests"])
             found |= {test for test in self.seconds if test.startswith(tuple(folders))}
-        return self._ordered(found, mutant.path, first)
+        return self._ordered(found, mutant.path, first, reach)
 
     @staticmethod
     def _named(test: str, path: str) -> bool:
         stem = Path(path).stem.strip("_")
         file, _, name = test.partition("::")
-        return (len(stem) > 3 and stem in Path(file).stem) or (len(stem) > 2 and stem in name.partition("[")[2])
+        return (len(stem) > 4 and stem in Path(file).stem) or (len(stem) > 2 and stem in name.partition("[")[2])
 
-    def _ordered(self, tests: set[str], path: str, first: set[str]) -> list[str]:
+    def _ordered(self, tests: set[str], path: str, first: set[str], reach: Counter[str]) -> list[str]:
+        """Of what runs on import, the tests that ran most of the file; of other lines, one of each function first."""
         turn: Counter[str] = Counter()
         ranked = []
         for test in sorted(tests, key=lambda each: (self.seconds[each], each)):
             function = test.partition("[")[0]
-            ranked.append((not self._named(test, path), test not in first, turn[function], self.seconds[test], test))
+            far = -reach[test]
+            ranked.append((test not in first, not self._named(test, path), far, turn[function], self.seconds[test], test))
             turn[function] += 1
         left = self.settings.seconds
         chosen: list[str] = []
-        for *_, seconds, test in sorted(ranked, key=lambda each: (each[1], each[0], *each[2:])):
+        for *_, seconds, test in sorted(ranked):
             if seconds <= left and len(chosen) < self.settings.most_tests:
                 left -= seconds
                 chosen.append(test)
@@ -234,9 +238,7 @@ def mutated(mutant: Mutant) -> str:
 def shown(mutant: Mutant, text: str) -> str:
     """The lines that changed, on one line."""
     old = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()
-    changed = [
-        row for row in difflib.unified_diff(old, text.splitlines(), n=0, lineterm="") if row[:3] not in ("---", "+++")
-    ]
+    changed = [row for row in difflib.unified_diff(old, text.splitlines(), n=0, lineterm="") if row[:3] not in ("---", "+++")]
     return " ".join(f"{row[0]} {row[1:].strip()[:140]}" for row in changed if row[0] in "+-")
 
 

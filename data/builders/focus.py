@@ -103,7 +103,5 @@ def drafts() -> dict[str, list[Draft]]:
         writer = _Writer(mine, draw)
         questions = draw.shuffled([(topic, question) for topic in mine for question in topic.answers])
         plan = balance.styles(len(questions), draw)
-        result[split] = [
-            writer.draft(topic, question, style) for (topic, question), style in zip(questions, plan, strict=True)
-        ]
+        result[split] = [writer.draft(topic, question, style) for (topic, question), style in zip(questions, plan, strict=True)]
     return result

@@ -26,8 +26,7 @@ def linear(draw: Draw) -> Problem:
         right = d + b if slip == "constant-sign" else off(d - b, slip == "difference", say)
         sign = "+" if slip == "constant-sign" else "-"
         steps = [
-            say.pick(("Subtract", "Take away"))
-            + f" {c}x on both sides: {a} - {c} = {left}, which leaves {left}x + {b} = {d}.",
+            say.pick(("Subtract", "Take away")) + f" {c}x on both sides: {a} - {c} = {left}, which leaves {left}x + {b} = {d}.",
             say.pick(("Move the constant:", "Now the constant:")) + f" {d} {sign} {b} = {right}, so {left}x = {right}.",
         ]
         if slip == "not-divided":
@@ -165,16 +164,12 @@ def quadratic(draw: Draw) -> Problem:
             low, high = small - 1, large + 1
             steps.append(f"Since {low} + {high} = {s}, the factors are (x - {low}) and (x - {high}).")
             return [*steps, f"The larger solution is {high}."], str(high)
-        steps.append(
-            f"Since {small} × {large} = {p} and {small} + {large} = {s}, we get (x - {small})(x - {large}) = 0."
-        )
+        steps.append(f"Since {small} × {large} = {p} and {small} + {large} = {s}, we get (x - {small})(x - {large}) = 0.")
         if slip == "smaller-root":
             return [*steps, f"The solution asked for is {small}."], str(small)
         if slip == "sum-of-roots":
             return [*steps, f"Both together give {s}, so the answer is {s}."], str(s)
-        return [*steps, say.pick((f"The larger root is {large}.", f"Of the two, the larger one is {large}."))], str(
-            large
-        )
+        return [*steps, say.pick((f"The larger root is {large}.", f"Of the two, the larger one is {large}."))], str(large)
 
     return Problem(prompt, work, ("signs", "wrong-factors", "smaller-root", "sum-of-roots"))
 
@@ -224,9 +219,7 @@ def operations(draw: Draw) -> Problem:
     f = draw.between(2, 5)
     e = f * draw.between(3, 9)
     term = f"{a} + {b} × ({c} - {d}) - {e} ÷ {f}"
-    prompt = draw.pick(
-        (f"Calculate {term}.", f"What is the value of {term}?", f"Work out {term} without a calculator.")
-    )
+    prompt = draw.pick((f"Calculate {term}.", f"What is the value of {term}?", f"Work out {term} without a calculator."))
 
     def work(slip: str, say: Draw) -> Worked:
         inner = c - d

@@ -25,9 +25,7 @@ def fence(draw: Draw) -> Problem:
             steps = [f"The {place} measures {long} × {wide} = {size}."]
             return [*steps, f"Without the gate that is {size} - {gate} = {last} metres."], str(last)
         half = off(long + wide, slip == "sum", say)
-        steps = [
-            say.pick(("Length and width together are", "One long and one short side:")) + f" {long} + {wide} = {half}."
-        ]
+        steps = [say.pick(("Length and width together are", "One long and one short side:")) + f" {long} + {wide} = {half}."]
         around = half
         if slip != "half-the-way":
             around = 2 * half
@@ -36,9 +34,7 @@ def fence(draw: Draw) -> Problem:
             last = around + gate
             return [*steps, f"With the gate this is {around} + {gate} = {last} metres."], str(last)
         last = around - gate
-        steps.append(
-            say.pick(("Take off the gate:", "The gate is not fenced, so")) + f" {around} - {gate} = {last} metres."
-        )
+        steps.append(say.pick(("Take off the gate:", "The gate is not fenced, so")) + f" {around} - {gate} = {last} metres.")
         return steps, str(last)
 
     return Problem(prompt, work, ("area", "sum", "half-the-way", "gate-added"))
@@ -137,9 +133,7 @@ def buses(draw: Draw) -> Problem:
         if slip == "rounded-down":
             return [*steps, f"That is close enough, so {whole} buses are needed."], str(whole)
         if slip == "two-spare":
-            return [*steps, f"To be safe two more are ordered, which makes {whole} + 2 = {whole + 2} buses."], str(
-                whole + 2
-            )
+            return [*steps, f"To be safe two more are ordered, which makes {whole} + 2 = {whole + 2} buses."], str(whole + 2)
         if slip == "rest-as-answer":
             return [*steps, f"What is left gives the answer: {total} - {whole * seats} = {rest}."], str(rest)
         steps.append(f"{rest} people are left over and need one more bus.")

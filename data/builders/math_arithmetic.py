@@ -25,16 +25,12 @@ def shopping(draw: Draw) -> Problem:
     def work(slip: str, say: Draw) -> Worked:
         first, second = off(n * p, slip == "product", say), m * q
         total = off(first + second, slip == "sum", say)
-        steps = [
-            say.pick((f"The {one}s cost {n} × {p} = {first} dollars.", f"For the {one}s: {n} × {p} = {first} dollars."))
-        ]
+        steps = [say.pick((f"The {one}s cost {n} × {p} = {first} dollars.", f"For the {one}s: {n} × {p} = {first} dollars."))]
         if slip == "one-kind-forgotten":
             total = first
         else:
             steps.append(f"The {two}s cost {m} × {q} = {second} dollars.")
-            steps.append(
-                say.pick(("Together that is", "The whole bill is")) + f" {first} + {second} = {total} dollars."
-            )
+            steps.append(say.pick(("Together that is", "The whole bill is")) + f" {first} + {second} = {total} dollars.")
         change = off(paid - total, slip == "difference", say)
         steps.append(say.pick(("The change is", f"{name} gets back")) + f" {paid} - {total} = {change} dollars.")
         return steps, str(change)
@@ -69,9 +65,7 @@ def discount(draw: Draw) -> Problem:
         if slip == "voucher-forgotten":
             return [*steps, f"So the final price is {reduced} euros."], str(reduced)
         final = reduced - voucher
-        steps.append(
-            say.pick(("After the voucher it is", "Now the voucher:")) + f" {reduced} - {voucher} = {final} euros."
-        )
+        steps.append(say.pick(("After the voucher it is", "Now the voucher:")) + f" {reduced} - {voucher} = {final} euros.")
         return steps, str(final)
 
     return Problem(prompt, work, ("percent-as-euros", "percentage", "discount-added", "voucher-forgotten"))
@@ -129,9 +123,7 @@ def average(draw: Draw) -> Problem:
         if slip == "mean-of-means":
             need = 2 * goal - have // 4
             steps.append(f"Their mean is about {have // 4}.")
-            return [*steps, f"To reach {goal} the fifth score must be 2 × {goal} - {have // 4} = {need} points."], str(
-                need
-            )
+            return [*steps, f"To reach {goal} the fifth score must be 2 × {goal} - {have // 4} = {need} points."], str(need)
         must = off(count * goal, slip == "product", say)
         need = must - have
         steps.append(say.pick(("The mean asks for", "In total we need")) + f" {count} × {goal} = {must} points.")

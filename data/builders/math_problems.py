@@ -34,8 +34,7 @@ def _forms(problem: Problem, steps: list[str], markdown: bool, draw: Draw) -> tu
     remark = draw.pick(_REMARKS_ZH if problem.chinese else _REMARKS)
     with_remark = [*steps[:-1], remark, steps[-1]]
     return tuple(
-        render(sentences, markdown, draw)
-        for sentences in (steps, [opener, *steps], with_remark, [opener, *with_remark])
+        render(sentences, markdown, draw) for sentences in (steps, [opener, *steps], with_remark, [opener, *with_remark])
     )
 
 

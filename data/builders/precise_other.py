@@ -43,9 +43,7 @@ def zh_sentences(subject: Subject, draw: Draw) -> Task:
     """An exact number of sentences."""
     count = draw.between(3, 4)
     prompt = f"用正好{_NUMBERS[count]}句话描写{subject.name}，每句话用句号结尾。"
-    return Task(
-        prompt, (f"sentences:{count}",), lambda say: "".join(subject.compose(say, max(2, count - 2), count + 2))
-    )
+    return Task(prompt, (f"sentences:{count}",), lambda say: "".join(subject.compose(say, max(2, count - 2), count + 2)))
 
 
 def zh_bullets(subject: Subject, draw: Draw) -> Task:
@@ -68,11 +66,7 @@ def zh_opening(subject: Subject, draw: Draw) -> Task:
     def propose(say: Draw) -> str:
         made = "".join(subject.compose(say, 2, 4))
         whole = f"{opening}{made}{closing}"
-        return (
-            whole
-            if say.chance(0.4)
-            else say.pick((f"{opening}{made}", f"{made}{closing}", f"{closing}{made}{opening}"))
-        )
+        return whole if say.chance(0.4) else say.pick((f"{opening}{made}", f"{made}{closing}", f"{closing}{made}{opening}"))
 
     return Task(prompt, (f"starts:{opening}", f"ends:{closing}"), propose)
 

@@ -12,9 +12,7 @@ from data.builders.precise_core import NUMBERS, Recipe, Subject, Task, task
 def exact_words(subject: Subject, draw: Draw) -> Task:
     """An exact number of words."""
     count = len(precise_rules.words(" ".join(subject.compose(draw, 3, 5))))
-    wish = draw.pick(
-        (f"Use exactly {count} words.", f"The text must have exactly {count} words, no more and no fewer.")
-    )
+    wish = draw.pick((f"Use exactly {count} words.", f"The text must have exactly {count} words, no more and no fewer."))
 
     def propose(say: Draw) -> str:
         made = subject.compose(say, 2, 6)
@@ -205,9 +203,7 @@ def title(subject: Subject, draw: Draw) -> Task:
 
 def quoted(subject: Subject, draw: Draw) -> Task:
     """The whole answer in double quotation marks."""
-    wish = draw.pick(
-        ("Put the entire answer in double quotation marks.", "Wrap your whole reply in double quotation marks.")
-    )
+    wish = draw.pick(("Put the entire answer in double quotation marks.", "Wrap your whole reply in double quotation marks."))
 
     def propose(say: Draw) -> str:
         made = subject.compose(say, 2, 5)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.evaluate import conclude, judged_report, show_estimate, show_report, task_of
-from rm_gallery.cli.gates import Gates
+from rm_gallery.cli.evaluate import conclude, judged_report, missed_by, show_estimate, show_report, task_of
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
 from rm_gallery.report.export import exported
+from rm_gallery.report.gates import gate_of
 from rm_gallery.report.recorded import Recorded, recorded_json, score_recorded
 from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import open_data
@@ -28,34 +28,27 @@ def bench_names(incomplete: str) -> list[str]:
 
 @opt.judging()
 def bench(
-    name: Annotated[
-        str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=bench_names)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=bench_names)] = None,
     reward: Annotated[
         str | None,
         typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names),
     ] = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")
-    ] = None,
+    data: Annotated[list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
     split: Annotated[str | None, typer.Option(help="Another split than the usual one; with --hub.")] = None,
-    mode: Annotated[
-        str | None, typer.Option(help="One of the benchmark's official protocols; --list names them.")
-    ] = None,
+    mode: Annotated[str | None, typer.Option(help="One of the benchmark's official protocols; --list names them.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Judge everything so many times.")] = 1,
     scores: Annotated[
         Path | None, typer.Option(help="Apply the rule to the scores of this parquet, jsonl or csv file.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")] = None,
-    step_rule: Annotated[
-        str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")
-    ] = None,
+    step_rule: Annotated[str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
     *,
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
+    max_unscored: opt.MaxUnscored = None,
     fail_under: opt.FailUnder = None,
     fail_if_worse_than: opt.FailIfWorse = None,
     estimate: opt.EstimateFlag = False,
@@ -67,28 +60,22 @@ def bench(
     if name is None:
         raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
     benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
-    gates = Gates.of(fail_under, fail_if_worse_than)
+    gate = gate_of(fail_under, fail_if_worse_than, max_failures, max_unscored)
     if scores is not None or replay is not None:
         _only_recorded(reward, scores, replay, run.llm)
         if repeats > 1:
             raise ConfigError("--repeats asks a judge again; recorded judgements are what they are, so leave it out.")
         if limit is not None:
-            raise ConfigError(
-                "--limit draws rows to judge; recorded judgements are scored as they are, so leave it out."
-            )
+            raise ConfigError("--limit draws rows to judge; recorded judgements are scored as they are, so leave it out.")
         given = _source(benchmark, data, hub, split) if data or hub or split else None
         rows = given and open_data(given, benchmark, limit=limit, seed=run.seed, on_bad_row=run.on_bad_row)
-        with gates.keeping(None if run.out is None else str(run.out)) as folder, exported(export, folder) as kept:
-            found = score_recorded(
-                benchmark, scores=scores, replay=replay, data=rows or None, seed=run.seed, run_dir=kept
-            )
-            for option, wanted in (("--export", export), ("gates", gates.least), ("gates", gates.reference)):
+        with gate.keeping(None if run.out is None else str(run.out)) as folder, exported(export, folder) as kept:
+            found = score_recorded(benchmark, scores=scores, replay=replay, data=rows or None, seed=run.seed, run_dir=kept)
+            for option, wanted in (("--export", export), ("gates", gate.fail_under), ("gates", gate.reference)):
                 if wanted is not None and len(found) > 1:
-                    raise ConfigError(
-                        f"{option} take one judge's candidates and the file holds {len(found)}; keep one."
-                    )
-            gates.check(found[0][1], kept)
-        return _show_recorded(benchmark, found, run.json, gates, max_failures)
+                    raise ConfigError(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.")
+            held = [missed_by(report, gate, kept) for _, report in found]
+        return _show_recorded(benchmark, found, run.json, held)
     if reward is None:
         raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
     task = task_of(run, limit)
@@ -96,9 +83,9 @@ def bench(
     if estimate:
         return show_estimate(reward, source, benchmark, task, run.json, repeats)
     with run.resumable():
-        report = judged_report(reward, source, benchmark, task, export, repeats, gates)
+        report, missed = judged_report(reward, source, benchmark, task, export, repeats, gate)
     show_report(report, run.json)
-    sys.exit(gates.conclude(conclude(report, max_failures, run.out)))
+    sys.exit(conclude(report, missed, run.out))
 
 
 def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
@@ -124,7 +111,7 @@ def _only_recorded(reward: str | None, scores: Path | None, replay: Path | None,
         raise ConfigError(f"{' and '.join(found)} exclude each other; recorded judgements need no reward and no judge.")
 
 
-def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: Gates, max_failures: int) -> None:
+def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, missed: Sequence[list[str]]) -> None:
     """Print recorded judgements by group, and leave with 1 when nothing could be scored."""
     if as_json:
         opt.print_json(recorded_json(benchmark, found))
@@ -133,7 +120,7 @@ def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, gates: 
     else:
         for group, report in found:
             typer.echo(_line(group, report))
-    sys.exit(gates.conclude(max(conclude(report, max_failures) for _, report in found)))
+    sys.exit(max(conclude(report, why) for (_, report), why in zip(found, missed, strict=True)))
 
 
 def _line(group: Mapping[str, Any], report: Report) -> str:

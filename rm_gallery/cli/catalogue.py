@@ -215,10 +215,7 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
         default = _shown_value(said[name]) if name in said else _default(info)
         text = info.description or _docstring_of(reward, name) or _mention(reward, name)
         limits = [
-            f"{sign} {getattr(note, key):g}"
-            for note in info.metadata
-            for key, sign in _SIGNS.items()
-            if hasattr(note, key)
+            f"{sign} {getattr(note, key):g}" for note in info.metadata for key, sign in _SIGNS.items() if hasattr(note, key)
         ]
         shown = type_text(info.annotation) + (f" ({', '.join(limits)})" if limits else "")
         found.append(Parameter(name, shown, default, text))
@@ -352,9 +349,7 @@ def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
 def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no model."""
     if "llm" not in entry.reward.model_fields and not (entry.grader and "llm" in entry.reward.needs):
-        raise ConfigError(
-            f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` tells its rule."
-        )
+        raise ConfigError(f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` tells its rule.")
     if entry.grader is not None:
         return _prompt_of_grader(entry.grader, params)
     example = example_of(entry)
@@ -381,9 +376,7 @@ def _fields_line(kind: type[BaseGrader]) -> list[str]:
     fields = fields_of_grader(kind)
     if fields is None:
         return []
-    shown = [
-        ("any other" if name == "*" else name) + ("" if must else " (may be absent)") for name, must in fields.items()
-    ]
+    shown = [("any other" if name == "*" else name) + ("" if must else " (may be absent)") for name, must in fields.items()]
     return [f"fields: {', '.join(shown)}"]
 
 

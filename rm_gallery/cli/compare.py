@@ -11,17 +11,27 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.compare import compare as compare_runs
+from rm_gallery.report.gates import Gate
+from rm_gallery.report.opened import open_run
 from rm_gallery.report.tables import print_difference
+from rm_gallery.report.words import OWN_UNIT
 
 
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN_A RUN_B …", help="Run folders; all are held against the first.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …", help="Run folders; all are held against the first.")],
     examples: Annotated[int, typer.Option(min=0, help="Samples to show on which the runs disagree, each way.")] = 3,
     fail_if_worse: Annotated[
-        bool, typer.Option("--fail-if-worse", help="Exit with 1 when a run is shown to be worse than the first.")
+        bool,
+        typer.Option(
+            "--fail-if-worse",
+            help="Exit with 1 when a run is worse than the first beyond chance, what is missing counted at its worst.",
+        ),
     ] = False,
+    fail_under: opt.FailUnder = None,
+    max_failures: Annotated[
+        int | None, typer.Option(min=0, help="Failed samples that pass, in every run but the first; 0 with a gate.")
+    ] = None,
+    max_unscored: opt.MaxUnscored = None,
     json: opt.Json = False,
 ) -> None:
     """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and p-values."""
@@ -36,7 +46,15 @@ def compare(
             if number:
                 sys.stdout.write("\n")
             print_difference(one)
-    worse = [one for one in found if one.whole.paired.interval is not None and one.whole.paired.interval.high < 0.0]
-    if fail_if_worse and worse:
-        sys.stderr.write(f"rm-gallery: worse than {found[0].first}: {', '.join(one.second for one in worse)}.\n")
-        sys.exit(1)
+    if not fail_if_worse and fail_under is None and max_failures is None and max_unscored is None:
+        return
+    reference, missed = open_run(runs[0]), False
+    for folder in runs[1:]:
+        figures = (run := open_run(folder)).report
+        own_unit = figures.get("rule") in OWN_UNIT
+        held = reference if fail_if_worse else None
+        gate = Gate(fail_under, max_failures or 0, max_unscored, held, own_unit=own_unit)
+        for _, why in gate.missed(figures, run=run, say=lambda line: sys.stderr.write(f"{line}\n")):
+            sys.stderr.write(f"rm-gallery: {folder.name}: {why}.\n")
+            missed = True
+    sys.exit(1 if missed else 0)

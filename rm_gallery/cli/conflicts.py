@@ -15,9 +15,7 @@ from rm_gallery.report.tables import print_findings
 
 @opt.judging()
 def conflicts(
-    reward: Annotated[
-        str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)
-    ],
+    reward: Annotated[str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)],
     data: Annotated[list[str], typer.Option(help="File or folder of samples with several answers; may be repeated.")],
     benchmark: Annotated[
         str | None,

@@ -51,9 +51,7 @@ def demo(
             sys.stderr.write(f"scoring the test split with {label} …\n")
             reports[label] = evaluate(reward, test, name, max_workers=max_workers, progress=None if llm else False)
     any_report = reports["length_baseline"]
-    judge = next(
-        (f"judge {report.judge} at {report.endpoint}" for report in reports.values() if report.judge), "no judge"
-    )
+    judge = next((f"judge {report.judge} at {report.endpoint}" for report in reports.values() if report.judge), "no judge")
     notes = [
         f"benchmark: {name} ({any_report.version}) · data: {test} · n={any_report.n} · {judge}",
         "chance is 25 % on the best-of-4 subsets",

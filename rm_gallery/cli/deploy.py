@@ -47,9 +47,7 @@ def deploy(
         opt.print_json(found)
         return
     done = "created" if found["version"] == 1 else "updated"
-    typer.echo(
-        f"Successfully {done} evaluator: {found['name']} (version {found['version']}, hash {found['hash'][:12]})"
-    )
+    typer.echo(f"Successfully {done} evaluator: {found['name']} (version {found['version']}, hash {found['hash'][:12]})")
 
 
 @evaluators_app.command("list")

@@ -26,9 +26,7 @@ EXTRAS = {
 
 def doctor() -> None:
     """Show which sandboxes, keys, caches and optional packages are available."""
-    typer.echo(
-        f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors"
-    )
+    typer.echo(f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors")
     for check in sandbox_checks():
         typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")
     typer.echo(f"{_mark(bool(os.environ.get('OPENAI_API_KEY')))} OPENAI_API_KEY is {_set('OPENAI_API_KEY')}")

@@ -51,9 +51,7 @@ def drift(
     versions = read(old, is_old=True), read(new)
     for name, column, told in (("--labels", labels, "labels"), ("--cluster", cluster, "clusters")):
         if column is not None and not any(getattr(version, told) for version in versions):
-            raise ConfigError(
-                f"{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file"
-            )
+            raise ConfigError(f"{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
     found = compare_versions(
         *versions,
         old_again=[read(path) for path in old_again or ()],

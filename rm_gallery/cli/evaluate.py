@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,13 +13,14 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.gates import Gates
 from rm_gallery.core.engine.calls.estimate import Estimate, Interval
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, one_line
 from rm_gallery.report.evaluate import estimate as estimate_run
 from rm_gallery.report.evaluate import evaluate as evaluate_reward
 from rm_gallery.report.export import exported
+from rm_gallery.report.gates import Gate, gate_of
+from rm_gallery.report.opened import open_run
 from rm_gallery.report.repeats import evaluate_repeatedly
 from rm_gallery.report.tables import print_report
 from rm_gallery.report.task import open_data
@@ -43,6 +44,7 @@ def evaluate(
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
+    max_unscored: opt.MaxUnscored = None,
     fail_under: opt.FailUnder = None,
     fail_if_worse_than: opt.FailIfWorse = None,
     estimate: opt.EstimateFlag = False,
@@ -52,11 +54,11 @@ def evaluate(
     task = task_of(run, limit)
     if estimate:
         return show_estimate(reward, data, benchmark, task, run.json)
-    gates = Gates.of(fail_under, fail_if_worse_than)
+    gate = gate_of(fail_under, fail_if_worse_than, max_failures, max_unscored)
     with run.resumable():
-        report = judged_report(reward, data, benchmark, task, export, gates=gates)
+        report, missed = judged_report(reward, data, benchmark, task, export, gate=gate)
     show_report(report, run.json)
-    sys.exit(gates.conclude(conclude(report, max_failures, run.out)))
+    sys.exit(conclude(report, missed, run.out))
 
 
 def task_of(run: opt.Running, limit: int | None) -> dict[str, Any]:
@@ -77,36 +79,49 @@ def judged_report(
     task: Mapping[str, Any],
     export: Path | None = None,
     repeats: int = 1,
-    gates: Gates | None = None,
-) -> Report:
-    """The report of a run, or the mean of several, held against `gates`; the candidates of the first go to `export`."""
-    gates = gates or Gates()
-    if gates.reference is not None:
-        gates.fits(open_data(_one_or_all(data), benchmark, **{key: task[key] for key in ("limit", "seed")}))
-    with gates.keeping(task["options"].run_dir) as folder, exported(export, folder) as run_dir:
+    gate: Gate | None = None,
+) -> tuple[Report, list[str]]:
+    """The report of a run, or the mean of several, and what of `gate` it misses; the candidates of the first go to `export`."""
+    gate = gate or Gate()
+    if gate.reference is not None:
+        gate.fits(open_data(_one_or_all(data), benchmark, **{key: task[key] for key in ("limit", "seed")}))
+    with gate.keeping(task["options"].run_dir) as folder, exported(export, folder) as run_dir:
         options = replace(task["options"], run_dir=run_dir, trace=task["options"].trace or export is not None)
         arguments = {**task, "options": options}
         if repeats > 1:
             report = evaluate_repeatedly(reward, _one_or_all(data), benchmark, repeats=repeats, **arguments)
         else:
             report = evaluate_reward(reward, _one_or_all(data), benchmark, **arguments)
-        gates.check(report, run_dir)
-        return report
+        return report, missed_by(report, gate, run_dir)
 
 
 def _one_or_all(data: str | list[str]) -> str | list[str]:
     return data[0] if isinstance(data, list) and len(data) == 1 else data
 
 
-def conclude(report: Report, max_failures: int, out: Path | None = None) -> int:
-    """Say on stderr why samples have no score, each reason once, and how to open the run kept in `out`; the exit code."""
+def missed_by(report: Report, gate: Gate, run_dir: str | None = None) -> list[str]:
+    """What of a gate a report misses, with the folder of its run where that is held against another; nothing without rows."""
+    if not report.n:
+        return []
+    run = None if gate.reference is None or run_dir is None else open_run(run_dir)
+    missed = gate.missed(report.to_dict(), finished=not report.n_stopped, run=run, say=_say)
+    # of a run that stopped, why it did is said, and what failed until then is a part of that
+    return [why for part, why in missed if part != "failed" or not report.n_stopped]
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def conclude(report: Report, missed: Sequence[str], out: Path | None = None) -> int:
+    """Say on stderr why samples have no score, each reason once, how to open the run kept in `out`, and what is missed; the exit code."""
     if out is not None:
         sys.stderr.write(f"rm-gallery report {one_line(shlex.quote(str(out)))} writes a page about this run.\n")
     opt.say_lost(report.reasons, report.stopped, "samples")
-    if report.n and not report.n_scored:
-        sys.stderr.write("rm-gallery: no sample could be scored, so there is no score.\n")
-        return 1
-    return 1 if report.n_failed > max_failures or report.n_stopped else 0
+    for why in missed:
+        if why != one_line(report.stopped or ""):  # which was said already
+            sys.stderr.write(f"rm-gallery: {why}.\n")
+    return 1 if missed else 0
 
 
 FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.evaluate import conclude, show_report
+from rm_gallery.cli.evaluate import conclude, missed_by, show_report
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.figures import COUNTS
 from rm_gallery.report.export import exported
+from rm_gallery.report.gates import gate_of
 from rm_gallery.report.grading import grade as grade_rows
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
@@ -36,10 +38,13 @@ def grade(
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
+    max_unscored: opt.MaxUnscored = None,
+    fail_under: opt.FailUnder = None,
     export: opt.Export = None,
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
     options = run.options()
+    gate = gate_of(fail_under, None, max_failures, max_unscored, own_unit=True)
     known = read_config(config)
     runner = runner_of(known, judge_of(known, run.llm, run.base_url))
     if not Path(data).expanduser().exists():
@@ -53,9 +58,9 @@ def grade(
     with run.resumable(), exported(export, options.run_dir) as folder:
         report = grade_rows(runner, Path(data).expanduser(), options=replace(options, run_dir=folder), **beside)
     show_report(report, run.json)
-    failed = max(part.n_failed for part in report.by_subset.values())
-    stopped = max(part.n_stopped for part in report.by_subset.values())
-    sys.exit(conclude(replace(report, n_failed=failed, n_stopped=stopped), max_failures, run.out))
+    # every grader has to pass what one sample has to
+    most = {name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]}
+    sys.exit(conclude(report, missed_by(replace(report, **most), gate), run.out))
 
 
 MOST = 100_000

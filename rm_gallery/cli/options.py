@@ -47,16 +47,22 @@ MaxTokens = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, aft
 MaxCost = Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")]
 Prices = Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")]
 MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
+MaxUnscored = Annotated[
+    int | None,
+    typer.Option(min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number."),
+]
 FailUnder = Annotated[
     float | None,
-    typer.Option(help="Exit with 1 when the score, 0 to 1, is lower; the interval says if chance may be why."),
+    typer.Option(
+        help="Exit with 1 when the figure, a share from 0 to 1 or a mean score, is lower with what is missing at its worst."
+    ),
 ]
 FailIfWorse = Annotated[
     Path | None,
     typer.Option(
         "--fail-if-worse-than",
         metavar="RUN",
-        help="Exit with 1 when the 95 % interval of the difference to that run, sample by sample, lies below 0.",
+        help="Exit with 1 when the 95 % interval of the difference to that run lies below 0, what is missing at its worst.",
     ),
 ]
 OnBadRow = Annotated[str, typer.Option(help="raise, or skip and count.")]
@@ -68,9 +74,7 @@ LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or htt
 
 RewardName = Annotated[
     str,
-    typer.Option(
-        "--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names
-    ),
+    typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names),
 ]
 Table = Annotated[
     str, typer.Argument(metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool.")
@@ -79,9 +83,7 @@ Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
 Reference = Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")]
 Labels = Annotated[
     str | None,
-    typer.Option(
-        help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."
-    ),
+    typer.Option(help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."),
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="The labels file's column of labels, where it has several.")]
 LabelProbability = Annotated[
@@ -181,6 +183,8 @@ class Tabled:
     dry_run: DryRun = False
     limit: Limit = None
     max_failures: MaxFailures = 0
+    max_unscored: MaxUnscored = None
+    fail_under: FailUnder = None
     estimate: EstimateFlag = False
 
     def columns(self, run: Running) -> Columns:
@@ -247,9 +251,7 @@ def parse_params(pairs: list[str]) -> dict[str, Any]:
     return params
 
 
-def make_budget(
-    max_calls: int | None, max_tokens: int | None, max_cost: float | None, prices: Path | None
-) -> Budget | None:
+def make_budget(max_calls: int | None, max_tokens: int | None, max_cost: float | None, prices: Path | None) -> Budget | None:
     """The budget the options ask for, or None; prices alone make cost counted but not limited."""
     if max_calls is None and max_tokens is None and max_cost is None and prices is None:
         return None
@@ -271,6 +273,4 @@ def set_log_level(level: str) -> None:
         return "{time:HH:mm:ss} {level: <7} {extra[shown]}\n{exception}"
 
     # how a run ended is said by the command itself, once
-    logger.add(
-        sys.stderr, level=LEVELS[level], format=line, diagnose=False, filter=lambda r: "account" not in r["extra"]
-    )
+    logger.add(sys.stderr, level=LEVELS[level], format=line, diagnose=False, filter=lambda r: "account" not in r["extra"])

@@ -15,14 +15,10 @@ from rm_gallery.report.pilot import Pilot, read_pilot
 
 
 def plan(
-    precision: Annotated[
-        float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")
-    ] = None,
+    precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = None,
     detect: Annotated[
         float | None,
-        typer.Option(
-            help="Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the true share."
-        ),
+        typer.Option(help="Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the true share."),
     ] = None,
     judged: Annotated[
         int | None, typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them.")
@@ -40,9 +36,7 @@ def plan(
     ] = None,
     score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = None,
     label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="The pilot's column that says which rows belong together.")
-    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="The pilot's column that says which rows belong together.")] = None,
     rows_per_cluster: Annotated[float | None, typer.Option(help="Rows per prompt or conversation.")] = None,
     icc: Annotated[float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")] = None,
     cost_label: Annotated[float | None, typer.Option(help="Price of a label; with --cost-judge.")] = None,
@@ -81,9 +75,7 @@ def plan(
         what = f"pairs to find a difference of {detect:g}"
     elif judged is None:
         found = plan_mean(half_width=precision, effect=detect, power=power, **spread, **common)
-        what = (
-            f"rows for ±{found.half_width:.4g}" if precision is not None else _of_sides(found, spread["rate"], detect)
-        )
+        what = f"rows for ±{found.half_width:.4g}" if precision is not None else _of_sides(found, spread["rate"], detect)
     else:
         if sensitivity is not None or specificity is not None or (sd is None and known.correlation is None):
             judge: dict[str, Any] = {

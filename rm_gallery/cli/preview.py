@@ -14,9 +14,7 @@ from rm_gallery.gallery.benchmarks.figures import one_line
 
 Folders = Annotated[
     list[str] | None,
-    typer.Option(
-        "--metrics-folders", "-m", metavar="NAME=PATH", help="A folder with main.py: evaluate; may be repeated."
-    ),
+    typer.Option("--metrics-folders", "-m", metavar="NAME=PATH", help="A folder with main.py: evaluate; may be repeated."),
 ]
 MoreFolders = Annotated[list[str] | None, typer.Argument(metavar="[NAME=PATH]...", help="Further metric folders.")]
 
@@ -51,9 +49,7 @@ def preview(
     for line in found.printed.splitlines():
         sys.stderr.write(f"printed: {one_line(line)}\n")
     if found.sandbox == "subprocess" and sandbox is None:
-        sys.stderr.write(
-            "rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own code does\n"
-        )
+        sys.stderr.write("rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own code does\n")
     if json:
         opt.print_json(found.as_dict())
     else:

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.file import written_whole
-from rm_gallery.report.formats import Gate, render
+from rm_gallery.report.formats import render
+from rm_gallery.report.gates import Gate
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.summary import summarize
-from rm_gallery.report.words import figures_of
+from rm_gallery.report.words import OWN_UNIT, figures_of
 
 PAGE = "report.html"
 
@@ -23,19 +25,19 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default RUN/report.html, and stdout for the other formats.")
     ] = None,
-    fail_under: Annotated[
-        float | None, typer.Option(help="Lowest score that passes, 0 to 1; below it the exit code is 1.")
-    ] = None,
+    fail_under: opt.FailUnder = None,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Failed samples that pass; more make the exit code 1.")
     ] = None,
+    max_unscored: opt.MaxUnscored = None,
 ) -> None:
     """Write what RUN found as one self-contained page, or in another format for a pull request, a program or CI.
 
-    The exit code is 1 when a gate is missed: --fail-under, --max-failures, and with --format junit also an unfinished run.
+    The exit code is 1 when a gate is missed: --fail-under, --max-failures, --max-unscored, and with --format junit also an unfinished run.
     """
-    gate = Gate(fail_under, max_failures or 0)
     opened = open_run(run)
+    own_unit = opened.report.get("rule") in OWN_UNIT
+    gate = Gate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
     text = render(opened, form, gate)
     if out is None and form != "html":
         encoding = sys.stdout.encoding or "utf-8"  # a terminal may lack characters of the data; a file has them all
@@ -45,8 +47,9 @@ def report(
             file.write(text.encode("utf-8"))
         typer.echo(str(out or opened.folder / PAGE), err=form != "html")
     gates = {"score": fail_under is not None, "failed": max_failures is not None}
+    gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):
-        missed = gate.missed(opened, figures_of(opened, summarize(opened)))
+        missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished)
         found = [why for part, why in missed if form == "junit" or gates.get(part)]
         for why in found:
             sys.stderr.write(f"rm-gallery: {why}.\n")

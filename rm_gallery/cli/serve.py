@@ -20,9 +20,7 @@ from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     from rm_gallery.serve.evaluators import ServedEvaluators
 
-TokensFile = Annotated[
-    Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")
-]
+TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 token_app = typer.Typer(help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True)
 
@@ -47,9 +45,7 @@ def serve(
     evaluators: Annotated[bool, typer.Option(help="Serve what `rm-gallery deploy` stored.")] = True,
     store: StoreUrl = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
-    sandbox: Annotated[
-        str, typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself.")
-    ] = "auto",
+    sandbox: Annotated[str, typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself.")] = "auto",
     host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     tokens: TokensFile = None,
@@ -114,9 +110,7 @@ def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> 
     return ServedEvaluators(opened, workers=workers, sandbox=sandbox, max_waiting=max_waiting)
 
 
-def named_rewards(
-    names: list[str], config: Path | None, llm: str | None, base_url: str | None
-) -> dict[str, BaseReward]:
+def named_rewards(names: list[str], config: Path | None, llm: str | None, base_url: str | None) -> dict[str, BaseReward]:
     """The rewards to offer, by the names they are offered under; ConfigError names the entry that does not fit."""
     entries: list[tuple[str, Mapping[str, Any]]] = []
     for given in names:
@@ -126,9 +120,7 @@ def named_rewards(
     found: dict[str, BaseReward] = {}
     for name, entry in entries:
         if not name or "/" in name:
-            raise ConfigError(
-                f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD without '/'."
-            )
+            raise ConfigError(f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD without '/'.")
         if name in found:
             raise ConfigError(f"two rewards are to be offered as {name!r:.60}; give one of them another NAME=.")
         found[name] = _built(name, entry, llm, base_url)
@@ -178,9 +170,7 @@ def create(
     tokens: Tokens,
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."
-        ),
+        typer.Option(help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."),
     ] = None,
     per_minute: Annotated[int | None, typer.Option(min=1, help="Requests a minute at most.")] = None,
 ) -> None:

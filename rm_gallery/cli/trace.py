@@ -14,9 +14,7 @@ from rm_gallery.core.utils.models import nearest
 
 def trace(
     run: Annotated[str, typer.Argument(help="Folder of a run that was made with --trace.")],
-    sample: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Id of a sample; without one all ids are listed.")
-    ] = None,
+    sample: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a sample; without one all ids are listed.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the judgements as JSON lines.")] = False,
 ) -> None:
     """Print every judgement of one sample: prompt, reply, tokens, seconds and what became of it."""
@@ -27,17 +25,13 @@ def trace(
     found = list(read_trace(run, sample))
     if not found:
         near = nearest(sample, {str(entry.get("id")) for entry in read_trace(run)})
-        raise DataError(
-            f"{run} has no judgement of sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}."
-        )
+        raise DataError(f"{run} has no judgement of sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}.")
     for number, entry in enumerate(found):
         typer.echo(json.dumps(entry, ensure_ascii=False) if as_json else ("\n" if number else "") + _shown(entry))
 
 
 def _shown(entry: dict[str, Any]) -> str:
-    head = (
-        f"{entry.get('reward')} · place {entry.get('place')} · attempt {entry.get('attempt')} · {entry.get('status')}"
-    )
+    head = f"{entry.get('reward')} · place {entry.get('place')} · attempt {entry.get('attempt')} · {entry.get('status')}"
     if entry.get("problem"):
         head += f": {entry['problem']}"
     tokens = entry.get("tokens") or {}

@@ -15,9 +15,7 @@ from rm_gallery.train.words import watched_lines
 
 
 def watch(
-    log: Annotated[
-        Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")
-    ],
+    log: Annotated[Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")],
     component: Annotated[
         list[str] | None,
         typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default."),

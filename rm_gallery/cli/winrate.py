@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.evaluate import conclude, print_estimate, show_report
+from rm_gallery.cli.evaluate import conclude, missed_by, print_estimate, show_report
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.gallery.benchmarks.figures import one_line
 from rm_gallery.report.export import exported
+from rm_gallery.report.gates import gate_of
 from rm_gallery.report.table_task import TableTask
 from rm_gallery.report.winrate import Comparison
 
@@ -31,9 +32,7 @@ def winrate(
     second: Annotated[
         str | None, typer.Option("--with", help="Another file that holds --b, joined by --id; the same questions.")
     ] = None,
-    length_controlled: Annotated[
-        bool, typer.Option("--length-controlled", help="Add the win rate at equal length.")
-    ] = False,
+    length_controlled: Annotated[bool, typer.Option("--length-controlled", help="Add the win rate at equal length.")] = False,
     until_decided: Annotated[
         bool, typer.Option("--until-decided", help="Stop as soon as the comparison is settled, valid at every look.")
     ] = False,
@@ -58,6 +57,8 @@ def winrate(
 def judge_table(task: TableTask, reward: BaseReward, run: opt.Running, table: opt.Tabled) -> None:
     """Say what was understood, judge, print the report, write the export; the exit code is that of `eval`."""
     options = run.options()
+    own_unit = task.rule().name == "scores"
+    gate = gate_of(table.fail_under, None, table.max_failures, table.max_unscored, own_unit=own_unit)
     for line in task.understood(reward):
         sys.stderr.write(f"{one_line(line)}\n")
     if table.dry_run:
@@ -68,4 +69,4 @@ def judge_table(task: TableTask, reward: BaseReward, run: opt.Running, table: op
         options = replace(options, run_dir=run_dir, trace=options.trace or table.export is not None)
         report = task.judge(reward, seed=run.seed, options=options)
     show_report(report, run.json)
-    sys.exit(conclude(report, table.max_failures, run.out))
+    sys.exit(conclude(report, missed_by(report, gate), run.out))

@@ -13,7 +13,7 @@ from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
-from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, together_or_none, weighted_sum
 from rm_gallery.core.reward.kinds import PerOutputReward, Said
 from rm_gallery.core.reward.reward import BaseReward, Job
@@ -128,9 +128,7 @@ class EnvironmentReward(PerOutputReward):
         with logged_to(log):
             return caught(lambda: hook(rollout.id, rollout.messages, task, **keywords))
 
-    def _together(
-        self, rollouts: list[Rollout], own: list[Any], logs: list[RolloutLog], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def _together(self, rollouts: list[Rollout], own: list[Any], logs: list[RolloutLog], kwargs: Mapping[str, Any]) -> Any:
         """What `compute_group_reward` returns or raises for the rollouts that are not lost yet."""
         hook = self.environment.group
         left = [rollout for rollout, found in zip(rollouts, own, strict=True) if not isinstance(found, Outcome)]
@@ -163,9 +161,7 @@ class EnvironmentReward(PerOutputReward):
             together = await asyncio.to_thread(self._together, rollouts, own, logs, kwargs)
         return await self._concluded(rollouts, together, own, logs)
 
-    async def _concluded(
-        self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]
-    ) -> list[Said]:
+    async def _concluded(self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]) -> list[Said]:
         with logged_to(GroupLog(logs)):
             together = await settled(together)
         return self._said(rollouts, own, together, logs)
@@ -200,7 +196,7 @@ class EnvironmentReward(PerOutputReward):
         except RMGalleryError as error:
             return Said(outcome_of_error(error), extra)
         detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
-        return Said(Outcome("scored", RewardResult(name=self.name, details=[detail], extra_data=extra)), extra)
+        return Said(scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra)
 
     def _check(self, found: Components) -> None:
         """Raise for components that make no score, and warn, once for each, of those outside [0, 1]."""
@@ -260,9 +256,7 @@ def _components(found: Any) -> Components:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise InvalidComponents(
-            f"The environment returned {_shown(found)}; it returns a dict of component names and numbers."
-        )
+        raise InvalidComponents(f"The environment returned {_shown(found)}; it returns a dict of component names and numbers.")
     return {_name(name): _number(name, value) for name, value in found.items()}
 
 

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rm_gallery.core.engine.outcome import outcome_of_error
+from rm_gallery.core.outcome import outcome_of_error
 from rm_gallery.core.reward.function_file import load_module, origin_of, split_target
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.identity import class_code, is_users, plain_form
+from rm_gallery.core.utils.identity import is_users, plain_form
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.envs.rollout_log import RolloutLog, tap
 
@@ -85,9 +85,9 @@ class Environment:
         tap(self._heard)
 
     def describe(self) -> dict[str, Any]:
-        """What tells it from others: its class with the user's code, and its attributes."""
+        """What tells it from others: its class and its attributes."""
         kind = type(self.env)
-        said: dict[str, Any] = {"(environment)": f"{kind.__module__}.{kind.__qualname__}", "code": class_code(kind)}
+        said: dict[str, Any] = {"(environment)": f"{kind.__module__}.{kind.__qualname__}"}
         own = getattr(self.env, "describe", None)
         fields = own() if callable(own) else getattr(self.env, "__dict__", {})
         return {**said, "fields": plain_form(fields, f"{self.name}: attribute")}

@@ -32,8 +32,14 @@ Mode = Literal["pointwise", "batch"]
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 _MAIN = "main.py"
 _NEVER_NAMES = ("__pycache__", "node_modules")
-# caches, and where keys are usually kept
-_NEVER_ENDS = (".pyc", ".pyo", "~", ".env", ".pem", ".key")
+_NEVER_ENDS = (".pyc", ".pyo", "~")
+_KEYS = re.compile(
+    r".*\.(?:env|pem|key|p12|pfx|jks|keystore|kdbx|ppk|gpg|asc|tfstate)|id_(?:rsa|dsa|ecdsa|ed25519)(?:_\w+)?|htpasswd|kubeconfig"
+    r"|(?:.*[_.-])?(?:credentials?|secrets?|passwords?|tokens?|api_?keys?|service[_-]?account|client[_-]?secret)(?:[_.-].*)?"
+    r"(?<!\.py)",
+    re.IGNORECASE,
+)
+"""Where keys are usually kept."""
 
 
 class DamagedBundle(RMGalleryError):
@@ -76,9 +82,7 @@ class Bundle:
             bundle = Bundle(files, tuple(value["metrics"]), tuple(value["requirements"]), mode)
             unsafe = [path for path in files if not is_inside(path)]
         except (zlib.error, binascii.Error, orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
-            raise DamagedBundle(
-                f"the stored files cannot be read ({type(error).__name__}); deploy them again"
-            ) from error
+            raise DamagedBundle(f"the stored files cannot be read ({type(error).__name__}); deploy them again") from error
         if unsafe or bundle.hash != expected_hash:
             raise DamagedBundle("the stored files are not those that were deployed; deploy them again")
         return bundle
@@ -113,7 +117,7 @@ def bundle_folders(
         code_name: the name of that metric.
         mode: "pointwise" or "batch" where the files do not say it (`@reward_function(mode=…)`).
 
-    Hidden files, symbolic links, caches and files that look like keys (.env, .pem, .key) are never read; they are named in
+    Hidden files, symbolic links, caches and files that look like keys (.env, .pem, id_rsa, credentials.json, …) are never read; they are named in
     `skipped`.
 
     Raises:
@@ -145,9 +149,7 @@ def bundle_folders(
             f"reward_function_mode is one of 'pointwise', 'batch', for all metrics; found {sorted(map(str, found_modes))}"
         )
     requirements = sorted({line for fact in facts for line in fact.requirements})
-    return Bundle(
-        files, tuple(metrics), tuple(requirements), cast(Mode, next(iter(found_modes), "pointwise")), tuple(skipped)
-    )
+    return Bundle(files, tuple(metrics), tuple(requirements), cast(Mode, next(iter(found_modes), "pointwise")), tuple(skipped))
 
 
 def _encoded(code: str) -> bytes:
@@ -165,9 +167,7 @@ def _metric_name(name: str, what: str) -> str:
 
 def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
     if isinstance(specs, (str, os.PathLike)):
-        raise ConfigError(
-            f"metric_folders is a list of 'name=path' texts; found {os.fspath(specs)!r}, put it into a list"
-        )
+        raise ConfigError(f"metric_folders is a list of 'name=path' texts; found {os.fspath(specs)!r}, put it into a list")
     found: dict[str, Path] = {}
     for spec in specs:
         name, equals, path = os.fspath(spec).partition("=")
@@ -192,9 +192,7 @@ def _folders_below(path: Path) -> dict[str, Path]:
     if (path / _MAIN).is_file():
         return {_metric_name(path.resolve().name, "folder"): path}
     try:
-        below = [
-            inner for inner in sorted(path.iterdir()) if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()
-        ]
+        below = [inner for inner in sorted(path.iterdir()) if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not below:
@@ -205,7 +203,7 @@ def _folders_below(path: Path) -> dict[str, Path]:
 def _reason_to_skip(name: str) -> str:
     if name.startswith("."):
         return "hidden"
-    if name in _NEVER_NAMES or name.endswith(_NEVER_ENDS):
+    if name in _NEVER_NAMES or name.endswith(_NEVER_ENDS) or _KEYS.fullmatch(name):
         return "never bundled"
     return ""
 

@@ -67,9 +67,7 @@ def engine_of(url: sa.URL, shown: str) -> sa.Engine:
         except OSError as error:
             raise ConfigError(f"the store {shown} cannot be opened: {error.strerror or error}") from error
         # a connection per transaction: nothing is left open in a thread that ends or a process that forks
-        return sa.create_engine(
-            url, poolclass=sa.NullPool, connect_args={"timeout": _WAIT_SECONDS}, hide_parameters=True
-        )
+        return sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": _WAIT_SECONDS}, hide_parameters=True)
     bounds: dict[str, Any] = {"connect_timeout": 10, "tcp_user_timeout": 15_000}
     if "options" not in url.query:
         bounds["options"] = f"-c statement_timeout={int(1000 * _WAIT_SECONDS)}"
@@ -77,9 +75,7 @@ def engine_of(url: sa.URL, shown: str) -> sa.Engine:
         import psycopg  # noqa: F401 - what SQLAlchemy talks to PostgreSQL with
     except ImportError as error:
         raise MissingExtra("psycopg[binary]", "postgres", "A store in PostgreSQL") from error
-    return sa.create_engine(
-        url, pool_pre_ping=True, pool_size=2, max_overflow=8, connect_args=bounds, hide_parameters=True
-    )
+    return sa.create_engine(url, pool_pre_ping=True, pool_size=2, max_overflow=8, connect_args=bounds, hide_parameters=True)
 
 
 def cause_of(error: SQLAlchemyError) -> str:
@@ -166,9 +162,7 @@ def statements() -> Statements:
         point_to=sa.update(evaluators).where(evaluators.c.id == wanted).values(current=version),
         delete_evaluator=sa.delete(evaluators).where(evaluators.c.id == wanted),
         delete_versions=sa.delete(versions).where(versions.c.id == wanted),
-        with_files=rows.where(
-            versions.c.id == wanted, versions.c.version == sa.func.coalesce(version, evaluators.c.current)
-        ),
+        with_files=rows.where(versions.c.id == wanted, versions.c.version == sa.func.coalesce(version, evaluators.c.current)),
         history=facts.where(versions.c.id == wanted).order_by(versions.c.version.desc()),
         listing=facts.where(is_served).order_by(versions.c.id),
     )

@@ -7,16 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.outcome import Outcome, scored
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.log import logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
 from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEvaluator
 from rm_gallery.evaluation.worker import failed
-from rm_gallery.integrations.scoring import Scored
 
 _LOOK_EVERY = 0.5
+_CAUSE: dict[str, Cause] = {"busy": "caller", "closed": "caller", "sandbox": "caller", "invalid_input": "data"}
+"""Whose doing a broken result is; what its code did is the rule's own."""
 _PATIENCE = 1.0
 _QUIET = 5.0
 """Seconds for which a store that failed is left alone by evaluators that run."""
@@ -30,9 +33,7 @@ class LiveEvaluators:
     from one event loop.
     """
 
-    def __init__(
-        self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto"
-    ) -> None:
+    def __init__(self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto") -> None:
         """Take an open store and the settings of each evaluator's `EvaluatorPool`; nothing is started yet."""
         self._store = store
         self._settings: dict[str, Any] = {"workers": workers, "limits": limits, "sandbox": sandbox}
@@ -95,9 +96,7 @@ class LiveEvaluators:
             self._quiet_until = time.monotonic() + _QUIET
             if not self._said:
                 self._said = True
-                logger.warning(
-                    "{}; the versions that run go on", str(error) or "the store of evaluators does not answer"
-                )
+                logger.warning("{}; the versions that run go on", str(error) or "the store of evaluators does not answer")
         return self._pools[evaluator_id][1]
 
     async def _looked_up(self, evaluator_id: str) -> None:
@@ -145,7 +144,7 @@ class LiveEvaluators:
             task.add_done_callback(self._closing.discard)
 
 
-def scored_of_result(result: EvaluateResult) -> Scored:
+def scored_of_result(result: EvaluateResult) -> Outcome[float]:
     """A result as every door gives it: an error is failed, with its code as the reason; not valid is unscored."""
     extra: dict[str, Any] = {}
     if result.metrics:
@@ -155,10 +154,11 @@ def scored_of_result(result: EvaluateResult) -> Scored:
     if result.error:
         code, _, message = result.error.partition(": ")
         known = code in CODES
-        return Scored(
-            None, "failed", code if known else "function_error", message if known else result.error, extra=extra
-        )
+        return Outcome(
+            "failed", None, code if known else "function_error", message if known else result.error, _CAUSE.get(code, "rule"),
+            extra=extra,
+        )  # fmt: skip
     if not result.is_score_valid:
-        return Scored(None, "unscored", "invalid_score", result.reason or "", extra=extra)
+        return Outcome("unscored", None, "invalid_score", result.reason or "", "rule", extra=extra)
     components = {name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid}
-    return Scored(result.score, "scored", "", result.reason or "", components, extra)
+    return scored(result.score, result.reason or "", components, extra)

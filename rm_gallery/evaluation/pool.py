@@ -120,9 +120,7 @@ class EvaluatorPool:
             raise ConfigError(f"workers must be a whole number from 1, found {workers!r}")
         runner = get_runner(sandbox, packages=package_folders())
         if not isinstance(runner, LocalRunner):
-            raise ConfigError(
-                f"sandbox is {sandbox[:40]!r}; deployed evaluators run with 'auto', 'bwrap' or 'subprocess'"
-            )
+            raise ConfigError(f"sandbox is {sandbox[:40]!r}; deployed evaluators run with 'auto', 'bwrap' or 'subprocess'")
         self._runner = runner
         self._limits = limits
         self._workers = workers
@@ -184,7 +182,7 @@ class EvaluatorPool:
         frame = _frame_of(number, payloads)
         problem = self._problem(frame)
         if problem is not None:
-            return [problem] * max(len(payloads), 1)
+            return [problem] * len(payloads)
         until = time.monotonic() + (deadline if deadline is not None else 3600.0)
         request = _Request(number, frame, len(payloads), until)
         finished = self._finished

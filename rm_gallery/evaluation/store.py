@@ -145,9 +145,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def _prepare(self) -> None:
@@ -313,9 +311,7 @@ class Store:
 
         return self._write(write)
 
-    def _unknown(
-        self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None
-    ) -> UnknownEvaluator:
+    def _unknown(self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None) -> UnknownEvaluator:
         if version is not None:
             return UnknownEvaluator(f"there is no version {version} of evaluator {evaluator_id[:80]!r} in {self.shown}")
 
@@ -367,9 +363,7 @@ def _check_text(name: str, text: str) -> None:
 
 
 def _damaged(row: sa.Row[Any]) -> DamagedBundle:
-    return DamagedBundle(
-        f"what the store holds of evaluator {row.id!r}, version {row.version}, is damaged; deploy it again"
-    )
+    return DamagedBundle(f"what the store holds of evaluator {row.id!r}, version {row.version}, is damaged; deploy it again")
 
 
 def _version_of(row: sa.Row[Any]) -> Version:

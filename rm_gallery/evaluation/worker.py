@@ -28,7 +28,16 @@ from rm_gallery.core.utils.models import said_by
 
 _FOLDER = "evaluator"
 _MAIN = "main.py"
-_OWN = ("messages", "rollouts_messages", "original_messages", "ground_truth", "tools", "resources")
+_OWN = (
+    "messages",
+    "rollouts_messages",
+    "response",
+    "responses",
+    "original_messages",
+    "ground_truth",
+    "tools",
+    "resources",
+)
 _LONGEST = 500
 
 
@@ -145,7 +154,8 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
 
 def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> EvaluateResult:
     messages = message_dicts(item["messages"])
-    result = function(messages=messages, **function.arguments(_given(function, item, messages)))
+    given = function.arguments(_given(function, item, messages))
+    result = function(messages=messages, **given)
     found: EvaluateResult = run_on_loop(_awaited(result)) if inspect.isawaitable(result) else result
     return found
 
@@ -203,9 +213,7 @@ def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
         metrics[name] = MetricResult(score=result.score, is_score_valid=result.is_score_valid, reason=said)
         metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
     errors = [_named_error(name, result.error) for name, result in results.items() if result.error]
-    invalid = [
-        f"{name}: {result.reason or 'no score'}" for name, result in results.items() if not result.is_score_valid
-    ]
+    invalid = [f"{name}: {result.reason or 'no score'}" for name, result in results.items() if not result.is_score_valid]
     if errors or invalid:
         return EvaluateResult(
             score=0.0,

@@ -18,6 +18,7 @@ from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error
 
 DEADLINE = 12.0
 """Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
+GROUPS = "A workflow of your own that generates a group can ask `RowScorer.ascore_rows` for all of it at once."
 _GIVEN = ("prompt", "completions", "prompt_ids", "completion_ids")
 
 
@@ -28,7 +29,7 @@ class ArealReward:
         reward: whatever `RowScorer` takes.
         messages: the column whose messages are the prompt; a row without it is asked with the decoded chat template.
         on_error: what a completion without a score gives. "raise" by default: the trajectory is then left out, while a
-            number would be trained on. AReaL tries three times more before it does; `areal_workflow` does not.
+            number would be trained on. What the completion broke itself is a score, the worst of the range (or `worst=`). AReaL tries three times more before it does; `areal_workflow` does not.
         options: how runs go; a row takes at most 12 s unless `deadline` says otherwise.
         **scoring: `reference`, `columns`, `llm`, … of `RowScorer`.
 
@@ -51,11 +52,11 @@ class ArealReward:
         else:
             options = {"deadline": DEADLINE, **(options or {})}
         checked = checked_on_error(on_error, none=False)
-        self.scorer = for_training(RowScorer(reward, on_error=checked, options=options, **scoring))
+        self.scorer = for_training(RowScorer(reward, on_error=checked, options=options, **scoring), one_by_one=GROUPS)
         self._messages = messages
         self.__name__ = self.scorer.name
 
-    def __call__(self, *given: Any, **row: Any) -> float:
+    def __call__(self, /, *given: Any, **row: Any) -> float:
         """Score one completion: `(prompt, completions, prompt_ids, completion_ids, **columns)`, by place or by name.
 
         Columns may have the names of these four, as long as those are given by place.
@@ -106,9 +107,7 @@ def __getattr__(name: str) -> Any:
     try:
         from areal.workflow.rlvr import RLVRWorkflow
     except ImportError as error:
-        raise ConfigError(
-            f"areal_workflow needs the package 'areal' ({error}). Install it with: pip install areal"
-        ) from error
+        raise ConfigError(f"areal_workflow needs the package 'areal' ({error}). Install it with: pip install areal") from error
     made = globals()[name] = _workflow_class(RLVRWorkflow)
     return made
 
@@ -129,12 +128,10 @@ def _workflow_class(base: Any) -> type[Any]:
         def __init__(self, reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> None:
             # told the name of a function, the base class makes no process pool; the name is replaced before it is looked up
             super().__init__("", gconfig, tokenizer, **{key: settings.pop(key) for key in _OWN if key in settings})
-            self.scorer = for_training(RowScorer(reward, **settings))
+            self.scorer = for_training(RowScorer(reward, **settings), one_by_one=GROUPS)
             self.reward_fn = self.async_reward_fn = self._reward
 
-        async def _reward(
-            self, prompt: str, _: str, prompt_ids: list[int], completion_ids: list[int], /, **row: Any
-        ) -> float:
+        async def _reward(self, prompt: str, _: str, prompt_ids: list[int], completion_ids: list[int], /, **row: Any) -> float:
             asked = self.data_extract_prompt_fn(row)
             asked = asked if isinstance(asked, str | list) else prompt
             said = self.tokenizer.decode(completion_ids, skip_special_tokens=True)

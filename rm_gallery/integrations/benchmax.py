@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.conversation import split_turns
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.build import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, checked_on_error, for_training
+from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, checked_on_error, for_training
 
 _TRUTH = "ground_truth"
 _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
@@ -66,9 +67,7 @@ class BenchmaxRewards:
         for name, reward in named:
             scorer = self._scorer(name, reward)
             if scorer.name in made:
-                raise ConfigError(
-                    f"two rewards are called '{scorer.name}'; give rewards as a dict with a name for each."
-                )
+                raise ConfigError(f"two rewards are called '{scorer.name}'; give rewards as a dict with a name for each.")
             made[scorer.name] = scorer
         if not made:
             raise ConfigError(f"{type(self).__name__}.rewards is empty; give {{component: reward}}.")
@@ -82,9 +81,7 @@ class BenchmaxRewards:
         target = own.pop("reward")
         if self.llm is not None and "llm" not in own and asks_for_judge(target):
             own["llm"] = self.llm
-        return for_training(
-            RowScorer(target, **{**settings, **own}), "set a negative weight in the training configuration"
-        )
+        return for_training(RowScorer(target, **{**settings, **own}), "set a negative weight in the training configuration")
 
     # -- hooks of benchmax ------------------------------------------------------------------------------------------------
 
@@ -103,9 +100,7 @@ class BenchmaxRewards:
         """Score the rollouts of a group against each other (generations 1 and 2); empty dicts where no reward compares."""
         told = _by_name(("rollout_ids", "messages_list", "tasks"), given, named)
         told |= {
-            new: named.pop(old)
-            for old, new in (("completions", "messages_list"), ("ground_truths", "tasks"))
-            if old in named
+            new: named.pop(old) for old, new in (("completions", "messages_list"), ("ground_truths", "tasks")) if old in named
         }
         calls = zip(told["rollout_ids"], told["messages_list"], told["tasks"], strict=True)
         return await self._group([self._read(call, dict(named)) for call in calls])
@@ -147,7 +142,7 @@ class BenchmaxRewards:
         task = dict(told["task"] or ({} if self.reference is None else {self.reference: None}))
         return 2, *split_turns(told["messages"], task.get("prompt_messages")), task
 
-    def _values(self, scorers: Mapping[str, RowScorer], found: Sequence[Scored], generation: int) -> dict[str, float]:
+    def _values(self, scorers: Mapping[str, RowScorer], found: Sequence[Outcome[float]], generation: int) -> dict[str, float]:
         values: dict[str, float] = {}
         for (name, scorer), outcome in zip(scorers.items(), found, strict=True):
             try:
@@ -173,8 +168,6 @@ def _failure(error: NoScore, generation: int) -> Exception:
                 failure = importlib.import_module(module).RolloutFailure
             except (ImportError, AttributeError):
                 continue
-            made: Exception = failure(
-                "reward_error" if error.reason in ("no_reference", "data") else "judge_error", str(error)
-            )
+            made: Exception = failure("reward_error" if error.reason in ("no_reference", "data") else "judge_error", str(error))
             return made
     return error

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import NoScore, RowScorer, Scored
+from rm_gallery.integrations.scoring import NoScore, RowScorer, refuse_comparing
 
 _TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
 _ASKED = ("messages", "prompt", "question", "query", "input")
@@ -21,13 +22,12 @@ _ASKED = ("messages", "prompt", "question", "query", "input")
 class _Evaluator:
     """What both tools share: which of a run's values is the prompt, the answer, the reference."""
 
-    def __init__(
-        self, reward: object, *, prompt: str | None = None, completion: str | None = None, **scoring: Any
-    ) -> None:
+    def __init__(self, reward: object, *, prompt: str | None = None, completion: str | None = None, **scoring: Any) -> None:
         if "on_error" in scoring:
             raise ConfigError("on_error is no choice here: what has no score is reported as such, never as a number.")
         self._prompt, self._completion = prompt, completion
         self.scorer = RowScorer(reward, **scoring)
+        refuse_comparing(self.scorer, "An evaluator sees one run.")
         self.__name__ = self.scorer.name
 
     def _asked(self, given: Any) -> Any:
@@ -38,7 +38,7 @@ class _Evaluator:
         """The answer of a run's output."""
         return _picked(given, self._completion, _TEXTS, "output", "completion=")
 
-    def _scored(self, asked: Any, said: Any, row: dict[str, Any]) -> Scored:
+    def _scored(self, asked: Any, said: Any, row: dict[str, Any]) -> Outcome[float]:
         found = self.scorer.score(asked, said, row)
         if found.status == "failed":
             raise NoScore(f"{self.scorer.name} failed ({found.reason}): {found.message}", found.reason)
@@ -114,16 +114,17 @@ class EndpointFunction:
         if "on_error" in scoring:
             raise ConfigError("on_error is no choice here: is_score_valid says that there is no score.")
         self.scorer = RowScorer(reward, **scoring)
+        refuse_comparing(self.scorer, "The server's batch path (`/v1/rewards/NAME/batch`) takes groups.")
         self.__name__ = self.scorer.name
 
     def __call__(
-        self, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
+        self, /, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
     ) -> EvaluateResult:
         """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
         return _result(self.scorer.score(*_asked(messages, original_messages, ground_truth, row)))
 
     async def acall(
-        self, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
+        self, /, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
     ) -> EvaluateResult:
         """Awaitable twin of the call."""
         return _result(await self.scorer.ascore(*_asked(messages, original_messages, ground_truth, row)))
@@ -175,7 +176,7 @@ def _asked(
     return prompt, said, told if given in (None, prompt) else {**told, "original_messages": given}
 
 
-def _result(found: Scored) -> EvaluateResult:
+def _result(found: Outcome[float]) -> EvaluateResult:
     if found.score is None:
         why = f"{found.status} ({found.reason}): {found.message}"
         return EvaluateResult(score=0.0, is_score_valid=False, reason=found.message, error=why)

@@ -2,8 +2,8 @@
 
 NeMo-RL adds up the rewards that `step` gives for a batch of dialogues and has no word for "no score": a completion without one
 has `on_error`'s number, with `unscored` or `failed` beside it in its metadata and in the validation metrics. The default is the
-worst score of the reward's range: raising would end the training, any better number would pay for completions that break the
-judge.
+mean of its group, which moves nobody's advantage: raising would end the training. What the completion broke itself is the worst
+score of the range, or `worst=`, so that breaking the reward never pays.
 
 Its package on PyPI is a placeholder, the trainer comes from its repository; nothing of it, of Ray or of torch is imported until
 it is used.
@@ -38,7 +38,7 @@ class RewardEnvironment:
 
     Args:
         cfg: `reward`, whatever `RowScorer` takes (a registered name, in a configuration file); `components`, names of the parts
-            of the score that go into metadata and metrics; `on_error`, a number, "worst" or "raise"; `observation`, the text
+            of the score that go into metadata and metrics; `on_error`, "mean" (by default), "worst", "raise" or a number; `observation`, the text
             that the model is shown after its answer; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
 
     The answer is the last assistant message, what comes before it the prompt; the columns are the dialogue's metadata, whose
@@ -57,12 +57,10 @@ class RewardEnvironment:
         components = settings.pop("components", ())
         self.components = component_names(components)
         self._observation = str(settings.pop("observation", ""))
-        on_error: OnError = checked_on_error(settings.pop("on_error", "worst"), none=False)
+        on_error: OnError = checked_on_error(settings.pop("on_error", "mean"), none=False)
         self.scorer = for_training(RowScorer(settings.pop("reward"), on_error=on_error, **settings))
 
-    def step(
-        self, message_log_batch: Sequence[Any], metadata: Sequence[Any], return_extracted_answer: bool = False
-    ) -> Any:
+    def step(self, message_log_batch: Sequence[Any], metadata: Sequence[Any], return_extracted_answer: bool = False) -> Any:
         """Score the last turn of every dialogue in one run; every episode ends.
 
         Returns:
@@ -74,10 +72,7 @@ class RewardEnvironment:
         rows = [plain(row) if isinstance(row, Mapping) else {} for row in metadata]
         found = self.scorer.score_rows([talk[0] for talk in talks], [talk[1] for talk in talks], rows)
         numbers = [self.scorer.numbers(each, self.components) for each in found]
-        kept = [
-            {**(row if isinstance(row, Mapping) else {}), KEPT: each}
-            for row, each in zip(metadata, numbers, strict=True)
-        ]
+        kept = [{**(row if isinstance(row, Mapping) else {}), KEPT: each} for row, each in zip(metadata, numbers, strict=True)]
         rewards = torch.tensor([each["score"] for each in numbers], dtype=torch.float32)
         return _return_class()(
             observations=[{"role": "environment", "content": self._observation} for _ in found],
@@ -123,7 +118,7 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
 
 
 def nemo_rl_reward(
-    reward: object, *, correct_from: float | None = None, on_error: OnError = "worst", **scoring: Any
+    reward: object, *, correct_from: float | None = None, on_error: OnError = "mean", **scoring: Any
 ) -> NemoRLFunction:
     """A function `(ground_truth, response) -> (score, correct)`, as NeMo-RL's `combine_reward_functions` takes; picklable.
 
@@ -131,14 +126,15 @@ def nemo_rl_reward(
         reward: whatever `RowScorer` takes.
         correct_from: the score from which on a response counts as correct; without it `correct` is None, which NeMo-RL
             leaves out.
-        on_error: the number of a response without a score, "worst" or "raise" (which NeMo-RL makes a 0.0).
+        on_error: what a response without a score gets: "mean" (by default; responses come one by one and without a prompt, so of
+            all before), "worst", "raise" (which NeMo-RL makes a 0.0) or a number.
         **scoring: `llm`, `options`, … of `RowScorer`.
 
     Raises:
         ConfigError: as `RowScorer` does.
     """
     scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
-    return NemoRLFunction(for_training(scorer), correct_from)
+    return NemoRLFunction(for_training(scorer, one_by_one="`RewardEnvironment` gets whole batches."), correct_from)
 
 
 class NemoRLFunction:

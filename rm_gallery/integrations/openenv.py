@@ -19,12 +19,13 @@ from pydantic import Field
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training
+from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, for_training
 
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""
@@ -41,9 +42,9 @@ Step = tuple[Any, Any]
 class RubricScore(float):
     """The number a rubric returns, with the outcome it stands for."""
 
-    outcome: Scored
+    outcome: Outcome[float]
 
-    def __new__(cls, value: float, outcome: Scored) -> RubricScore:
+    def __new__(cls, value: float, outcome: Outcome[float]) -> RubricScore:
         """Take the number and what it stands for."""
         made = super().__new__(cls, value)
         made.outcome = outcome
@@ -87,7 +88,8 @@ def openenv_rubric(
     Raises:
         ConfigError: openenv is not installed, or `RowScorer` refuses its arguments.
     """
-    scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
+    scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+    for_training(scorer, one_by_one="A rubric sees one step.")
     return __getattr__("OpenEnvRubric")(scorer, completion, prompt, final_only)
 
 
@@ -121,7 +123,7 @@ def _rubric_class(base: Any) -> type[Any]:
             super().__init__()
             self.scorer, self.final_only = scorer, final_only
             self._completion, self._prompt = completion, prompt
-            self.outcome: Scored | None = None
+            self.outcome: Outcome[float] | None = None
 
         async def forward(self, action: Any, observation: Any) -> float:
             if self.final_only and not getattr(observation, "done", False):
@@ -170,9 +172,7 @@ def _answer(action: Any, completion: Any) -> Any:
     there = ", ".join(sorted(fields)) or "none"
     if completion is not None:
         if completion not in fields:
-            raise ConfigError(
-                f"the {type(action).__name__} has no field '{completion}' (completion=); its fields: {there}"
-            )
+            raise ConfigError(f"the {type(action).__name__} has no field '{completion}' (completion=); its fields: {there}")
         return fields[completion]
     texts = [name for name, value in fields.items() if isinstance(value, str)]
     if len(texts) != 1:
@@ -182,7 +182,7 @@ def _answer(action: Any, completion: Any) -> Any:
     return fields[texts[0]]
 
 
-def _note(observation: Any, name: str, found: Scored) -> None:
+def _note(observation: Any, name: str, found: Outcome[float]) -> None:
     """Write an outcome to the observation's metadata, which goes over the wire as it is."""
     metadata = getattr(observation, "metadata", None)
     if not isinstance(metadata, dict):
@@ -209,7 +209,8 @@ class RolloutReward:
         **scoring: Any,
     ) -> None:
         """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the outcome that gives them."""
-        self.scorer, self._row = for_training(RowScorer(reward, **scoring)), row
+        self.scorer = for_training(RowScorer(reward, **scoring), one_by_one="`trl_reward` gets whole batches.")
+        self._row = row
         self.__name__ = self.scorer.name
 
     def __call__(self, outcome: Any) -> float | None:
@@ -298,7 +299,7 @@ class RubricReward(BasePointWiseReward):
         if found is None:
             raise Unscored(f"{self.name} gave None.", reason="no_score")
         outcome = getattr(found, "outcome", None)
-        if isinstance(outcome, Scored) and outcome.score is None:
+        if isinstance(outcome, Outcome) and outcome.score is None:
             raise Unscored(outcome.message, reason=outcome.reason)
         members = {name: _number(r.last_score) for name, r in RubricTree(rubric).all() if name}
         detail = RewardDimensionWithScore(name=self.name, score=_finite(self.name, found))

@@ -3,8 +3,9 @@
 OpenRLHF (0.11) calls it in a thread with lists of one: the decoded text of prompt and response together, special tokens and
 all, the prompt, and the label. It takes a missing reward only where a reward model stands in for it: a None that is not the
 first of its batch ends the training, and an exception becomes a None. So a completion without a score has `on_error`'s number
-by default, with `unscored` or `failed` in the logs beside it: the worst score of the reward's range, because any better number
-would pay for completions that break the judge. `on_error="none"` gives None, for a run that has a reward model.
+by default, with `unscored` or `failed` in the logs beside it: the mean of those of its prompt before, else of all before, which
+moves advantages least. What the completion broke itself is the worst score of the range, or `worst=`. `on_error="none"` gives None,
+for a run that has a reward model.
 
 The other way is its HTTP door: `rm-gallery serve` answers `/get_reward`. Nothing of OpenRLHF is imported here.
 """
@@ -14,11 +15,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, component_names, for_training
+from rm_gallery.integrations.scoring import OnError, RowScorer, component_names, for_training
 
 _SURE, _TRIES = 48, 1000
 """Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it is looked for."""
@@ -28,6 +30,7 @@ _ENDS = re.compile(
     r"|</s>|<(?:eos|pad|unk|eop|eoa|eoh|end_of_turn)>|\[(?:EOS|EOT|PAD)\]"
 )
 """Special tokens that end a turn, or fill up what follows."""
+_UNFOUND: Final = ("data", "The query does not begin with its prompt.", "data")
 _STRUCK = re.compile(r"<s>(?=[^\s\[<])")
 """Where HTML begins to strike words out; `</s>` then ends them."""
 
@@ -44,7 +47,7 @@ class OpenRLHFReward:
         components: Sequence[str] = (),
         json_label: bool = False,
         prompt: str | None = None,
-        on_error: OnError = "worst",
+        on_error: OnError = "mean",
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
@@ -52,7 +55,8 @@ class OpenRLHFReward:
             scoring.setdefault("reference", "label")
             if prompt is not None:
                 raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
-        self.scorer = for_training(RowScorer(reward, on_error=on_error, **scoring))
+        scorer = RowScorer(reward, on_error=on_error, **scoring)
+        self.scorer = for_training(scorer, one_by_one="OpenRLHF has no place for groups.")
         self.components = component_names(components)
         self._json, self._prompt = json_label, prompt
 
@@ -68,7 +72,7 @@ class OpenRLHFReward:
         """
         rows = [self._row(label) for label in labels or [None] * len(queries)]
         asked, said, places = [], [], []
-        found = [Scored(None, "failed", "data", "The query does not begin with its prompt.")] * len(queries)
+        found: list[Outcome[float] | None] = [None] * len(queries)
         for place, (query, prompt) in enumerate(zip(queries, prompts, strict=True)):
             response = response_of(query, prompt)
             if response is not None:
@@ -80,7 +84,7 @@ class OpenRLHFReward:
         elif places:
             outcomes = self.scorer.score_rows(asked, said, [rows[place] for place in places])
             found = [outcomes[places.index(at)] if at in places else each for at, each in enumerate(found)]
-        replies = [self._reply(each) for each in found]
+        replies = [self._reply(each or self.scorer.lost(failed(*_UNFOUND))) for each in found]
         return replies[0] if len(replies) == 1 else _together(replies)
 
     def _row(self, label: Any) -> dict[str, Any]:
@@ -100,7 +104,7 @@ class OpenRLHFReward:
             raise ConfigError(f"The label has no key '{self._prompt}' (prompt=); the keys are: {there}.")
         return row[self._prompt]
 
-    def _reply(self, found: Scored) -> dict[str, Any]:
+    def _reply(self, found: Outcome[float]) -> dict[str, Any]:
         logs = self.scorer.numbers(found, self.components)
         value = logs.pop("score")
         if found.score is None and self.scorer.on_error == "none":
@@ -121,8 +125,8 @@ def openrlhf_reward(reward: object, **settings: Any) -> OpenRLHFReward:
         reward: whatever `RowScorer` takes.
         **settings: `components`, names of the parts of the score that go into `extra_logs`, the same for every completion;
             `json_label`, whether a label is a JSON object of columns instead of the reference, of which `prompt` may name the
-            one to show as the prompt (else it is the text with its chat template); `on_error`, a number, "worst", "raise" or "none"; and `reference`, `columns`, `llm`, `options`, … of
-            `RowScorer`.
+            one to show as the prompt (else it is the text with its chat template); `on_error`, "mean" (by default), "worst",
+            "raise", "none" or a number; and `reference`, `columns`, `llm`, `options`, `worst`, … of `RowScorer`.
 
     Raises:
         ConfigError: as `RowScorer` does.

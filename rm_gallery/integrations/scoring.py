@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.outcome import Status
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.compose import METRICS, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
@@ -28,31 +30,20 @@ from rm_gallery.core.utils.models import nearest, unknown_name
 Conversation: TypeAlias = "str | Sequence[Any] | None"
 """A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves as such."""
 Row: TypeAlias = "Mapping[str, Any] | None"
-OnError: TypeAlias = 'Literal["none", "raise", "worst"] | float'
-"""What stands where there is no score: None, an error, the worst score of the reward's range (0.0 where that is open; any
-better number would pay for completions that break the judge), or a number."""
-_OWN = ("reference", "columns", "llm", "base_url", "on_error", "name", "options")
+OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
+"""What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
+everybody's advantage alone), the worst score of the reward, or a number. What the completion caused is a score, the worst."""
+_OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """What a scorer takes beside the fields of its reward."""
 LARGEST = 3.4028234663852886e38
 """The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no number at all."""
+GROUP_MEAN = "group_mean"
+"""Key of an outcome's extra data: what the others of its group have on average."""
+_NO_GROUP = ""
+"""Where rows are that are no samples, and so have no prompt: the mean of all stands for them."""
+_GROUPS = 4096
 _ALONE = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
-
-
-class Scored(NamedTuple):
-    """What became of one completion."""
-
-    score: float | None
-    """None unless scored; a completion that was not judged is never a 0."""
-    status: Status = "scored"
-    reason: str = ""
-    """A short code why there is no score (no_reference, parse, deadline, rate_limit, unreachable, …); empty for a score."""
-    message: str = ""
-    """For a score what the judge said, else one sentence about what is wrong."""
-    components: dict[str, float] = {}  # never written to
-    """The parts of the score, and numbers reported beside it, by name."""
-    extra: Mapping[str, Any] = {}  # never written to
-    """What else the reward said of it, such as a function's `metrics` with their reasons and its `step_outputs`."""
 
 
 class NoScore(RMGalleryError):
@@ -63,11 +54,11 @@ class NoScore(RMGalleryError):
         self.reason = reason
 
 
-def scored_of(reward: BaseReward, output: DataOutput) -> Scored:
+def scored_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
     """What `reward` said of one evaluated output."""
     outcome = said_of(reward, output)
     if outcome.value is None:
-        return Scored(None, outcome.status, outcome.reason, outcome.message)
+        return outcome
     places = [output.answer.reward, *(step.reward for step in output.steps or ())]
     components: dict[str, float] = {}
     said: list[str] = []
@@ -80,7 +71,7 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Scored:
         if place.extra_data:
             components.update(_numbers(place.extra_data.get(key, {}).get(METRICS)))
     extra = places[0].extra_data.get(reward.key_in(places[0]), {}) if places[0].extra_data else {}
-    return Scored(outcome.value, "scored", "", "; ".join(said), components, extra)
+    return scored(outcome.value, "; ".join(said), components, extra)
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
@@ -92,6 +83,11 @@ def _numbers(metrics: Any) -> dict[str, float]:
         if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
             found[str(name)] = float(value)
     return found
+
+
+def broken_by_answer(found: Outcome[float]) -> bool:
+    """Whether a score is what the completion gets for making itself impossible to judge, which has no components."""
+    return found.extra.get("caused_by") == "answer"
 
 
 def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
@@ -118,7 +114,7 @@ def plain(value: Any) -> Any:
 
 def checked_on_error(on_error: OnError, *, none: bool = True, worst: bool = True) -> OnError:
     """`on_error` as it is; ConfigError when it is no such choice, or one the target has no word for."""
-    words = [word for word, known in (("none", none), ("raise", True), ("worst", worst)) if known]
+    words = [word for word, known in (("none", none), ("raise", True), ("mean", worst), ("worst", worst)) if known]
     number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
     if number or on_error in words:
         return on_error
@@ -138,6 +134,7 @@ class RowScorer:
         llm: the judge, for a reward that needs one.
         base_url: the judge's endpoint.
         on_error: what `value` makes of a row without a score.
+        worst: what a completion gets that makes itself impossible to judge; the worst score of the reward's range by default.
         name: what the reward is called in charts; its registered name, else its own, by default.
         options: how runs go (deadline, budget, cache, …); `max_workers` is the reward's own unless it is named here.
         **params: constructor fields of the reward.
@@ -157,6 +154,7 @@ class RowScorer:
         llm: str | dict[str, Any] | BaseLLM | None = None,
         base_url: str | None = None,
         on_error: OnError = "none",
+        worst: float | None = None,
         name: str | None = None,
         options: RunOptions | Mapping[str, Any] | None = None,
         **params: Any,
@@ -170,6 +168,8 @@ class RowScorer:
                 raise
             hints = "; ".join(f"'{name}' may be meant as {near[0]}=" for name, near in meant.items() if near)
             raise ConfigError(f"{error} Of the adapter's own arguments, {hints}.") from error
+        if worst is not None:
+            self.reward = _with_worst(self.reward, worst)
         self.on_error = checked_on_error(on_error)
         self.columns = {**(columns or {}), **({"reference": reference} if reference is not None else {})}
         for field, column in self.columns.items():
@@ -179,17 +179,27 @@ class RowScorer:
         self.name = name or registered or self.reward.name
         chosen = options if isinstance(options, RunOptions) else _options(self.reward, options or {})
         self.options, self._alone = chosen, chosen if options else None
+        self._look: RunOptions | None = None
+        """What a row by itself is scored with where no options are given."""
         self.largest = math.inf
         """Scores beyond it, and components, are as good as none."""
         self._watch = _Watch(self.name)
+        self._means = _Means()
         self._fits = False
         """Whether a row that came by itself had all columns."""
+
+    def look_twice(self) -> None:
+        """Find out of every row without a score whether its answer is to blame, unless the options say otherwise."""
+        if self.options.blame is None:
+            self.options = replace(self.options, blame="probe")
+            self._look = RunOptions(max_workers=self.reward.max_workers, blame="probe")
+            self._alone = self._alone and self.options
 
     # -- doors ----------------------------------------------------------------------------------------------------------
 
     def score_rows(
         self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
-    ) -> list[Scored]:
+    ) -> list[Outcome[float]]:
         """Score rows, in their order; one that cannot be judged never costs another.
 
         Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError for what holds for all
@@ -200,32 +210,39 @@ class RowScorer:
 
     async def ascore_rows(
         self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
-    ) -> list[Scored]:
+    ) -> list[Outcome[float]]:
         """Awaitable twin of `score_rows`, from any event loop."""
         samples, places, kept = self._samples(prompts, completions, rows)
         done = await self.reward.async_evaluate_batch(samples, options=_quiet(self.options))
         return self._outcomes(done, places, kept)
 
-    def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
+    def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Outcome[float]:
         """Score one row.
 
         A column that is missing is a ConfigError until one row had it, and from then on a failed outcome of its row.
         """
         found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Scored):
-            return self._noted(found)
-        done = self.reward.evaluate(found, options=self._alone and _quiet(self._alone))
-        return self._noted(self._held(scored_of(self.reward, done.output[0])))
+        if isinstance(found, Outcome):
+            return self.lost(found)
+        done = self.reward.evaluate(found, options=self._look if self._alone is None else _quiet(self._alone))
+        return self._noted(done)
 
-    async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Scored:
+    async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Outcome[float]:
         """Awaitable twin of `score`, from any event loop."""
         found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Scored):
-            return self._noted(found)
-        done = await self.reward.async_evaluate(found, options=self._alone and _quiet(self._alone))
-        return self._noted(self._held(scored_of(self.reward, done.output[0])))
+        if isinstance(found, Outcome):
+            return self.lost(found)
+        done = await self.reward.async_evaluate(found, options=self._look if self._alone is None else _quiet(self._alone))
+        return self._noted(done)
 
-    def value(self, found: Scored) -> float | None:
+    def lost(self, found: Outcome[float]) -> Outcome[float]:
+        """The outcome of a row that came by itself and is no sample, noted like any other."""
+        if self.on_error == "mean":
+            self._means.note({_NO_GROUP: [found]})
+        self._watch.note([found])
+        return found
+
+    def value(self, found: Outcome[float]) -> float | None:
         """The number a trainer gets for an outcome: its score, else what `on_error` says.
 
         Raises:
@@ -235,16 +252,21 @@ class RowScorer:
             return found.score
         if self.on_error == "raise":
             raise NoScore(f"{self.name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
-        if self.on_error == "worst":
-            low, high = self.reward.score_range
-            return float((low if self.reward.higher_is_better else high) or 0.0)
+        if isinstance(self.on_error, str) or found.cause == "answer":
+            mean = found.extra.get(GROUP_MEAN) if self.on_error == "mean" and found.cause != "answer" else None
+            worst = self.reward.worst_score if mean is None else mean
+            if worst is None:
+                why = f"{self.name} gave no score, and has no worst one ({found.reason}): {found.message}"
+                raise NoScore(why, found.reason)
+            return float(worst)
         return float(self.on_error)
 
-    def numbers(self, found: Scored, components: Sequence[str] = ()) -> dict[str, float]:
+    def numbers(self, found: Outcome[float], components: Sequence[str] = ()) -> dict[str, float]:
         """What a target gets that has no word for "no score": finite numbers, under the same keys for every completion.
 
         `score` is what `value` gives, then come the named components, `unscored` and `failed` (1.0 where that is the outcome).
-        A component that is not there has the number of a missing score, or 0.0 beside a score.
+        A component that is not there has the number of the score where there is none, or where the completion made it the
+        worst by breaking the reward, and 0.0 beside any other score.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
@@ -253,7 +275,8 @@ class RowScorer:
         value = 0.0 if given is None else given
         if components:
             self._watch.note_parts(found, components)
-        parts = {name: found.components.get(name, value if found.score is None else 0.0) for name in components}
+        absent = value if found.score is None or broken_by_answer(found) else 0.0
+        parts = {name: found.components.get(name, absent) for name in components}
         flags = {name: float(found.status == name) for name in ("unscored", "failed")}
         return {**parts, "score": value, **flags}
 
@@ -279,7 +302,7 @@ class RowScorer:
             sample.input[-1].additional_kwargs["context"] = row["context"]
         return sample
 
-    def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Scored:
+    def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Outcome[float]:
         """The row's sample, or its outcome where its messages are none; ConfigError for a column that no row had yet."""
         try:
             columns = self._mapped(row)
@@ -288,11 +311,11 @@ class RowScorer:
         except ConfigError as error:
             if not (self._fits or isinstance(error, DataError)):
                 raise
-            return Scored(None, "failed", "data", str(error))
+            return failed("data", str(error), "data")
 
     def _samples(
         self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None
-    ) -> tuple[list[DataSample], list[list[int]], list[Scored | None]]:
+    ) -> tuple[list[DataSample], list[list[int]], list[Outcome[float] | None]]:
         """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no sample."""
         rows = [None] * len(completions) if rows is None else rows
         if not len(prompts) == len(completions) == len(rows):
@@ -302,7 +325,7 @@ class RowScorer:
             )
         samples: list[DataSample] = []
         places: list[list[int]] = []
-        kept: list[Scored | None] = [None] * len(rows)
+        kept: list[Outcome[float] | None] = [None] * len(rows)
         groups: dict[str, int] = {}
         absent: list[ConfigError] = []
         for place, (prompt, completion, row) in enumerate(zip(prompts, completions, rows, strict=True)):
@@ -310,8 +333,8 @@ class RowScorer:
                 sample = self._sample_or_fault(prompt, completion, row)
             except ConfigError as error:
                 absent.append(error)
-                sample = Scored(None, "failed", "data", str(error))
-            if isinstance(sample, Scored):
+                sample = failed("data", str(error), "data")
+            if isinstance(sample, Outcome):
                 kept[place] = sample
                 continue
             if self.reward.compares:
@@ -326,26 +349,77 @@ class RowScorer:
             raise absent[0]
         return samples, places, kept
 
-    def _outcomes(self, samples: list[DataSample], places: list[list[int]], kept: list[Scored | None]) -> list[Scored]:
+    def _outcomes(
+        self, samples: list[DataSample], places: list[list[int]], kept: list[Outcome[float] | None]
+    ) -> list[Outcome[float]]:
+        groups: dict[str, list[Outcome[float]]] = {}
         for sample, own in zip(samples, places, strict=True):
             for place, output in zip(own, sample.output, strict=True):
-                kept[place] = self._held(scored_of(self.reward, output))
+                kept[place] = outcome = self._held(scored_of(self.reward, output))
+                groups.setdefault(group_of(sample), []).append(outcome)
         found = [outcome for outcome in kept if outcome is not None]
+        if self.on_error == "mean":
+            self._means.note({**groups, _NO_GROUP: [found[place] for place in set(range(len(kept))).difference(*places)]})
         self._watch.note(found)
         return found
 
-    def _held(self, found: Scored) -> Scored:
+    def _held(self, found: Outcome[float]) -> Outcome[float]:
         """The outcome as its receiver can hold it."""
         if found.score is not None and abs(found.score) > self.largest:
-            return Scored(None, "failed", "invalid_score", f"The score {found.score:g} is too large for a trainer.")
+            return failed("invalid_score", f"The score {found.score:g} is too large for a trainer.", "rule")
         if any(abs(value) > self.largest for value in found.components.values()):
             parts = {name: value for name, value in found.components.items() if abs(value) <= self.largest}
-            return found._replace(components=parts)
+            return replace(found, components=parts)
         return found
 
-    def _noted(self, found: Scored) -> Scored:
+    def _noted(self, done: DataSample) -> Outcome[float]:
+        found = self._held(scored_of(self.reward, done.output[0]))
+        if self.on_error == "mean":
+            self._means.note({group_of(done): [found]})
         self._watch.note([found])
         return found
+
+
+def _with_worst(reward: BaseReward, worst: float) -> BaseReward:
+    made: BaseReward = reward.model_copy(update={"worst": worst})
+    made.check_worst()
+    return made
+
+
+class _Means:
+    """The mean score of each group that was seen lately: what stands for a score that is missing by nobody's fault in it.
+
+    Where a group comes in one call it is that of the others in the call; where completions come one by one, of those before.
+    """
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._all = 0, 0.0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[_Means], tuple[()]]:
+        return _Means, ()  # another process has groups of its own
+
+    def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
+        """Take in the scores of a call, by group, and tell those without one what the others have on average."""
+        with self._lock:
+            known = {name: self._taken(name, group) for name, group in groups.items()}
+            for name, group in groups.items():
+                n, total = known[name] if known[name][0] else self._all
+                for found in group:
+                    if found.score is None and n:
+                        found.extra = {**found.extra, GROUP_MEAN: total / n}
+
+    def _taken(self, name: str, group: Sequence[Outcome[float]]) -> tuple[int, float]:
+        """Number and sum of the scores the group has in this call, or else had in those before."""
+        own = [found.score for found in group if found.score is not None]
+        new = len(own), math.fsum(own)
+        before = self._groups.pop(name, (0, 0.0))
+        self._groups[name] = before[0] + new[0], before[1] + new[1]
+        self._all = self._all[0] + new[0], self._all[1] + new[1]
+        while len(self._groups) > _GROUPS:
+            self._groups.popitem(last=False)
+        return new if own else before
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
@@ -357,9 +431,35 @@ def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
     return names
 
 
-def for_training(scorer: RowScorer, advice: str = "give a WeightedSum of it with a negative weight") -> RowScorer:
-    """The scorer, after a warning where a lower score is better: trainers raise what they are given, as 32-bit numbers."""
+def refuse_comparing(scorer: RowScorer, instead: str) -> None:
+    """Raise ConfigError where the reward compares completions and each comes by itself: all would get the same score."""
+    if scorer.reward.compares:
+        raise ConfigError(
+            f"{scorer.name} compares the completions of a prompt, and here each comes by itself, so that all would get the same "
+            f"score. {instead} Else take a reward that scores each by itself (rm-gallery list --kind pointwise)."
+        )
+
+
+def for_training(
+    scorer: RowScorer, advice: str = "give a WeightedSum of it with a negative weight", *, one_by_one: str = ""
+) -> RowScorer:
+    """The scorer, after a warning where a lower score is better: trainers raise what they are given, as 32-bit numbers.
+
+    `one_by_one` says what to do instead where the trainer hands over completions one by one and the reward compares them.
+
+    Raises:
+        ConfigError: nothing says what a completion is worth that breaks the reward, or the reward compares what comes one by one.
+    """
+    if one_by_one:
+        refuse_comparing(scorer, one_by_one)
+    if scorer.reward.worst_score is None and not scorer.reward.settles_worst:
+        low, high = scorer.reward.score_range
+        raise ConfigError(
+            f"{scorer.name} has no worst score: its range ({low}, {high}) is open there, so nothing says what a completion gets "
+            "that cannot be judged by its own doing. Say worst=NUMBER, no better than a wrong answer gets, or declare the range."
+        )
     scorer.largest = LARGEST
+    scorer.look_twice()
     if not scorer.reward.higher_is_better:
         logger.warning("{}: a lower score is better, and a trainer raises what it is given: {}.", scorer.name, advice)
     return scorer
@@ -377,7 +477,11 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
 
 def _quiet(options: RunOptions) -> RunOptions:
     """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a training run."""
-    return options if options.control is not None else replace(options, control=RunControl(quiet=True))
+    return (
+        options
+        if options.control is not None
+        else replace(options, control=RunControl(quiet=True, max_outage=options.deadline))
+    )
 
 
 class _Watch:
@@ -390,7 +494,7 @@ class _Watch:
         self._scores = 0
         self._parts: set[str] = set()
 
-    def note_parts(self, found: Scored, wanted: Sequence[str]) -> None:
+    def note_parts(self, found: Outcome[float], wanted: Sequence[str]) -> None:
         """Say once when the first scores have none of a component that is asked for: it may be misspelt."""
         if found.score is None or self._scores == _ALONE:
             return
@@ -406,7 +510,7 @@ class _Watch:
                 ", ".join(sorted(self._parts)) or "none",
             )
 
-    def note(self, found: Sequence[Scored]) -> None:
+    def note(self, found: Sequence[Outcome[float]]) -> None:
         """Note the outcomes of one call."""
         if not found or any(outcome.score is not None for outcome in found):
             self._row = 0

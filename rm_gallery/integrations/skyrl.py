@@ -1,8 +1,9 @@
 """SkyRL: a reward as an environment of one turn for `skyrl_gym.register`.
 
 SkyRL (skyrl-gym 0.4) adds up what `step` gives, in threads, and has no word for "no score": a completion without one has
-`on_error`'s number, with `unscored` or `failed` in the environment's metrics. The default is the worst score of the reward's
-range: raising would end the rollouts of the whole batch, any better number would pay for completions that break the judge.
+`on_error`'s number, with `unscored` or `failed` in the environment's metrics. The default is the mean of
+those of its prompt before, which moves advantages least: raising would end the rollouts of the whole batch. What the completion
+broke itself is the worst score of the range, or `worst=`, so that breaking the reward never pays.
 
 skyrl_gym is imported when the first environment is made.
 """
@@ -12,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import (
     OnError,
     RowScorer,
-    Scored,
     checked_on_error,
     component_names,
     for_training,
@@ -29,11 +30,10 @@ _SPECS = ("reward_spec", "reward_model")
 class SkyRLReward:
     """The `entry_point` of an environment: makes one per rollout, all with the same reward; picklable. See `skyrl_reward`."""
 
-    def __init__(
-        self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "worst", **scoring: Any
-    ) -> None:
+    def __init__(self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "mean", **scoring: Any) -> None:
         """Build the reward; nothing is scored yet."""
-        self.scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
+        scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
+        self.scorer = for_training(scorer, one_by_one="SkyRL's environments know nothing of one another.")
         self.components = component_names(components)
 
     def __call__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> Any:
@@ -56,8 +56,8 @@ def skyrl_reward(reward: object, **settings: Any) -> SkyRLReward:
 
     Args:
         reward: whatever `RowScorer` takes.
-        **settings: `components`, names of the parts of the score that go into the metrics; `on_error`, a number, "worst" or
-            "raise"; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+        **settings: `components`, names of the parts of the score that go into the metrics; `on_error`, "mean" (by default),
+            "worst", "raise" or a number; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
 
     Raises:
         ConfigError: as `RowScorer` does.
@@ -92,7 +92,7 @@ def _env_class(base: Any) -> type[Any]:
             super().__init__()
             self._by, self._row = made_by, row
             self._prompt: Any = None
-            self._found: Scored | None = None
+            self._found: Outcome[float] | None = None
 
         def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
             self._prompt = plain(prompt)

@@ -1,19 +1,28 @@
 """slime and miles: a reward for `--custom-rm-path`, for one sample or a group.
 
 Written against slime of August 2026 (no release on PyPI) and miles, its sibling with the same contract. There is no word for "no
-score": every sample needs a number, because the group's mean is taken of all. So a sample without a score is taken out of the
-loss (`remove_sample`) and marked in its metadata; `post_process` then keeps it out of its group's mean as well.
+score": every sample needs a number, because the group's mean is taken of all. So a sample without a score gets
+the mean of its group, is taken out of the loss (`remove_sample`) and marked in its metadata; `post_process` then keeps it out of its
+group's mean as well. One that broke the reward itself has the worst score of the range, or `worst=`, and stays in the loss.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.openrlhf import without_end_marks
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, checked_on_error, for_training
+from rm_gallery.integrations.scoring import (
+    OnError,
+    RowScorer,
+    broken_by_answer,
+    checked_on_error,
+    for_training,
+    refuse_comparing,
+)
 
 SCORE = "score"
 COMPONENTS, STATUS = "reward_components", "reward_status"
@@ -28,9 +37,9 @@ class SlimeReward:
     Args:
         reward: whatever `RowScorer` takes. One that compares sees a list as groups of equal prompts (`--group-rm`).
         reference: the column with the reference; the sample's `label` by default, its `metadata` holds the others.
-        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by default) the mean of the
-            scored samples of its list, the worst score of the reward's range where there is none; "worst"; "raise", which
-            ends the rollout; or a number.
+        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by default), see `RowScorer`;
+            "worst"; "raise", which ends the rollout; or a number. A sample that broke the reward itself has the worst score
+            and stays in the loss.
         **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
 
     The special tokens that end a response, which slime leaves in by default, are cut off.
@@ -45,16 +54,14 @@ class SlimeReward:
         reward: object,
         *,
         reference: str | None = "label",
-        on_error: OnError | Literal["mean"] = "mean",
+        on_error: OnError = "mean",
         **scoring: Any,
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         self._mean = on_error == "mean"
         if on_error == "none":
-            raise ConfigError(
-                'on_error is "none"; slime needs a number: give "mean", "worst", "raise" or a finite number.'
-            )
-        kept = "worst" if on_error == "mean" else checked_on_error(on_error, none=False)
+            raise ConfigError('on_error is "none"; slime needs a number: give "mean", "worst", "raise" or a finite number.')
+        kept = checked_on_error(on_error, none=False)
         self.scorer = for_training(RowScorer(reward, reference=reference, on_error=kept, **scoring))
         self.__name__ = self.scorer.name
         self._seen: set[str] = set()
@@ -70,20 +77,21 @@ class SlimeReward:
         found = await self._score(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = {key: mean for key in (SCORE, *keys) if (mean := _mean(found, key)) is not None} if self._mean else {}
+        means = {key: mean for key in keys if (mean := _mean(found, key)) is not None} if self._mean else {}
         for outcome in found:
             self._check(outcome, keys)
         rewards = [self._reward(s, outcome, means, keys, trained) for s, outcome in zip(given, found, strict=True)]
         return rewards if several else rewards[0]
 
-    async def _score(self, samples: Sequence[Any]) -> list[Scored]:
+    async def _score(self, samples: Sequence[Any]) -> list[Outcome[float]]:
         rows = [_row(sample) for sample in samples]
         said = [without_end_marks(s.response) if isinstance(s.response, str) else s.response for s in samples]
         if len(samples) == 1:
+            refuse_comparing(self.scorer, "Start with --group-rm and at least two samples a prompt.")
             return [await self.scorer.ascore(samples[0].prompt, said[0], rows[0])]
         return await self.scorer.ascore_rows([s.prompt for s in samples], said, rows)
 
-    def _check(self, found: Scored, keys: Sequence[str]) -> None:
+    def _check(self, found: Outcome[float], keys: Sequence[str]) -> None:
         """ConfigError for a key that no score has had yet; afterwards a score without it is one."""
         if found.score is None:
             return
@@ -94,15 +102,14 @@ class SlimeReward:
             raise ConfigError(f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them.")
 
     def _reward(
-        self, sample: Any, found: Scored, means: dict[str, float], keys: Sequence[str], trained: str | None
+        self, sample: Any, found: Outcome[float], means: dict[str, float], keys: Sequence[str], trained: str | None
     ) -> Any:
         numbers = self.scorer.numbers(found)
-        if found.score is None:
-            numbers[SCORE] = means.get(SCORE, numbers[SCORE])
         reward = {**found.components, **numbers}
         absent = [key for key in keys if key not in reward]
         status = found.status if found.score is not None else f"{found.status}: {found.reason}"
-        if found.score is not None and trained in absent:
+        broken = broken_by_answer(found)
+        if found.score is not None and trained in absent and not broken:
             status = f"unscored: no {trained}"
         if status != "scored":
             sample.remove_sample = True
@@ -111,13 +118,12 @@ class SlimeReward:
             sample.metadata[STATUS] = status
         if not keys:
             return numbers[SCORE]
-        return reward | {key: means.get(key, numbers[SCORE]) for key in absent}
+        return reward | {key: numbers[SCORE] if broken else means.get(key, numbers[SCORE]) for key in absent}
 
 
-def _mean(found: Sequence[Scored], key: str) -> float | None:
-    """The mean of a score, or of one of its components, over the outcomes that have it."""
-    values = [outcome.score if key == SCORE else outcome.components.get(key) for outcome in found]
-    there = [value for value in values if value is not None]
+def _mean(found: Sequence[Outcome[float]], key: str) -> float | None:
+    """The mean of a component over the outcomes that have it."""
+    there = [outcome.components[key] for outcome in found if key in outcome.components]
     return statistics.fmean(there) if there else None
 
 

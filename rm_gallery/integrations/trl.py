@@ -3,7 +3,8 @@
     trainer = GRPOTrainer(..., reward_funcs=[trl_reward("math_verify_reward", reference="solution")])
 
 TRL has a word for "no score": None leaves a completion out of its group's mean and gives it no advantage. So `on_error` is
-"none" here; it may be "raise", which ends the training, or a number.
+"none" here; it may be "raise", which ends the training, "mean", "worst" or a number. What the completion broke itself is no missing
+score but the worst one of the range, or `worst=`: None would spare it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.build import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
-from rm_gallery.integrations.scoring import OnError, RowScorer, Scored, for_training
+from rm_gallery.integrations.scoring import OnError, RowScorer, broken_by_answer, for_training
 
 Values = list["float | None"]
 _HELPERS = ("trainer_state", "log_extra", "log_metric")
@@ -100,9 +102,7 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
             continue
         own = dict(given) if isinstance(given, Mapping) else {"reward": given}
         if "reward" not in own:
-            raise ConfigError(
-                f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, own)) or 'nothing'}."
-            )
+            raise ConfigError(f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, own)) or 'nothing'}.")
         judge = {} if asks_for_judge(own["reward"]) else {"llm", "base_url"}
         settings = {**{key: value for key, value in shared.items() if key not in judge}, **own}
         logs.append(settings.pop("logs", True))
@@ -175,7 +175,7 @@ class TrlReward:
     def __repr__(self) -> str:
         return f"trl_reward({self.__name__!r})"
 
-    def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Any:
+    def __call__(self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Any:
         """A number, or None, per completion; `columns` are the dataset's, and TRL's helpers."""
         try:
             asyncio.get_running_loop()
@@ -183,7 +183,7 @@ class TrlReward:
             return self.scored(prompts, completions, **columns)
         return _Later(self, prompts, completions, columns)
 
-    def scored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
+    def scored(self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
         """The same, waited for."""
         while True:
             batch, first = self._batches.claim(completions)
@@ -193,7 +193,7 @@ class TrlReward:
             with suppress(_GivenUp):
                 return self._values(batch.result(), columns, first)
 
-    async def ascored(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
+    async def ascored(self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
         """The same, awaited."""
         while True:
             batch, first = self._batches.claim(completions)
@@ -216,20 +216,21 @@ class TrlReward:
             self._watch(found)
         return [None if out else self._value(each) for each, out in zip(found, dropped, strict=True)]
 
-    def _value(self, found: Scored) -> float | None:
+    def _value(self, found: Outcome[float]) -> float | None:
         if found.score is None or self.component is None:
             return self.scorer.value(found)
-        return found.components.get(self.component)
+        # one that broke the reward has no components: None would spare it what its score says
+        return found.components.get(self.component, found.score if broken_by_answer(found) else None)
 
     # -- charts ---------------------------------------------------------------------------------------------------------
 
-    def _parts(self, found: list[Scored]) -> list[str]:
+    def _parts(self, found: list[Outcome[float]]) -> list[str]:
         """Names of the components to log: none of them where TRL draws a chart each, or where processes must agree."""
         if self.component is not None or not _names_may_differ():
             return []
         return list(dict.fromkeys(name for each in found for name in each.components))
 
-    def _chart(self, found: list[Scored], log_metric: Callable[[str, float], None]) -> None:
+    def _chart(self, found: list[Outcome[float]], log_metric: Callable[[str, float], None]) -> None:
         for status in ("unscored", "failed"):
             share = sum(each.status == status for each in found) / max(1, len(found))
             log_metric(f"rewards/{self.scorer.name}/{status}", share)
@@ -237,14 +238,14 @@ class TrlReward:
             values = [each.components[part] for each in found if part in each.components]
             log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
 
-    def _tabulate(self, found: list[Scored], log_extra: Callable[[str, list[Any]], None]) -> None:
+    def _tabulate(self, found: list[Outcome[float]], log_extra: Callable[[str, list[Any]], None]) -> None:
         name = self.scorer.name
         log_extra(f"{name}/outcome", [each.reason or each.status for each in found])
         log_extra(f"{name}/message", [each.message for each in found])
         for part in self._parts(found):
             log_extra(f"{name}/{part}", [each.components.get(part) for each in found])
 
-    def _watch(self, found: list[Scored]) -> None:
+    def _watch(self, found: list[Outcome[float]]) -> None:
         """Say once when a component is in no result: it may be misspelt."""
         there = {name for each in found for name in each.components}
         if not self._missed and self.component not in there and any(each.score is not None for each in found):
@@ -286,7 +287,7 @@ class _Later(Sequence["float | None"]):
 class _Batch(NamedTuple):
     """Outcomes of a batch by scorer, and which completions are left out by all of them."""
 
-    found: list[list[Scored]]
+    found: list[list[Outcome[float]]]
     dropped: list[bool]
 
 
@@ -367,7 +368,7 @@ class _Batches:
         }
         return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
-    def _settled(self, found: list[list[Scored]]) -> _Batch:
+    def _settled(self, found: list[list[Outcome[float]]]) -> _Batch:
         n = len(found[0])
         if len(found) == 1:
             return _Batch(found, [False] * n)

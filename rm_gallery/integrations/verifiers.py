@@ -3,7 +3,8 @@
 Both versions inject arguments by name, and v1 asks for `task` and `trace`. v1 can say "no score": what raises fails the
 rollout and scores nothing, so that is what a completion without a score does by default (`on_error="none"`). v0 makes a 0.0 of
 every exception; there the rollout's `state["error"]` is set as well, which is how v0 labels a rollout not to be used, and the
-flags `unscored` and `failed` can be charted as metrics (`verifiers_rubric`).
+flags `unscored` and `failed` can be charted as metrics (`verifiers_rubric`). What the completion broke itself is no missing score
+but the worst one of the range, or `worst=`.
 
 Nothing of verifiers is imported until `verifiers_rubric` is called.
 """
@@ -13,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, Scored, component_names, for_training, plain
+from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, component_names, for_training, plain
 
 KEPT = "rm_gallery"
 """Key of a v0 state that holds the numbers of this rollout, by reward."""
@@ -35,14 +37,15 @@ class VerifiersReward:
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
-        self.scorer = for_training(
-            RowScorer(reward, on_error=on_error, name=name, **scoring), "give it a negative weight"
-        )
+        scorer = RowScorer(reward, on_error=on_error, name=name, **scoring)
+        groups = "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a prompt at once."
+        self.scorer = for_training(scorer, "give it a negative weight", one_by_one=groups)
         self.components = component_names(components)
         self.__name__ = self.scorer.name
 
     async def __call__(
         self,
+        /,
         task: Any = None,
         trace: Any = None,
         prompt: Any = None,
@@ -70,21 +73,17 @@ class VerifiersReward:
         found = await self.scorer.ascore(plain(prompt), plain(completion), plain(row))
         return self._kept(state, found)
 
-    def _recorded(self, trace: Any, found: Scored) -> float:
+    def _recorded(self, trace: Any, found: Outcome[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
         flags = {name: float(found.status == name) for name in ("unscored", "failed")}
-        parts = {
-            name: found.components[name] for name in self.components or found.components if name in found.components
-        }
+        parts = {name: found.components[name] for name in self.components or found.components if name in found.components}
         trace.record_metrics({f"{self.__name__}/{name}": value for name, value in {**parts, **flags}.items()})
         value = self.scorer.value(found)
         if value is None:
-            raise NoScore(
-                f"{self.__name__} gave no score ({found.status}, {found.reason}): {found.message}", found.reason
-            )
+            raise NoScore(f"{self.__name__} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
         return value
 
-    def _kept(self, state: Any, found: Scored) -> float:
+    def _kept(self, state: Any, found: Outcome[float]) -> float:
         """The score of a v0 rollout; its numbers are kept for the metrics of `verifiers_rubric`."""
         value = self.scorer.value(found)
         numbers = self.scorer.numbers(found, self.components)
@@ -106,7 +105,7 @@ def verifiers_reward(reward: object, **settings: Any) -> VerifiersReward:
     Args:
         reward: whatever `RowScorer` takes.
         **settings: `name`, what the reward is called in charts, which must differ within a rubric; `components`, names of the
-            parts of the score that are charted; `on_error`, "none", "raise", "worst" or a number; and `reference`, `columns`,
+            parts of the score that are charted; `on_error`, "none", "raise", "mean", "worst" or a number; and `reference`, `columns`,
             `llm`, `options`, … of `RowScorer`.
 
     Raises:

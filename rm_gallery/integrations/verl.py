@@ -2,8 +2,9 @@
 
 verl (0.9) needs a module-level `async def`, takes the keys of a batch from its first sample, and has no word for "no score": so
 every call gives the same numeric keys, and a completion without a score has `on_error`'s number with `unscored` or `failed`
-beside it. The default is the worst score of the reward's range: raising would end the Ray call and with it the training, any
-better number would pay for completions that break the judge.
+beside it. The default is the mean of its group, which moves nobody's advantage (in verl's own loop, where samples come one by one,
+the mean of those of its prompt before): raising would end the Ray call and with it the training. What the completion broke itself is
+the worst score of the range, or `worst=`, so that breaking the reward never pays.
 
 Nothing of verl is imported here.
 """
@@ -15,21 +16,23 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import (
     Conversation,
     OnError,
     RowScorer,
-    Scored,
     checked_on_error,
     component_names,
     for_training,
     plain,
+    refuse_comparing,
 )
 
 ROUTER = "router"
 """`base_url` that stands for the reward model which verl itself serves."""
 _KWARGS = "reward.custom_reward_function.reward_kwargs"
+ONE_BY_ONE = "The batch reward manager of earlier versions takes groups (`compute_scores`)."
 _PROMPTS = ("prompt", "raw_prompt", "question")
 
 
@@ -42,7 +45,7 @@ class VerlReward:
             first there is of prompt, raw_prompt, question; else the prompt is empty.
         components: the parts of the score that are returned beside it, by name: verl charts them and GDPO weighs them
             (`algorithm.gdpo_reward_keys`). They must be known before the first call.
-        on_error: the number of a completion without a score, "worst" or "raise".
+        on_error: what a completion without a score gets: "mean" (by default), "worst", "raise" or a number.
         **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys of `extra_info`, and
             `ground_truth` and `data_source`. `ground_truth` is the reference unless another is named.
 
@@ -56,7 +59,7 @@ class VerlReward:
         *,
         prompt: str | None = None,
         components: Sequence[str] = (),
-        on_error: OnError = "worst",
+        on_error: OnError = "mean",
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
@@ -71,6 +74,7 @@ class VerlReward:
 
         `beside` is what verl adds when it serves a reward model; it is not used.
         """
+        refuse_comparing(self.scorer, ONE_BY_ONE)
         row = _row(data_source, ground_truth, extra_info)
         return self._numbers(await self.scorer.ascore(self._asked(row), solution_str, row))
 
@@ -78,6 +82,7 @@ class VerlReward:
         self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **beside: Any
     ) -> dict[str, float]:
         """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no async function."""
+        refuse_comparing(self.scorer, ONE_BY_ONE)
         row = _row(data_source, ground_truth, extra_info)
         return self._numbers(self.scorer.score(self._asked(row), solution_str, row))
 
@@ -108,7 +113,7 @@ class VerlReward:
             raise ConfigError(f"extra_info has no key '{self._prompt}' (prompt=); the keys are: {there}.")
         return asked
 
-    def _numbers(self, found: Scored) -> dict[str, float]:
+    def _numbers(self, found: Outcome[float]) -> dict[str, float]:
         numbers = self.scorer.numbers(found, self.components)
         return {**numbers, "acc": numbers["score"]}
 
@@ -125,6 +130,7 @@ def verl_reward(reward: object, *, sync: bool = False, **settings: Any) -> Calla
         A bound method, which verl sees as async (or not), and which pickles.
     """
     made = VerlReward(reward, **settings)
+    refuse_comparing(made.scorer, ONE_BY_ONE)
     return made.compute_score_sync if sync else made.compute_score
 
 
@@ -137,9 +143,7 @@ def verl_overrides(reward: str, *, sync: bool = False, **settings: Any) -> list[
     try:
         json.dumps(given)
     except TypeError as error:
-        raise ConfigError(
-            f"verl_overrides: {error}; write a file with verl_reward(…) for what no text can say."
-        ) from error
+        raise ConfigError(f"verl_overrides: {error}; write a file with verl_reward(…) for what no text can say.") from error
     name = "compute_score_sync" if sync else "compute_score"
     own = ["path=pkg://rm_gallery.integrations.verl", f"name={name}"]
     lines = [f"reward.custom_reward_function.{line}" for line in own]
@@ -168,14 +172,14 @@ async def compute_score(
 
     `settings` are `reward` and the settings of `VerlReward`; `base_url: router` is the reward model that verl serves.
     """
-    return await _named(settings).compute_score(data_source, solution_str, ground_truth, extra_info)
+    return await _named(settings, alone=True).compute_score(data_source, solution_str, ground_truth, extra_info)
 
 
 def compute_score_sync(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
 ) -> dict[str, float]:
     """The blocking twin of `compute_score`, for the `remote` reward manager."""
-    return _named(settings).compute_score_sync(data_source, solution_str, ground_truth, extra_info)
+    return _named(settings, alone=True).compute_score_sync(data_source, solution_str, ground_truth, extra_info)
 
 
 def compute_scores(
@@ -189,18 +193,19 @@ def compute_scores(
     return _named(settings).compute_scores(data_sources, solution_strs, ground_truths, extra_infos)
 
 
-def _named(settings: dict[str, Any]) -> VerlReward:
+def _named(settings: dict[str, Any], *, alone: bool = False) -> VerlReward:
     address = settings.pop("reward_router_address", None)
     settings.pop("reward_model_tokenizer", None)
     if settings.get("base_url") == ROUTER:
         if address is None:
-            raise ConfigError(
-                f"base_url is '{ROUTER}', but verl serves no reward model; set reward.reward_model.enable."
-            )
+            raise ConfigError(f"base_url is '{ROUTER}', but verl serves no reward model; set reward.reward_model.enable.")
         settings["base_url"] = f"http://{address}/v1"
     if "reward" not in settings:
         raise ConfigError(f"No reward is named; add +{_KWARGS}.reward=NAME (rm-gallery list shows the names).")
-    return _made(json.dumps(plain(settings), sort_keys=True))
+    made = _made(json.dumps(plain(settings), sort_keys=True))
+    if alone:
+        refuse_comparing(made.scorer, ONE_BY_ONE)
+    return made
 
 
 @functools.lru_cache(maxsize=64)

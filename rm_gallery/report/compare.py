@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.stats.clustered import ClusteredMean, combined
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, added
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.missing import Lookout, labelled_traits
 from rm_gallery.core.stats.paired import PairedDifference, described, holm, mcnemar, paired_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.figures import UNNAMED, one_line, plain
+from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, one_line, plain
 from rm_gallery.gallery.benchmarks.judgements import worst
 from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
 from rm_gallery.report.drawing import told_apart
@@ -21,6 +24,8 @@ from rm_gallery.report.task import Data
 
 EXAMPLES = 5
 LONGEST = 400
+_HUGE = 1e9
+"""A score beyond all others, for what is missing."""
 _SAME = ("benchmark", "rule", "data")
 """What has to be the same in two manifests."""
 
@@ -35,6 +40,9 @@ class Difference:
         second: score of the second run.
         paired: second minus first with interval and p-value.
         p_adjusted: p-value corrected for all subsets and runs compared (Holm); None where there is none.
+        bounds: the difference when every score that is missing is at its worst for the second run (none of its own right, all
+            of the first's right), and when it is at its best; both are the difference where nothing is missing.
+        at_worst: the 95 % interval of the former.
     """
 
     name: str
@@ -42,6 +50,16 @@ class Difference:
     second: float | None
     paired: PairedDifference
     p_adjusted: float | None = None
+    bounds: Interval | None = None
+    at_worst: Interval | None = None
+
+    @property
+    def better(self) -> str | None:
+        """Which run is shown to be better: `first`, `second`, or None where chance or what is missing may explain the difference."""
+        found = self.paired.interval
+        if found is None or found.covers(0.0) or (self.bounds is not None and self.bounds.covers(0.0)):
+            return None
+        return "second" if found.low > 0.0 else "first"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -51,6 +69,7 @@ class Difference:
             "first": plain(self.first),
             "second": plain(self.second),
             "difference": plain(found.difference),
+            "bounds": plain(self.bounds),
             "ci95": plain(found.interval),
             "p_value": plain(found.p_value),
             "p_adjusted": plain(self.p_adjusted),
@@ -73,6 +92,9 @@ class Comparison:
             these, which takes samples as independent.
         n_both: samples scored in both runs; `n_first_only` and `n_second_only` are those of one run; `n_unscored` are in
             both and lack a credit in one or both.
+        missing: of each run, how many of the samples of both have no score, by who caused it; where it is not finished, those
+            that it did not get to are among them.
+        suspicion: what missing scores go with, of the samples that both have; see `missing.Lookout`.
         examples: samples whose credit differs most, of either direction.
         notes: what a reader has to know.
     """
@@ -90,6 +112,8 @@ class Comparison:
     n_first_only: int
     n_second_only: int
     n_unscored: int
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    suspicion: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -151,6 +175,15 @@ class _Sample:
 
     row: SampleRow
     credit: float | None
+    lost: str | None = None
+    """Who caused that there is no score, where one is missing."""
+
+    def filled(self, right: bool) -> _Sample:
+        """As if what is missing were wholly right, or wholly wrong."""
+        if self.lost is None:
+            return self
+        scores = tuple(_HUGE if (label == "chosen") == right else -_HUGE for label in self.row.labels)
+        return _Sample(replace(self.row, scores=scores), float(right))
 
 
 class _Rows:
@@ -166,11 +199,15 @@ class _Rows:
                 known = self.by_key.get(whole)
                 credit = row.credit if known is None or known.credit is None else known.credit
                 status = row.status if known is None else worst((known.row.status, row.status))  # type: ignore[arg-type]
-                self.by_key[whole] = _Sample(replace(row if known is None else known.row, status=status), credit)
+                lost = row.cause or (None if known is None else known.lost)
+                merged = replace(row if known is None else known.row, status=status)
+                self.by_key[whole] = _Sample(merged, credit, lost if credit is None else None)
                 continue
             number = seen[row.key]
             seen[row.key] += 1
-            self.by_key[f"{row.key}#{number}" if number else row.key] = _Sample(row, row.credit)
+            self.by_key[f"{row.key}#{number}" if number else row.key] = _Sample(
+                row, row.credit, row.cause if row.credit is None else None
+            )
 
     @property
     def name(self) -> str:
@@ -191,23 +228,21 @@ def _compare(first: _Rows, second: _Rows, examples: int, seed: int) -> Compariso
         # the credit of a pair of rows lies with the row that came last, which is another in another run
         pairs = _by_cluster(pairs)
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
-    scored = [(a, b) for a, b in pairs if a.credit is not None and b.credit is not None]
-    subsets: defaultdict[str, list[tuple[_Sample, _Sample]]] = defaultdict(list)
-    for pair in scored:
-        subsets[pair[0].row.subset].append(pair)
-    ties = {name for name, part in _parts(first.run).items() if part.get("rule") == TIES_RULE}
-    parts, means = [], {}
-    for name in sorted(subsets):
-        rule = name or UNNAMED
-        found = _ties(subsets[name], seed) if rule in ties else _mean_difference(subsets[name])
-        if found is not None:
-            means[name] = found
-            parts.append(_difference(rule, subsets[name], found))
-            if rule in ties:  # no mean of credits: the scores are those of the reports
-                shown = [_parts(run).get(rule, {}).get("score") for run in (first.run, second.run)]
-                parts[-1] = replace(parts[-1], first=shown[0], second=shown[1])
-    whole, said = _headline(first.run, second.run, scored, subsets, means, ties)
+    whole, parts, said, scored = _differences(first.run, second.run, pairs, seed)
     notes += said
+    missing = _missing(first, second)
+    if any(missing.values()):
+        closed_pairs = [*pairs, *_never_begun(first, second)]
+        closed_pairs += [(b, a) for a, b in _never_begun(second, first)]
+        ends = [
+            _differences(first.run, second.run, [(a.filled(not best), b.filled(best)) for a, b in closed_pairs], seed)
+            for best in (False, True)
+        ]
+        whole = _between(whole, ends[0][0], ends[1][0])
+        low, high = ({part.name: part for part in end[1]} for end in ends)
+        parts = [_between(part, low[part.name], high[part.name]) for part in parts]
+    else:
+        whole, parts = _between(whole, whole, whole), [_between(part, part, part) for part in parts]
     notes += [
         f"{run.folder.name} is not finished: {run.report.get('stopped') or 'there is no report'}"
         for run in (first.run, second.run)
@@ -228,9 +263,70 @@ def _compare(first: _Rows, second: _Rows, examples: int, seed: int) -> Compariso
         n_first_only=sum(key not in second.by_key for key in first.by_key),
         n_second_only=sum(key not in first.by_key for key in second.by_key),
         n_unscored=len(pairs) - len(scored),
+        missing=missing,
+        suspicion=_suspicion(pairs) if any(missing.values()) else {},
         examples=tuple(_examples(scored, examples)),
         notes=tuple(notes),
     )
+
+
+def _never_begun(first: _Rows, second: _Rows) -> list[tuple[_Sample, _Sample]]:
+    """Samples of the first run that the second did not get to; one that is finished was of other samples."""
+    if second.run.finished:
+        return []
+    only = [sample for key, sample in first.by_key.items() if key not in second.by_key]
+    return [(sample, _Sample(sample.row, None, NEVER_BEGUN)) for sample in only]
+
+
+def _missing(first: _Rows, second: _Rows) -> dict[str, dict[str, int]]:
+    """What has no score in each run, by who caused it."""
+    found: dict[str, dict[str, int]] = {}
+    for name, own, other in (("first", first, second), ("second", second, first)):
+        lost = [sample.lost for key, sample in own.by_key.items() if key in other.by_key]
+        causes = Counter(cause for cause in lost if cause is not None)
+        causes[NEVER_BEGUN] += len(_never_begun(other, own))
+        found[name] = added([+causes])
+    return found
+
+
+def _suspicion(pairs: Sequence[tuple[_Sample, _Sample]]) -> dict[str, Any]:
+    lookout = Lookout()
+    for one in pairs:
+        row = one[0].row
+        lost = [name for name, sample in zip(("the first run", "the second run"), one, strict=True) if sample.lost]
+        traits = labelled_traits(row.subset, len(row.prompt), row.answers, [label == "chosen" for label in row.labels])
+        lookout.add(bool(lost), traits, lost, ("the first run", "the second run"))
+    return lookout.found()
+
+
+def _between(part: Difference, worst: Difference, best: Difference) -> Difference:
+    """A difference with what it would be at worst and at best for the second run."""
+    low, high = worst.paired.difference, best.paired.difference
+    bounds = None if low is None or high is None else Interval(low, high)
+    return replace(part, bounds=bounds, at_worst=worst.paired.interval)
+
+
+def _differences(
+    first: OpenRun, second: OpenRun, pairs: Sequence[tuple[_Sample, _Sample]], seed: int
+) -> tuple[Difference, list[Difference], list[str], list[tuple[_Sample, _Sample]]]:
+    """The headline, the subsets and notes on them, of the pairs that both runs have a credit of, and those pairs."""
+    scored = [(a, b) for a, b in pairs if a.credit is not None and b.credit is not None]
+    subsets: defaultdict[str, list[tuple[_Sample, _Sample]]] = defaultdict(list)
+    for pair in scored:
+        subsets[pair[0].row.subset].append(pair)
+    ties = {name for name, part in _parts(first).items() if part.get("rule") == TIES_RULE}
+    parts, means = [], {}
+    for name in sorted(subsets):
+        rule = name or UNNAMED
+        found = _ties(subsets[name], seed) if rule in ties else _mean_difference(subsets[name])
+        if found is not None:
+            means[name] = found
+            parts.append(_difference(rule, subsets[name], found))
+            if rule in ties:  # no mean of credits: the scores are those of the reports
+                shown = [_parts(run).get(rule, {}).get("score") for run in (first, second)]
+                parts[-1] = replace(parts[-1], first=shown[0], second=shown[1])
+    whole, said = _headline(first, second, scored, subsets, means, ties)
+    return whole, parts, said, scored
 
 
 def _credited_elsewhere(pairs: Sequence[tuple[_Sample, _Sample]]) -> bool:
@@ -246,7 +342,8 @@ def _by_cluster(pairs: Sequence[tuple[_Sample, _Sample]]) -> list[tuple[_Sample,
     def mean(samples: Iterable[_Sample]) -> _Sample:
         known = list(samples)
         credits = [sample.credit for sample in known if sample.credit is not None]
-        return _Sample(known[0].row, math.fsum(credits) / len(credits) if credits else None)
+        lost = next((sample.lost for sample in known if sample.lost is not None), None)
+        return _Sample(known[0].row, math.fsum(credits) / len(credits) if credits else None, lost)
 
     return [(mean(a for a, _ in group), mean(b for _, b in group)) for group in groups.values()]
 
@@ -415,59 +512,45 @@ def check_fits(reference: OpenRun, data: Data) -> None:
     check_same(reference, OpenRun(Path("this run"), {**rule, **data.identity()}, {}, {}))
 
 
-def worse_than(run: OpenRun, reference: OpenRun, seed: int = 0) -> str | None:
-    """Why a run is worse than the reference, or None where it is not shown to be; see `held_against`."""
-    worse, why = held_against(run, reference, seed)
-    return why if worse else None
-
-
 def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool, str]:
-    """Whether a run is worse than the reference, and by how much it differs.
+    """Whether a run is worse than the reference, and by how much it differs, what is missing counted at its worst.
 
     It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does not
-    count, and a large drop on few samples may not either.
+    count, and a large drop on few samples may not either. Samples without a score in this run count as wrong, those without one
+    in the reference as right there.
 
     Raises:
         ConfigError: runs that cannot be compared, or without a sample scored in both.
     """
     found = compare(reference, run, examples=0, seed=seed)[0]
-    interval, n, name = found.whole.paired.interval, found.whole.paired.n, reference.folder.name
-    if interval is None:
+    whole, name = found.whole, reference.folder.name
+    if whole.paired.interval is None:
         raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")
-    difference = 100 * (found.whole.paired.difference or 0.0)
-    low, high = (100 * end for end in interval)
+    missing = left_out(found)
+    low, high = (100 * end for end in whole.at_worst or whole.paired.interval)
+    n = whole.paired.n
     if high < 0.0:
+        worst = whole.bounds.low if whole.bounds is not None else whole.paired.difference or 0.0
         least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", 1)
         digits = len(least.partition(".")[2])
+        seen = f"; it is {100 * (whole.paired.difference or 0.0):+.1f} where both have a score, {missing}" if missing else ""
         return True, (
-            f"worse than {name} by {-difference:.{digits}f} points (95 % interval {least} to {-low:.{digits}f}, n={n})"
+            f"worse than {name} by {-100 * worst:.{digits}f} points{' at worst' if missing else ''} "
+            f"(95 % interval {least} to {-low:.{digits}f}, n={n}{seen})"
         )
-    lost = found.n_first_only + found.n_unscored
-    left_out = f", {lost} samples of {name} not compared" if lost else ""
-    said = f"{difference:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, n={n}{left_out})"
-    return False, f"not shown to be worse than {name}: {said}"
-
-
-def under(score: float | None, ci95: Sequence[float] | None, least: float) -> str | None:
-    """Why a score is below the least that passes, or None; the score decides, and the interval says if chance may explain it.
-
-    Raises:
-        ConfigError: for a limit outside 0..1.
-    """
-    if not 0.0 <= least <= 1.0:
-        raise ConfigError(f"--fail-under is {least!r}; the lowest score that passes is a share from 0 to 1.")
-    if score is None:
-        return "there is no score"
-    if score >= least:
-        return None
-    chance = ci95 is not None and ci95[1] >= least
-    word = (
-        "its 95 % interval holds the limit, so chance may explain it"
-        if chance
-        else "its 95 % interval is below it, too"
+    low, high = (100 * end for end in whole.paired.interval)
+    other = f", {found.n_first_only} samples of {name} not compared" if found.n_first_only else ""
+    interval = f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
+    return (
+        False,
+        f"not shown to be worse than {name}: {100 * (whole.paired.difference or 0.0):+.1f} points ({interval})",
     )
-    found, limit = told_apart(score, least, lambda share, digits: f"{100 * share:.{digits}f}", 1)
-    return f"the score {found} is below {limit}; {word}"
+
+
+def left_out(found: Comparison) -> str:
+    """What has no score in one of two runs, and who caused it; empty where nothing is missing."""
+    said = [f"{sum(own.values()):,} of the {name} ({by_cause(own)})" for name, own in found.missing.items() if own]
+    return f"missing: {', '.join(said)}" if said else ""
 
 
 def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:

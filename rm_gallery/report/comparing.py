@@ -164,9 +164,7 @@ def _verdict(win: float) -> str:
 
 def corrected_of(rows: Rows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on average."""
-    found = corrected_mean(
-        rows.wins(), list(rows.labels or ()), clusters=list(rows.clusters), probabilities=rows.probabilities
-    )
+    found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=list(rows.clusters), probabilities=rows.probabilities)
     return as_dict(found)
 
 
@@ -254,9 +252,7 @@ def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
         return {}
     first, second, results, clusters = map(list, zip(*played, strict=True))
     found = bradley_terry(first, second, results, clusters=clusters)
-    won = {
-        name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names
-    }
+    won = {name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names}
     systems = [
         {
             "answer": system.name,
@@ -310,9 +306,7 @@ class WinRateReport(Report):
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
     a, b = extra["a"], extra["b"]
-    lines = [
-        f"{a} against {b}: {extra['wins']} won, {extra['losses']} lost, {extra['ties']} tied{_p(extra.get('test', {}))}"
-    ]
+    lines = [f"{a} against {b}: {extra['wins']} won, {extra['losses']} lost, {extra['ties']} tied{_p(extra.get('test', {}))}"]
     if flips := extra.get("flips"):
         lines.append(
             f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "
@@ -340,19 +334,13 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
         low, high = part["ci95"]
         ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
         rank = (
-            str(part["best_rank"])
-            if part["best_rank"] == part["worst_rank"]
-            else f"{part['best_rank']}–{part['worst_rank']}"
+            str(part["best_rank"]) if part["best_rank"] == part["worst_rank"] else f"{part['best_rank']}–{part['worst_rank']}"
         )
         won = f"wins {percent(part['win_rate'])} % of {part['n']}"
         lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
-        said = (
-            []
-            if part.get("p_holm") is None
-            else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
-        )
+        said = [] if part.get("p_holm") is None else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
         if own := part.get("corrected"):
             said.append(f"corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})")
         lines += [f"{name}: {'; '.join(said)}"] if said else []

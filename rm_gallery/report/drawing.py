@@ -96,12 +96,8 @@ def frame(
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y.at(tick) + 4}" text-anchor="end">{text}</text>')
     for at, name in x_names if x_names is not None else ((tick, show(tick)) for tick in x.ticks):
         place = x.at(at)
-        parts.append(
-            f'<line class="axis" x1="{place}" x2="{place}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 4}"/>'
-        )
-        parts.append(
-            f'<text class="tick" x="{place}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">{escape(name)}</text>'
-        )
+        parts.append(f'<line class="axis" x1="{place}" x2="{place}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 4}"/>')
+        parts.append(f'<text class="tick" x="{place}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">{escape(name)}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
     parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')

@@ -123,9 +123,7 @@ class Sheet:
         known = [one for one in said if one is not None]
         if self.comparing:
             return [
-                Game(1 - game.first if turned and game.first is not None else game.first, -game.verdict)
-                if turned
-                else game
+                Game(1 - game.first if turned and game.first is not None else game.first, -game.verdict) if turned else game
                 for one, turned in zip(known, duel.turned, strict=True)
                 for game in one.games
             ]

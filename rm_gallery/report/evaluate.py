@@ -19,6 +19,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.stats.missing import Lookout
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -168,8 +169,10 @@ def _report(
     counting = task.benchmark.scorer(seed)
     lengths = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
     reasons: dict[str, dict[str, Any]] = {}
+    lookout = Lookout()
     for one, asked in _judgements(task, scored):
         credit = counting.add(one)
+        look(lookout, task.benchmark, one)
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         if on_judged is not None:
@@ -194,7 +197,18 @@ def _report(
         skipped=loaded.skipped if loaded else 0,
         reasons=dict(sorted(reasons.items(), key=lambda item: -item[1]["n"])),
         notes=(*task.benchmark.notes(task.reward), *(loaded.notes() if loaded else ())),
+        suspicion=lookout.found(),
     )
+
+
+def look(lookout: Lookout, benchmark: Benchmark, one: Judged) -> None:
+    """Tell the lookout of a judged sample; one that the protocol leaves out is not missing."""
+    if one.status != "scored" and one.cause is None:
+        return
+    sides = benchmark.sides(one)
+    places = (j for j in one.judgements if isinstance(j.place, Candidate) and j.status != "scored")
+    lost = [sides[judgement.place.output] for judgement in places if isinstance(judgement.place, Candidate)]
+    lookout.add(one.status != "scored", benchmark.traits(one), lost, sides)
 
 
 def _judgements(task: Task, scored: Iterator[DataSample]) -> Iterator[tuple[Judged, bool]]:
@@ -217,7 +231,7 @@ def by_length(one: Judged, turn: int) -> Judged:
     lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
     found = Judged(one.sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
     # what was worked out already, and does not depend on who judges
-    found.__dict__.update(chosen=one.chosen, cluster=one.cluster, scores=lengths)
+    found.__dict__.update(chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0)
     return found
 
 

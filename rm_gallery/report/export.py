@@ -233,9 +233,7 @@ def _xlsx(run: OpenRun, path: Path) -> None:
     sheet.append([cell(name, bold=True) for name in COLUMNS])
     for number, row in enumerate(candidates(run), 2):
         if number > _MOST_ROWS:
-            raise ConfigError(
-                f"{path}: a sheet holds {_MOST_ROWS:,} rows, and the run has more; export .csv or .parquet."
-            )
+            raise ConfigError(f"{path}: a sheet holds {_MOST_ROWS:,} rows, and the run has more; export .csv or .parquet.")
         sheet.append([cell(row[name]) for name in COLUMNS])
     with written_whole(path) as file:
         book.save(file)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.report.drawing import percent, show, told_apart
+from rm_gallery.report.gates import Gate
 from rm_gallery.report.opened import OpenRun, sound
 from rm_gallery.report.page import all_plots, render_page
 from rm_gallery.report.summary import Share, Summary, number, summarize
 from rm_gallery.report.words import (
-    OWN_UNIT,
     between,
     cut,
     figures_of,
@@ -32,39 +30,6 @@ from rm_gallery.report.words import (
 LONGEST = 4_000
 """Bytes of a name or a sentence, at most."""
 FORMATS = ("html", "md", "json", "junit")
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What a run has to reach.
-
-    Attributes:
-        fail_under: lowest score that passes, 0..1; None for any.
-        max_failures: failed samples that still pass.
-    """
-
-    fail_under: float | None = None
-    max_failures: int = 0
-
-    def __post_init__(self) -> None:
-        if self.fail_under is not None and not 0 <= self.fail_under <= 1:
-            raise ConfigError(
-                f"fail_under is {self.fail_under!r}; the lowest score that passes is a share from 0 to 1."
-            )
-
-    def missed(self, run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """(part, why) of everything that does not pass; parts are `score`, `failed` and `finished`."""
-        score, failed = figures.get("score"), int(number(figures.get("n_failed")))
-        if score is None:
-            yield "score", "no sample could be scored, so there is no score"
-        elif self.fail_under is not None and score < self.fail_under:
-            shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
-            found, least = told_apart(score, self.fail_under, shown, digits)
-            yield "score", f"{found} is below {least}"
-        if failed > self.max_failures:
-            yield "failed", f"{failed:,} samples failed; {self.max_failures:,} are allowed"
-        if not run.finished:
-            yield "finished", single_line(str(figures.get("stopped") or "the run is not finished; continue it"))
 
 
 def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
@@ -96,9 +61,7 @@ def _line(text: Any) -> str:
 def _md(text: Any) -> str:
     """Text from outside as Markdown that is only text."""
     found = _line(text)
-    return "".join(
-        f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c) for c in found
-    )
+    return "".join(f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c) for c in found)
 
 
 def _markdown(run: OpenRun, summary: Summary) -> str:
@@ -119,9 +82,7 @@ def _markdown(run: OpenRun, summary: Summary) -> str:
     if reasons := figures.get("reasons"):
         lines += ["", "| why there is no score | samples | example |", "|---|---:|---|"]
         for key, found in reasons.items():
-            lines.append(
-                f"| {_md(key)} | {int(number(found.get('n'))):,} | {_md(cut(str(found.get('example', '')), 300))} |"
-            )
+            lines.append(f"| {_md(key)} | {int(number(found.get('n'))):,} | {_md(cut(str(found.get('example', '')), 300))} |")
     if costs := spent(run, figures, summary):
         lines += ["", " · ".join(f"{_md(name)}: {value}" for name, value in costs)]
     return "\n".join(lines) + "\n"
@@ -172,7 +133,9 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
 
     A gate that is missed is a failure; what is unscored is skipped.
     """
-    missed = dict(gate.missed(run, figures))
+    missed: dict[str, str] = {}
+    for part, why in gate.missed(figures, finished=run.finished, run=run):
+        missed[part] = f"{missed[part]}; {why}" if part in missed else why
     name = _line(f"{figures.get('benchmark') or run.folder.name}: {figures.get('reward') or 'run'}")
     suite = ElementTree.Element("testsuite", name=name)
 
@@ -191,10 +154,11 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
         case(f"subset {subset}", f"{in_unit(part, part.get('score'))}, n = {n:,}, without a score: {without}", lost)
     for key, found in (figures.get("reasons") or {}).items():
         says = f"{int(number(found.get('n'))):,} samples: {cut(str(found.get('example', '')), 500)}"
-        failed = missed.get("failed", "") if key.startswith("failed") else ""
-        case(f"samples {key}", says, failed, "" if key.startswith("failed") else says)
-    if "failed" in missed and not any(key.startswith("failed") for key in figures.get("reasons") or {}):
-        case("failed samples", missed["failed"], missed["failed"])
+        why = missed.get(key.partition(":")[0], "")
+        case(f"samples {key}", says, why, "" if key.startswith("failed") else says)
+    for part in ("failed", "unscored"):
+        if part in missed and not any(key.startswith(part) for key in figures.get("reasons") or {}):
+            case(f"{part} samples", missed[part], missed[part])
     case("finished", "the run is finished" if run.finished else missed["finished"], missed.get("finished", ""))
     counts = {kind: sum(1 for _ in suite.iter(kind)) for kind in ("testcase", "failure", "skipped")}
     suite.attrib |= {"tests": str(counts["testcase"]), "failures": str(counts["failure"])}

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.outcome import NOT_BEGUN
+from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.run import MissingField, Results, Row, mapped
+from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
 from rm_gallery.core.stats.correlation import spearman_estimate
+from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.missing import Lookout, labelled_traits
 from rm_gallery.core.stats.repeats import variance_parts
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
@@ -73,6 +75,7 @@ class _Column:
 
     scores: list[float | None] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
     repeats: list[list[float | None]] = field(default_factory=list)
     passed: list[bool] = field(default_factory=list)
     known: GraderScore | None = None
@@ -80,6 +83,8 @@ class _Column:
 
     def add(self, result: GraderResult) -> None:
         self.statuses.append(status_of(result))
+        if isinstance(result, GraderError):
+            self.missing[cause_of(result)] += 1
         if not isinstance(result, GraderScore):
             self.scores.append(None)
             return
@@ -108,7 +113,11 @@ class _Column:
         count = Counter(self.statuses)
         unscored, failed, stopped = (count[status] for status in ("unscored", "failed", "stopped"))
         n, scored = len(self.scores), count["scored"]
-        return Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95)
+        total = math.fsum(score for score in self.scores if score is not None)
+        whole = closed(n, scored, total, self.missing, self.bounds)
+        bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
+        found = Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95)
+        return replace(found, missing=whole.missing, bounds=bounds)
 
     def distribution(self) -> dict[str, Any]:
         found = spread_of([score for score in self.scores if score is not None])
@@ -135,6 +144,13 @@ def status_of(result: GraderResult) -> str:
     if not isinstance(result, GraderError):
         return "scored"
     return "stopped" if result.error_type in NOT_BEGUN else result.status
+
+
+def cause_of(error: GraderError) -> str:
+    """Who caused an error: the judge or the endpoint where its record does not say."""
+    if status_of(error) == "stopped":
+        return "caller"
+    return error.cause or ("endpoint" if error.status == "failed" else "judge")
 
 
 def grade(
@@ -170,12 +186,10 @@ def grade(
     for name in wanted:
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
-    chosen = replace(options or RunOptions(max_workers=32), **run_options)
+    chosen = chosen_options(options, RunOptions(max_workers=32), run_options, None)[0]
     control = chosen.control or RunControl()
     identity = (
-        {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
-        if chosen.run_dir is not None
-        else {}
+        {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})} if chosen.run_dir is not None else {}
     )
     chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
@@ -183,6 +197,7 @@ def grade(
     told: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons: dict[str, dict[str, Any]] = {}
     began = time.monotonic()
+    lookout = Lookout()
     waiting: deque[tuple[Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
 
@@ -199,6 +214,9 @@ def grade(
             group = str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
             fields = _fields(runner, row)
             clusters.append(group or _first(fields, ASKED) or f"row {number}")
+            traits = labelled_traits("", len(_first(fields, ASKED)), [_first(fields, ANSWERED)], ())
+            lost = [name for name, result in results.items() if isinstance(result, GraderError)]
+            lookout.add(main in lost, traits, lost, list(results))
             for name, result in results.items():
                 found[name].add(result)
                 _tell(reasons, name, result)
@@ -223,6 +241,7 @@ def grade(
         seconds=time.monotonic() - began,
         reasons=reasons,
         stopped=control.stopped,
+        suspicion=lookout.found(),
     )
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
@@ -264,9 +283,7 @@ def _label(fields: Mapping[str, Any], column: str, number: int) -> float | None:
     cell = blank_is_none(fields[column])
     value = value_of(cell)
     if value is None and cell is not None:
-        raise ConfigError(
-            f"labels: row {number}, column '{column}' is {cell!r:.60}; a label is a number, true or false."
-        )
+        raise ConfigError(f"labels: row {number}, column '{column}' is {cell!r:.60}; a label is a number, true or false.")
     return value
 
 
@@ -348,7 +365,7 @@ def _record(row: Row, fields: Mapping[str, Any], results: Results, main: str, cl
         "answers": answers,
         "scores": scores,
         "reasons": ["\n".join(said), *[None] * (len(answers) - 1)],
-        "issues": [[status_of(r), r.error_type, f"{name}: {r.error}"] for name, r in lost],
+        "issues": [[status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost],
         "metadata": {"scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok}},
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}

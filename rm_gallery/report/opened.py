@@ -24,7 +24,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.file import replacing
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, Pair
+from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 
 SAMPLES = "samples.jsonl"
 REPORT = "report.json"
@@ -58,6 +58,8 @@ class Issue(NamedTuple):
     status: str
     reason: str
     message: str
+    cause: str | None = None
+    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in runs of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,14 @@ class SampleRow:
     issues: tuple[Issue, ...] = ()
     metadata: dict[str, Any] | None = None
 
+    @property
+    def cause(self) -> str | None:
+        """Who brought it about that there is no score; None where there is one, and where the protocol does not ask about it."""
+        own = [issue for issue in self.issues if issue.status == self.status]
+        if self.status == "scored" or any(issue.reason == NOT_ASKED for issue in own):
+            return None
+        return next((issue.cause for issue in own if issue.cause), "endpoint" if self.status == "failed" else "judge")
+
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SampleRow:
         """The row in a line of samples.jsonl; TypeError or ValueError when it holds none."""
@@ -141,14 +151,14 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
         "order": [] if reward is None else _order(reward, sample),
         "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
-        "issues": [[i.status, i.reason, i.message] for i in dict.fromkeys(map(_issue, one.issues))],
+        "issues": [[*i] for i in dict.fromkeys(map(_issue, one.issues))],
         "metadata": sample.metadata,
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
 
 
 def _issue(issue: Any) -> Issue:
-    return Issue(issue.status, issue.reason, issue.message)
+    return Issue(issue.status, issue.reason, issue.message, issue.cause)
 
 
 def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
@@ -258,9 +268,7 @@ class SampleFile:
     def __enter__(self) -> SampleFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 

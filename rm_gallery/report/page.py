@@ -77,9 +77,7 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         lost=lost_of(figures),
         gauge=_gauge(figures),
         marks=_marks(figures),
-        findings=[
-            (level, _kept_together(visible(cut(text, 4_000)))) for level, text in findings(run, figures, summary)
-        ],
+        findings=[(level, _kept_together(visible(cut(text, 4_000)))) for level, text in findings(run, figures, summary)],
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
         further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
         subsets=[_subset_row(name, part) for name, part in subsets[:MAX_SUBSETS]],
@@ -125,9 +123,7 @@ def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     compared = figures.get("rule") == COMPARED
     found = [("chance", figures.get("chance"), "an even match" if compared else "guessing")]
     found += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
-    return [
-        (name, value, f"{words} {percent(value)}") for name, value, words in found if isinstance(value, (int, float))
-    ]
+    return [(name, value, f"{words} {percent(value)}") for name, value, words in found if isinstance(value, (int, float))]
 
 
 def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -72,9 +72,7 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
     values = columns["--label" if label is not None else "--score"][known]
     sd = float(values.std(ddof=1))
     if sd == 0.0:
-        raise ConfigError(
-            f"{path}: all {n} values are equal, which says nothing about their spread; use --rate or --sd"
-        )
+        raise ConfigError(f"{path}: all {n} values are equal, which says nothing about their spread; use --rate or --sd")
     correlation = None
     if len(columns) == 2:
         judge = columns["--score"][known]
@@ -82,11 +80,7 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
     if cluster is None:
         return Pilot(n, sd, correlation)
     cells = sheet.column(cluster, "--cluster")
-    names = [
-        f"row {i}" if cell is None else str(cell)
-        for i, (cell, kept) in enumerate(zip(cells, known, strict=True))
-        if kept
-    ]
+    names = [f"row {i}" if cell is None else str(cell) for i, (cell, kept) in enumerate(zip(cells, known, strict=True)) if kept]
     if len(set(names)) == n:
         return Pilot(n, sd, correlation)
     return Pilot(n, sd, correlation, n / len(set(names)), correlation_within(values.tolist(), names))

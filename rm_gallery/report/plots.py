@@ -183,9 +183,7 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     return Plot("reliability", title, svg_of("reliability", title, says, "".join(body)), says, columns, rows)
 
 
-def length_plot(
-    points: Sequence[tuple[int, float, str]], bins: Sequence[tuple[float, float, int]], says: str
-) -> Plot | None:
+def length_plot(points: Sequence[tuple[int, float, str]], bins: Sequence[tuple[float, float, int]], says: str) -> Plot | None:
     """Score against answer length on a logarithmic axis: single answers as marks, means of bins as a line.
 
     Args:
@@ -270,9 +268,7 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
 # -- shares ----------------------------------------------------------------------------------------------------------------
 
 
-def shares(
-    name: str, title: str, parts: Sequence[tuple[str, Share, float | None]], says: str, x_label: str
-) -> Plot | None:
+def shares(name: str, title: str, parts: Sequence[tuple[str, Share, float | None]], says: str, x_label: str) -> Plot | None:
     """Horizontal bars of shares with their intervals, and where a fair judge would be."""
     known = [(label, share, fair) for label, share, fair in parts if share.n]
     if not known:
@@ -300,8 +296,7 @@ def shares(
     middle = (left + WIDTH - RIGHT - 34) / 2
     body.append(f'<text class="label" x="{middle}" y="{height - 8}" text-anchor="middle">{escape(x_label)}</text>')
     rows = tuple(
-        (label, percent(share.value), _between(share.ci95), f"{share.n:,}", percent(fair))
-        for label, share, fair in known
+        (label, percent(share.value), _between(share.ci95), f"{share.n:,}", percent(fair)) for label, share, fair in known
     )
     columns = ("", "share", "95 % interval", "n", "fair")
     return Plot(name, title, svg_of(name, title, says, "".join(body), height), says, columns, rows)

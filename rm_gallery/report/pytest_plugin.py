@@ -80,6 +80,7 @@ class Gate:
         beats: str | list[str] | tuple[str, ...] | None = None,
         not_worse_than: str | Path | None = None,
         max_failures: int | None = None,
+        max_unscored: int | None = None,
         **arguments: Any,
     ) -> Report:
         """Judge, hold the figure against what is asked, and give the report of a gate that passed.
@@ -88,12 +89,13 @@ class Gate:
             reward: a registered name, a reward class or a reward.
             data: as in `rm_gallery.evaluate`; a path is looked for below the working folder, then beside the test's file.
             benchmark: its name; found from the columns by default.
-            at_least: the lowest score that passes, 0..1.
+            at_least: the lowest score that passes, 0..1. What has no score counts as wrong, whatever is allowed to be missing.
             surely: whether the lower end of the 95 % interval has to reach `at_least`, not the score alone.
-            beats: baselines that the score has to exceed: longest, shortest, chance.
+            beats: baselines that the score has to exceed: longest, shortest, chance; what has no score counts as wrong.
             not_worse_than: run folder of an earlier run on the same samples. Fails when the paired difference is below 0 with
-                its whole 95 % interval.
-            max_failures: samples that may be failed or unscored; 0 unless given.
+                its whole 95 % interval, what has no score counted at its worst.
+            max_failures: samples that may fail; 0 unless given.
+            max_unscored: samples that may be unscored; as many as may fail unless given.
             **arguments: further arguments of `rm_gallery.evaluate` (llm, params, seed, limit, run_dir, budget, …).
 
         A gate that cannot be asked (an unknown name or argument, a file or run that is not there) fails with one line.
@@ -102,13 +104,11 @@ class Gate:
 
         called = {
             "reward": reward, "data": data, "benchmark": benchmark, "at_least": at_least, "surely": surely, "beats": beats,
-            "not_worse_than": not_worse_than, "max_failures": max_failures,
+            "not_worse_than": not_worse_than, "max_failures": max_failures, "max_unscored": max_unscored,
         }  # fmt: skip
         asked = {**self._given, **arguments, **{name: value for name, value in called.items() if value is not None}}
         self.asked += 1
-        wanted = {
-            name: asked.pop(name, None) for name in ("at_least", "surely", "beats", "not_worse_than", "max_failures")
-        }
+        wanted = {name: asked.pop(name, None) for name in (*_HELD, "surely", "max_failures", "max_unscored")}
         try:
             return self._ask(asked, wanted)
         except RMGalleryError as error:
@@ -179,34 +179,24 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
-    found = []
-    lost, allowed = report.n - report.n_scored, wanted["max_failures"] or 0
-    if report.score is None or lost > allowed:
-        reasons = "; ".join(f"{told['n']} {why}" for why, told in list(report.reasons.items())[:3])
-        found.append(f"{lost} of {report.n} samples have no score, {allowed} may: {reasons or 'no reason was given'}.")
-    if report.score is None:
-        return found
-    low = report.ci95[0] if report.ci95 else report.score
-    if wanted["at_least"] is not None:
-        held, what = (low, "the lower end of its 95 % interval") if wanted["surely"] else (report.score, "its score")
-        if held < wanted["at_least"]:
-            from rm_gallery.report.drawing import told_apart
+    from rm_gallery.report.compare import reference_run
+    from rm_gallery.report.gates import Gate as Held
+    from rm_gallery.report.opened import open_run
 
-            shown, least = told_apart(held, wanted["at_least"], lambda share, digits: f"{share:.{digits}f}", 4)
-            found.append(f"{what} is {shown}, at least {least} is asked for.")
-    beside = {**report.baselines, "chance": report.chance}
-    for name in wanted["beats"]:
-        level = beside.get(name)
-        if level is None:
-            found.append(f"there is no baseline '{name}' for {report.benchmark or 'these data'} to be beaten.")
-        elif report.score <= level:
-            found.append(f"its score {report.score:.4f} does not beat the baseline '{name}' with {level:.4f}.")
-    if wanted["not_worse_than"] is not None:
-        from rm_gallery.report.compare import worse_than
-        from rm_gallery.report.opened import open_run
-
-        why = worse_than(open_run(run_dir), open_run(wanted["not_worse_than"]))
-        found += [] if why is None else [f"it is {why}."]
+    failures, unscored, before = wanted["max_failures"] or 0, wanted["max_unscored"], wanted["not_worse_than"]
+    held = Held(
+        wanted["at_least"],
+        failures,
+        failures if unscored is None else unscored,
+        None if before is None else reference_run(before, "not_worse_than"),
+        wanted["beats"],
+        bool(wanted["surely"]),
+    )
+    run = None if before is None else open_run(run_dir)
+    found = [f"{why}." for _, why in held.missed(report.to_dict(), finished=not report.n_stopped, run=run)]
+    if found and report.reasons:
+        reasons = (f"{told['n']} {why}" for why, told in list(report.reasons.items())[:3])
+        found.append(f"without a score: {'; '.join(reasons)}.")
     return found
 
 
@@ -234,9 +224,7 @@ def _figure(report: Report) -> str:
 
 def _threshold(wanted: dict[str, Any]) -> str:
     parts = (
-        [f"at least {wanted['at_least']:g}" + (" surely" if wanted["surely"] else "")]
-        if wanted["at_least"] is not None
-        else []
+        [f"at least {wanted['at_least']:g}" + (" surely" if wanted["surely"] else "")] if wanted["at_least"] is not None else []
     )
     parts += [f"beats {name}" for name in wanted["beats"]]
     parts += ["not worse than before"] if wanted["not_worse_than"] is not None else []

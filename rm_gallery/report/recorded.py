@@ -11,11 +11,12 @@ from typing import Any
 
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine.folder.store import MANIFEST
+from rm_gallery.core.stats.missing import Lookout
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.rules import Scorer
-from rm_gallery.report.evaluate import by_length, unfit_labels
+from rm_gallery.report.evaluate import by_length, look, unfit_labels
 from rm_gallery.report.opened import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.report.task import Data
 
@@ -60,6 +61,7 @@ def score_recorded(
     lengths: dict[str, dict[str, Scorer]] = {}
     lines: dict[str, list[dict[str, Any]]] = {}
     reasons: dict[str, dict[str, dict[str, Any]]] = {}
+    lookouts: dict[str, Lookout] = {}
     for group, one in read(rows_in(Path(path)), None if data is None else data.rows()):
         key = repr(group)
         if key not in counted:
@@ -67,6 +69,7 @@ def score_recorded(
             wanted = ("longest", "shortest") if benchmark.baselines and data is not None else ()
             lengths[key] = {name: benchmark.scorer(seed) for name in wanted}
         credit = counted[key][1].add(one)
+        look(lookouts.setdefault(key, Lookout()), benchmark, one)
         if run_dir is not None:
             lines.setdefault(key, []).append(sample_record(None, one, credit))
         for name, baseline in lengths[key].items():
@@ -92,6 +95,7 @@ def score_recorded(
             reasons={**reasons.get(key, {}), **unfit_labels(counts)},
             notes=tuple(loaded.notes()) if loaded else (),
             seconds=time.monotonic() - started,
+            suspicion=lookouts[key].found(),
         )
         recorded.append((group, report))
         if run_dir is not None:
@@ -108,9 +112,7 @@ def recorded_json(benchmark: Benchmark, recorded: Recorded) -> Any:
 
 def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
     if (folder / MANIFEST).exists():
-        raise ConfigError(
-            f"{folder} holds a run with a reward; name another folder for recorded judgements with --out."
-        )
+        raise ConfigError(f"{folder} holds a run with a reward; name another folder for recorded judgements with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SAMPLES).unlink(missing_ok=True)  # of an earlier file of scores
     with SampleFile(folder) as file:

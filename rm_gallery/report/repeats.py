@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.stats.repeats import Repeats, variance_parts
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -52,9 +52,7 @@ def evaluate_repeatedly(
     heard = _Credits()
     reports: list[Report] = []
     for number in range(repeats):
-        folder = (
-            chosen.run_dir if chosen.run_dir is None or not number else str(Path(chosen.run_dir) / f"repeat-{number}")
-        )
+        folder = chosen.run_dir if chosen.run_dir is None or not number else str(Path(chosen.run_dir) / f"repeat-{number}")
         own = replace(chosen, run_dir=folder, repeat=chosen.repeat + number)
         reports.append(evaluate(reward, data, benchmark, options=own, on_judged=heard.begun(), **arguments))
         if reports[-1].stopped:
@@ -128,13 +126,12 @@ def _mean_report(reports: Sequence[Report], parts: Repeats | None) -> Report:
 
 
 def _mean(figures: Sequence[F]) -> F:
-    """The figure of the repeat that lost most, with the mean score and the mean bounds of all; further figures are its own."""
+    """The figure of the repeat that lost most, with the mean score and the mean interval and limits of all; further figures are its own."""
     worst = min(figures, key=lambda figure: figure.n_scored)
     scored = [figure for figure in figures if figure.score is not None]
     score = math.fsum(figure.score or 0.0 for figure in scored) / len(scored) if scored else None
-    bounds = [figure.ci95 for figure in figures if figure.ci95 is not None]
-    ci95 = Interval(*(math.fsum(ends) / len(bounds) for ends in zip(*bounds, strict=True))) if bounds else None
-    return replace(worst, score=score, ci95=ci95)
+    ci95, bounds = mean_bounds(figure.ci95 for figure in figures), mean_bounds(figure.bounds for figure in figures)
+    return replace(worst, score=score, ci95=ci95, bounds=bounds)
 
 
 def _sums(usages: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -149,11 +146,7 @@ def _said(about: dict[str, Any]) -> str:
     scores = ", ".join("-" if score is None else f"{100 * score:.1f}" for score in about["scores"])
     if about.get("unstable") is None:
         return f"{about['n']} repeats: {scores}"
-    share = (
-        ""
-        if about["judge_share"] is None
-        else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
-    )
+    share = "" if about["judge_share"] is None else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
     return (
         f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not earn the same each time, a single "
         f"run scatters by {100 * about['run_sd']:.1f} points{share}"

@@ -155,7 +155,7 @@ def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compa
             [[cut(visible(str(text)), limit // 4), _number(score), _label(label)] for text, score, label in steps[:60]]
             for steps in row.steps
         ],
-        "issues": [[status, visible(reason), _text(message, 600)] for status, reason, message in row.issues],
+        "issues": [[i.status, visible(i.reason), _text(i.message, 600)] for i in row.issues],
         "replies": [
             {**reply, "reply": None if reply["reply"] is None else cut(reply["reply"], limit)} for reply in replies[:24]
         ],

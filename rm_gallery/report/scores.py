@@ -14,12 +14,13 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted, one_line
-from rm_gallery.gallery.benchmarks.judgements import Judged, Status
+from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.report import comparing
 from rm_gallery.report.sheet import number_of
-from rm_gallery.report.table_task import Columns, TableRule, TableTask, counted_part
+from rm_gallery.report.table_task import BLANK, Columns, Fate, TableRule, TableTask, counted_part, fate_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class ScoreReport(Report):
 
     unit: ClassVar[str] = "score"
 
+    @staticmethod
+    def limits(bounds: Interval | None) -> str:
+        """Two ends in the reward's own unit."""
+        return range_text(bounds)
+
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Name, score and interval in the reward's own unit, and the counts that are not 0; the whole last."""
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
@@ -40,9 +46,7 @@ class ScoreReport(Report):
         """The spread in words, what people say, and what the figures rest on."""
         extra, lines = self.extra, []
         if spread := extra.get("spread"):
-            shown = [
-                f"{name.replace('_', ' ')} {number_text(spread[name])}" for name in _SPREAD if spread[name] is not None
-            ]
+            shown = [f"{name.replace('_', ' ')} {number_text(spread[name])}" for name in _SPREAD if spread[name] is not None]
             lines.append("scores: " + ", ".join(shown))
         if found := extra.get("agreement"):
             known = [name for name in ("spearman", "kendall") if found.get(name) is not None]
@@ -77,7 +81,7 @@ class _Counting:
     def __init__(self, task: Scoring) -> None:
         self._of = task
         self._scores: list[list[float | None]] = [[] for _ in range(len(task.questions.sheet))]
-        self._status: dict[int, Status] = dict.fromkeys(task.questions.blank, "unscored")
+        self._fates: dict[int, Fate] = dict.fromkeys(task.questions.blank, BLANK)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
@@ -85,14 +89,19 @@ class _Counting:
         kept: list[float | None] = [None] * len(self._of.questions.answers)
         for column, score in zip(judged.metadata["columns"], judged.scores, strict=True):
             kept[column] = None if score is None else self._of.turn * score
-        self._scores[row], self._status[row] = kept, judged.status
-        value = _mean(kept)
+        self._scores[row], self._fates[row] = kept, fate_of(judged)
+        value = self._value(row)
         return value if value is not None and 0.0 <= value <= 1.0 else None
+
+    def _value(self, row: int) -> float | None:
+        """The mean score of a row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
+        whole = self._fates.get(row, BLANK)[0] == "scored"
+        return _mean(self._scores[row]) if whole else None
 
     def report(self) -> ScoreReport:
         """Report what was counted so far."""
         of = self._of
-        values = [_mean(row) for row in self._scores]
+        values = [self._value(row) for row in range(len(self._scores))]
         rows = comparing.Rows(
             [None] * len(values),
             of.questions.clusters,
@@ -135,7 +144,7 @@ class _Counting:
     def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
         own = [values[place] for place in places]
         mean = comparing.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
-        return counted_part("mean_score", values, places, self._status, score=mean.estimate, ci95=mean.ci95)
+        return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:

@@ -22,9 +22,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.opened import SAMPLES
 
 Cell = str | None
-CONVERSATION_NAMES = frozenset(
-    {"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"}
-)
+CONVERSATION_NAMES = frozenset({"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"})
 """Columns that probably say which rows belong together; whose repeats are pointed out."""
 
 
@@ -59,9 +57,7 @@ class Sheet:
             raise ConfigError(f"{role} is '{name}', and {self.name} has no such column; {known}{tail}")
         cells = [blank_is_none(row.get(name)) for row in self.rows]
         if all(cell is None for cell in cells):
-            raise ConfigError(
-                f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one."
-            )
+            raise ConfigError(f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one.")
         return cells
 
     def texts(self, name: str, role: str) -> list[Cell]:
@@ -94,9 +90,7 @@ class Sheet:
         return digest.hexdigest()
 
 
-def open_sheet(
-    data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row: str = "raise", **reading: Any
-) -> Sheet:
+def open_sheet(data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row: str = "raise", **reading: Any) -> Sheet:
     """Read a file, a folder, a pandas frame or a list of rows as one table.
 
     `reading` are the loader's keys `encoding`, `separator`, `sheet`, `header_row` and `records_key`; what is None is found.
@@ -397,9 +391,7 @@ def labels_of(
     other = open_sheet(labels)
     rest = [name for name in other.columns if name != id_column]
     if label_column is None and len(rest) != 1:
-        raise ConfigError(
-            f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: --label-column COL."
-        )
+        raise ConfigError(f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: --label-column COL.")
     column = label_column or rest[0]
     known = {name: place for place, name in enumerate(row_ids(sheet, id_column))}
     ids = row_ids(other, id_column)

@@ -203,12 +203,10 @@ class Summary:
         self.subset_n[subset] += 1
         if row.credit is not None:
             self.subsets[subset].append(row.credit)
-        for key, message in {f"{status}: {reason}": message for status, reason, message in row.issues}.items():
+        for key, message in {f"{issue.status}: {issue.reason}": issue.message for issue in row.issues}.items():
             known, example = self.issues.get(key, (0, message))
             self.issues[key] = known + 1, example
-        labels = [label if label in LABELS else "unlabelled" for label in row.labels] or ["unlabelled"] * len(
-            row.answers
-        )
+        labels = [label if label in LABELS else "unlabelled" for label in row.labels] or ["unlabelled"] * len(row.answers)
         found = [
             Answer(len(text), score, label)
             for text, score, label in zip(row.answers, row.scores, labels, strict=False)
@@ -258,9 +256,7 @@ class Summary:
 
         About equal numbers a bin, equal gaps in one bin, ties left out; in order of the gap.
         """
-        known = [
-            (abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap
-        ]
+        known = [(abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap]
         return binned([x for x, _, _ in known], [y for _, y, _ in known], [name for _, _, name in known])
 
     def gap_distribution(self, bins: int = 20) -> Gaps | None:
@@ -312,9 +308,7 @@ def gap_of(row: SampleRow) -> float | None:
     return gap if math.isfinite(gap) else math.copysign(sys.float_info.max, gap)
 
 
-def binned(
-    xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None, bins: int = BINS
-) -> list[Bin]:
+def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None, bins: int = BINS) -> list[Bin]:
     """Pairs in order of x in at most `bins` bins of about equal size; equal x stay together.
 
     With clusters, y is within 0..1 and has an interval.
@@ -366,15 +360,8 @@ def _step_label(label: dict[str, Any]) -> str:
             return STEP_LABELS[0 if value else 1]
         if isinstance(value, (int, float)):
             return STEP_LABELS[0 if value > 0 else 1]
-        if isinstance(value, str) and value.lower() in (
-            "correct",
-            "right",
-            "+",
-            "good",
-            "incorrect",
-            "wrong",
-            "-",
-            "bad",
-        ):
-            return STEP_LABELS[0 if value.lower() in ("correct", "right", "+", "good") else 1]
+        if isinstance(value, str) and value.lower() in ("correct", "right", "+", "good"):
+            return STEP_LABELS[0]
+        if isinstance(value, str) and value.lower() in ("incorrect", "wrong", "-", "bad"):
+            return STEP_LABELS[1]
     return STEP_LABELS[2]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,10 +16,12 @@ from rm_gallery.core.engine.calls.estimate import Estimate
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.missing import Trait, lengths
+from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Status
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.report.evaluate import estimate, evaluate
 from rm_gallery.report.sheet import Questions, Sheet, groups_of, label_chances, labels_of, open_sheet, questions_of
 
@@ -140,9 +144,7 @@ class TableTask:
         """What was understood and what it will take, a line each; `early` where it may stop before the end."""
         return self.questions.understood(self.columns["prompt"], reward, self.labels, early=early)
 
-    def estimate(
-        self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any
-    ) -> Estimate:
+    def estimate(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Estimate:
         """Judge ten rows and extrapolate."""
         return estimate(reward, self.questions.samples, self.rule(), seed=seed, options=options, **keywords)
 
@@ -190,17 +192,53 @@ class TableRule(Benchmark, Generic[T]):
         """Not called: the rows are samples already."""
         raise ConfigError(f"the rows of a {self.name} are read by {type(self.task).__name__}.read")
 
+    def sides(self, one: Judged) -> list[str]:
+        """The names of the columns that hold the answers."""
+        return [f"'{self.task.questions.answers[column]}'" for column in one.metadata["columns"]]
+
+    def traits(self, one: Judged) -> dict[str, Trait]:
+        """Lengths by column, what people say of the row, and its subgroups."""
+        row: int = one.metadata["row"]
+        sides = dict(zip(self.sides(one), (output.answer.text for output in one.sample.output), strict=True))
+        traits = {**lengths(sides), "length of the prompt": float(sum(len(m.text) for m in one.sample.input))}
+        if self.task.labels is not None and (label := self.task.labels[row]) is not None:
+            traits["people's label"] = label
+        groups = {f"column '{name}'": cells[row] for name, cells in self.task.groups.items()}
+        return traits | {name: cell for name, cell in groups.items() if cell is not None}
+
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """How the table was read."""
         return tuple(self.task.questions.sheet.notes)
 
 
+Fate = tuple[Status, Cause]
+"""What became of a row, and who caused it where it has no value."""
+BLANK: Fate = ("unscored", "data")
+_NOT_BEGUN: Fate = ("stopped", "caller")
+
+
+def fate_of(judged: Judged) -> Fate:
+    """What became of a judged row; where it is scored and one of its values is not there, the table had nothing to judge."""
+    return judged.status, judged.cause or "data"
+
+
 def counted_part(
-    rule: str, values: Sequence[float | None], places: Sequence[int], status: Mapping[int, Status], **more: Any
+    rule: str,
+    values: Sequence[float | None],
+    places: Sequence[int],
+    fates: Mapping[int, Fate],
+    scale: tuple[float, float] = (0.0, 1.0),
+    **more: Any,
 ) -> Figure:
-    """The figure of some rows: how many there are, how many have a value, and what became of the others."""
-    found = [status.get(place, "stopped") for place in places]
-    scored = sum(values[place] is not None for place in places)
-    failed, stopped = found.count("failed"), found.count("stopped")
-    unscored = len(found) - scored - failed - stopped
-    return Figure(rule, len(found), scored, unscored, failed, stopped, **more)
+    """The mean of some rows: how many there are, how many have a value, and what became of the others.
+
+    `scale` holds the lowest and the highest value a row can have, which is what is missing at worst and at best.
+    """
+    known = [value for place in places if (value := values[place]) is not None]
+    lost = [fates.get(place, _NOT_BEGUN) for place in places if values[place] is None]
+    statuses = Counter("unscored" if status == "scored" else status for status, _ in lost)
+    whole = closed(len(places), len(known), math.fsum(known), Counter(cause for _, cause in lost), scale)
+    score = math.fsum(known) / len(known) if known else None
+    unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
+    limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
+    return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)

@@ -84,7 +84,11 @@ def print_check(found: Check) -> None:
         counts = [str(sum(one.status == status for one in own)) for status in ("unscored", "failed")]
         _add(table, [kind, _span([one.score for one in own]), *parts, *counts])
     lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in found.findings]
-    _print(table, [f"reward: {found.reward}", *lines, *([] if found.findings else ["nothing was found"])])
+    gains = [f"{name} {'as others' if score is None else f'{score:.3g}'}" for name, score in found.training.items()]
+    lost = [f"{said} ({', '.join(trainers)})" for said, trainers in found.missing.items()]
+    told = [f"in training: {' · '.join(gains)}"] if gains else []
+    told += [f"a missing score there: {'; '.join(lost)}"]
+    _print(table, [f"reward: {found.reward}", *lines, *([] if found.findings else ["nothing was found"]), *told])
 
 
 def _span(values: Sequence[float | None]) -> str:
@@ -110,14 +114,19 @@ def _p(value: float | None) -> str:
 
 def _told(found: Comparison) -> list[str]:
     """What a difference says in words, and what was left out."""
+    from rm_gallery.report.compare import left_out
+
     paired = found.whole.paired
     lines = [f"first: {found.first}", f"second: {found.second}", f"benchmark: {found.benchmark} · rule: {found.rule}"]
     if paired.interval is not None and paired.difference is not None:
-        if paired.interval.covers(0.0):
+        open_ended = found.whole.bounds is not None and found.whole.bounds.covers(0.0)
+        if not paired.interval.covers(0.0) and open_ended:
+            said, more = "what is missing may explain the difference, so neither is shown to be better", ""
+        elif paired.interval.covers(0.0):
             said = "no difference is shown: chance explains it"
             more = "" if paired.needed is None else f"; about {paired.needed:,} samples would show one of this size"
         else:
-            said, more = f"the {'second' if paired.difference > 0 else 'first'} is better", ""
+            said, more = f"the {found.whole.better} is better", ""
         lines.append(f"{said}{more}")
     if found.mcnemar_p is not None:
         lines.append(
@@ -126,6 +135,9 @@ def _told(found: Comparison) -> list[str]:
         )
     alone = [(found.n_first_only, "only in the first"), (found.n_second_only, "only in the second")]
     left = [f"{n} {where}" for n, where in [*alone, (found.n_unscored, "without a credit in one of them")] if n]
+    if found.whole.bounds is not None and (missing := left_out(found)):
+        lines.append(f"{missing}; whatever they were, the difference is {_between(found.whole.bounds)}")
+        lines += found.suspicion.get("said", ())
     return [*lines, f"left out: {', '.join(left)}" if left else "every sample is in both", *found.notes]
 
 

@@ -20,7 +20,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark, own_layouts
-from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged
 from rm_gallery.gallery.benchmarks.preferences import Preferences
 
 
@@ -80,7 +80,7 @@ class Task:
             if why is None:
                 yield from self.benchmark.questions(sample, self.reward)
             else:
-                issue = RewardIssue(name=self.reward.name, status="unscored", reason="not_asked", message=why)
+                issue = RewardIssue(name=self.reward.name, status="unscored", reason=NOT_ASKED, message=why)
                 self.left_out.append(Judged(sample, [], "unscored", [issue]))
 
     def n_questions(self) -> int | None:
@@ -246,9 +246,7 @@ def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
                 break
             renamed = loader.options.renamed(row, where) if loader.options.columns else row
             others = own_layouts(renamed, where.untyped)
-            if others and not any(
-                issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others
-            ):
+            if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
                 names = " and ".join(found.name for found in others)
                 raise DataError(
                     f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."

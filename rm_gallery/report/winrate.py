@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -23,7 +23,7 @@ from rm_gallery.report import comparing
 from rm_gallery.report.comparing import WinRateReport
 from rm_gallery.report.opened import is_run, open_run
 from rm_gallery.report.sheet import joined, number_of, open_sheet
-from rm_gallery.report.table_task import Columns, TableRule, TableTask, counted_part
+from rm_gallery.report.table_task import BLANK, Columns, Fate, TableRule, TableTask, counted_part, fate_of
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
 EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
@@ -83,13 +83,13 @@ class _Counting:
     def __init__(self, comparison: Comparison) -> None:
         self._of = comparison
         self._compared: list[comparing.Compared | None] = [None] * len(comparison.questions.sheet)
-        self._status: dict[int, Status] = dict.fromkeys(comparison.questions.blank, "unscored")
+        self._fates: dict[int, Fate] = dict.fromkeys(comparison.questions.blank, BLANK)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
         found = self._compared[row] = comparing.Compared.of(judged)
-        self._status[row] = judged.status if judged.status != "scored" or found.wins else "unscored"
+        self._fates[row] = fate_of(judged) if judged.status != "scored" or found.wins else ("unscored", "judge")
         win = found.wins.get((0, 1))
         if self._of.until is not None:
             self._of.until.add(row, win, judged.status)
@@ -124,9 +124,7 @@ class _Counting:
         )
 
     def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
-        known = [win for place in places if (win := wins[place]) is not None]
-        score = math.fsum(known) / len(known) if known else None
-        return counted_part("win_rate", wins, places, self._status, score=score, ci95=ci95, chance=0.5)
+        return counted_part("win_rate", wins, places, self._fates, ci95=ci95, chance=0.5)
 
 
 class WinRate(TableRule["Comparison"]):
@@ -173,9 +171,7 @@ class Comparison(TableTask):
         if len(answers) < 2:
             raise ConfigError(f"a win rate compares at least two columns of answers; found {len(answers)}.")
         if until_decided and columns.labels is not None:
-            raise ConfigError(
-                "--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one."
-            )
+            raise ConfigError("--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one.")
         sheet = columns.open(data)
         if other is not None:
             beside = open_sheet(other, on_bad_row=columns.on_bad_row)
@@ -227,9 +223,7 @@ class Comparison(TableTask):
         """Put in what length alone reaches and, where the run could stop early, the interval that allows for it."""
         assert isinstance(report, WinRateReport)
         extra = dict(report.extra)
-        longest = {
-            name: {} if x is None else {"longest": x, "shortest": 1.0 - x} for name, x in extra.pop("longest").items()
-        }
+        longest = {name: {} if x is None else {"longest": x, "shortest": 1.0 - x} for name, x in extra.pop("longest").items()}
         parts = {name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()}
         report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
         if self.until is None:
@@ -249,10 +243,14 @@ class Comparison(TableTask):
         # what was settled is not missing; and after looking often only the sequence's interval holds
         extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}
         report = replace(report, extra=extra, score=sequence.mean, ci95=sequence.interval if sequence.n else None)
+        begun = replace(report, n=report.n - saved, n_stopped=report.n_stopped - saved)
+        causes = {**report.missing, "caller": report.missing.get("caller", 0) - saved}
+        rest = closed(begun.n, begun.n_scored, (sequence.mean or 0.0) * begun.n_scored, causes)
+        report = replace(begun, missing=rest.missing, bounds=rest.bounds)
         if not self.until.decided:
             return report
         kept = {name: value for name, value in report.reasons.items() if not name.startswith("stopped: ")}
-        return replace(report, n=report.n - saved, n_stopped=report.n_stopped - saved, stopped=None, reasons=kept)
+        return replace(report, stopped=None, reasons=kept, suspicion=report.suspicion if report.missing else {})
 
 
 def label_of(cell: Any, names: Mapping[str, float]) -> float | None:

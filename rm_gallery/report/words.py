@@ -8,8 +8,9 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.gallery.benchmarks.figures import RULES
+from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
 from rm_gallery.report.drawing import percent, show
 from rm_gallery.report.opened import OpenRun
 from rm_gallery.report.summary import Share, Summary, mean, number
@@ -75,7 +76,10 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
 def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
     score = mean(credits)
     bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
-    return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds}
+    # who caused that some have no score, the saved figures say in the end
+    whole = closed(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
+    limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
+    return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
 
 
 def rule_of(figures: Mapping[str, Any]) -> str:
@@ -149,6 +153,12 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
         share = sum(int(number(figures.get(f"n_{status}"))) for status in LOST) / max(1, n)
         level = "warn" if share > MANY_LOST else "info"
         yield level, f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples ({percent(share)})."
+        if figures.get("missing") and (ends := between({**figures, "ci95": figures.get("bounds")}, " to ")):
+            causes = by_cause(figures["missing"])
+            yield level, f"Missing scores ({causes}) leave open where the figure lies: from {ends}, whatever they were."
+        suspicion = figures.get("suspicion") or {}
+        for said in suspicion.get("said") or ():
+            yield ("warn" if suspicion.get("found") else "info"), f"{str(said)[:1].upper()}{str(said)[1:]}."
     flips, first = summary.positions.flips, summary.positions.first
     if flips.n:
         said = f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is swapped"
@@ -193,9 +203,7 @@ def _preference(first: Share) -> str:
     bounds = first.ci95
     if bounds is None:
         return "no verdict names a winner"
-    said = (
-        "which a fair judge with its 50 % may do, too" if bounds.covers(0.5) else "other than the 50 % of a fair judge"
-    )
+    said = "which a fair judge with its 50 % may do, too" if bounds.covers(0.5) else "other than the 50 % of a fair judge"
     return f"what is shown first wins {percent(first.value)}, {said}"
 
 
@@ -205,7 +213,13 @@ def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if figures.get("rule") == COMPARED:
         first, second = sides_of(figures) or ("the first", "the second")
-        if bounds[0] <= 0.5 <= bounds[1]:
+        limits = figures.get("bounds") or bounds
+        if not bounds[0] <= 0.5 <= bounds[1] and number(limits[0]) <= 0.5 <= number(limits[1], 1.0):
+            yield (
+                "warn",
+                "What is missing could turn the result, so this run does not settle which of the two is better.",
+            )
+        elif bounds[0] <= 0.5 <= bounds[1]:
             yield "warn", "The interval includes 50 %, so this run does not settle which of the two is better."
         else:
             better, worse = (first, second) if bounds[0] > 0.5 else (second, first)
@@ -214,8 +228,10 @@ def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     beside = [("guessing", figures.get("chance"))]
     baselines = figures.get("baselines") or {}
     beside += [(f"always taking the {name} answer", value) for name, value in baselines.items()]
-    beaten = [f"{name} ({percent(value)})" for name, value in beside if value is not None and bounds[0] > value]
-    missed = [f"{name} ({percent(value)})" for name, value in beside if value is not None and bounds[0] <= value]
+    ends = figures.get("bounds") or bounds
+    low = min(bounds[0], number(ends[0], bounds[0]))  # beaten is what is beaten whatever is missing would have got
+    beaten = [f"{name} ({percent(value)})" for name, value in beside if value is not None and low > value]
+    missed = [f"{name} ({percent(value)})" for name, value in beside if value is not None and low <= value]
     if beaten:
         yield "good", f"The whole interval lies above {_listed(beaten, 'and')}."
     if missed:
@@ -275,6 +291,7 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
             ("replies from the cache", "cached"),
             ("judgements a gate spared", "spared"),
             ("retries", "retries"),
+            ("asked a second time", "asked_again"),
             ("tokens read", "input_tokens"),
             ("tokens written", "output_tokens"),
         )

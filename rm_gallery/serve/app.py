@@ -169,17 +169,11 @@ def create_app(
 
 def described(openapi: Mapping[str, Any]) -> str:
     """A page that shows an OpenAPI description: every path with what it does and an example, and nothing from elsewhere."""
-    parts = [
-        f"<!doctype html><title>{escape(openapi['info']['title'])}</title><style>body{{font-family:sans-serif}}</style>"
-    ]
-    parts.append(
-        f"<h1>{escape(openapi['info']['title'])}</h1><p>All of it: <a href='openapi.json'>openapi.json</a></p>"
-    )
+    parts = [f"<!doctype html><title>{escape(openapi['info']['title'])}</title><style>body{{font-family:sans-serif}}</style>"]
+    parts.append(f"<h1>{escape(openapi['info']['title'])}</h1><p>All of it: <a href='openapi.json'>openapi.json</a></p>")
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
-            parts.append(
-                f"<h3><code>{method.upper()} {escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>"
-            )
+            parts.append(f"<h3><code>{method.upper()} {escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>")
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
             if "example" in body:
                 shown = json.dumps(body["example"], ensure_ascii=False, indent=2)
@@ -212,16 +206,12 @@ def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
     from fastapi import Query
 
     anywhere = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [
-        inspect.Parameter(name, anywhere, annotation=str) for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)
-    ]
+    parameters = [inspect.Parameter(name, anywhere, annotation=str) for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)]
     if codec.request_model is not None:
         parameters.append(inspect.Parameter("body", anywhere, annotation=codec.request_model))
     for name, (kind, meaning) in codec.query.items():
         given = Query(default=None, description=meaning)
-        parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given)
-        )
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given))
     extra: dict[str, Any] = {}
     if codec.request_example is not None and codec.request_model is not None:
         extra = {"requestBody": {"content": {"application/json": {"example": codec.request_example}}}}

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import RMGalleryError
-from rm_gallery.integrations.scoring import Scored as Scored
 
 Scope = Literal["read", "evaluate", "deploy"]
 
@@ -62,7 +62,7 @@ class Codec:
     parse: Callable[[Any, Mapping[str, str]], tuple[str, Sequence[Ask]]]
     """From body and parameters (of path and query) to the target (`reward:NAME`, `evaluator:ID`, or empty for the only one
     there is) and the asks; raises Refused."""
-    render: Callable[[Sequence[Ask], Sequence[Scored]], tuple[int, Any]]
+    render: Callable[[Sequence[Ask], Sequence[Outcome[float]]], tuple[int, Any]]
     """From the asks and their outcomes, in the same order, to HTTP status and body."""
     request_model: type[BaseModel] | None = None
     response_model: Any = None

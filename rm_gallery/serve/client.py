@@ -9,11 +9,11 @@ from typing import Any
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
 from rm_gallery.core.model.reward_server import RewardServer
+from rm_gallery.core.outcome import Outcome, failed, outcome_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, RequestError, RMGalleryError
 from rm_gallery.gallery.rm.trained.remote import RemoteReward
-from rm_gallery.integrations.scoring import NoScore, OnError, Scored, checked_on_error
+from rm_gallery.integrations.scoring import NoScore, OnError, checked_on_error
 from rm_gallery.serve.formats import MAX_ITEMS
 
 Item = Mapping[str, Any]
@@ -83,7 +83,7 @@ class RewardClient:
 
     # -- outcomes -------------------------------------------------------------------------------------------------------
 
-    async def aevaluate_batch(self, target: str, items: Sequence[Item]) -> list[Scored]:
+    async def aevaluate_batch(self, target: str, items: Sequence[Item]) -> list[Outcome[float]]:
         """Outcomes of completions, in their order; one that cannot be scored costs no other one.
 
         Raises ConfigError for a field that the server's format does not have.
@@ -92,15 +92,15 @@ class RewardClient:
             _check(item, f"items[{place}]")
         return await library_loop.bridge(self._outcomes(self._of(target), [dict(item) for item in items]))
 
-    def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Scored]:
+    def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Outcome[float]]:
         """Blocking twin of `aevaluate_batch`; works with and without a running event loop."""
         return library_loop.run(self.aevaluate_batch(target, items), "evaluate_batch", "aevaluate_batch")
 
-    async def aevaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Scored:
+    async def aevaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Outcome[float]:
         """The outcome of one completion; `fields` are `messages` (instead of both), `reference`, `row`, `id`."""
         return (await self.aevaluate_batch(target, [_item(prompt, completion, fields)]))[0]
 
-    def evaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Scored:
+    def evaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Outcome[float]:
         """Blocking twin of `aevaluate`."""
         return self.evaluate_batch(target, [_item(prompt, completion, fields)])[0]
 
@@ -122,7 +122,7 @@ class RewardClient:
         """Blocking twin of `ascore`."""
         return self._value(target, self.evaluate(target, prompt, completion, **fields))
 
-    def _value(self, target: str, found: Scored) -> float | None:
+    def _value(self, target: str, found: Outcome[float]) -> float | None:
         if found.score is not None or self.on_error == "none":
             return found.score
         if self.on_error == "raise":
@@ -164,7 +164,7 @@ class RewardClient:
             found = self._servers.setdefault(target, self._server.model_copy(update={"model": model}))
         return found
 
-    async def _outcomes(self, server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:
+    async def _outcomes(self, server: RewardServer, items: list[dict[str, Any]]) -> list[Outcome[float]]:
         parts = _parts(items, self.batch)
         tasks = [asyncio.ensure_future(_asked(server, part)) for part in parts]
         try:
@@ -175,11 +175,11 @@ class RewardClient:
         finally:
             for task in late:
                 task.cancel()
-        found: list[Scored] = []
+        found: list[Outcome[float]] = []
         for task, part in zip(tasks, parts, strict=True):
             if task in late:
                 message = f"{server.endpoint_key()} gave no answer within {self.deadline:g} s."
-                found += [Scored(None, "failed", "deadline", message)] * len(part)
+                found += [failed("deadline", message, "endpoint")] * len(part)
             else:
                 found += task.result()
         return found
@@ -207,9 +207,9 @@ def _asked_in(item: dict[str, Any]) -> Any:
         return object()
 
 
-async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scored]:
+async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Outcome[float]]:
     try:
-        return [Scored(*answer) for answer in await server.ascore(items)]
+        return await server.ascore(items)
     except RMGalleryError as error:
         one_of_them = isinstance(error, RequestError) or (isinstance(error, ProviderError) and error.status == 413)
         if one_of_them and len(items) > 1:  # too large together, or one that is no valid text: it costs no other one
@@ -217,7 +217,7 @@ async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Scor
             return [*await _asked(server, items[:half]), *await _asked(server, items[half:])]
         told: Outcome[Any] = outcome_of_error(error)
         unread = isinstance(error, ProviderError) and error.status == 422
-        return [Scored(None, told.status, "invalid_item" if unread else told.reason, told.message)] * len(items)
+        return [failed("invalid_item", told.message, "data") if unread else told] * len(items)
 
 
 def _split(target: str) -> tuple[str, str]:

@@ -10,15 +10,15 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
 
-from rm_gallery.core.engine.folder.manifest import redact
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.secrets import redact
 from rm_gallery.serve.asking import Codec, Refused, invalid
 from rm_gallery.serve.asking import Scope as Access
 from rm_gallery.serve.handler import Handler
@@ -26,6 +26,7 @@ from rm_gallery.serve.metrics import Metrics
 from rm_gallery.serve.settings import ServeSettings
 from rm_gallery.serve.tokens import Tokens
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -62,17 +63,18 @@ class Door:
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
         metrics.in_flight += 1
-        size = 0
+        room = _Room(metrics, self.settings.max_bytes)
         try:
             self.admit(headers, codec.scope, scope)
-            size = self._expected(headers)
-            metrics.bytes += size
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, room)
             target, asks = codec.parse(parsed(body, self.settings.max_depth), parameters(scope, codec.query))
-            found = await self.handler.score(target, asks, self._deadline(headers))
+            with _Presence(receive) as client:
+                found = await client.wait(self.handler.score(target, asks, self._deadline(headers)))
             metrics.scored(target, found)
             status, reply = codec.render(asks, found)
             await respond(send, status, dumped(reply), request_id, more)
+        except _Gone:
+            status = 499
         except Refused as refused:
             status = refused.status
             if status == 413:
@@ -86,7 +88,7 @@ class Door:
             await refuse(send, FAULT, request_id, more)
         finally:
             metrics.in_flight -= 1
-            metrics.bytes -= size
+            room.give_back()
         metrics.answered(codec.path, status, perf_counter() - began)
 
     async def show(
@@ -140,23 +142,16 @@ class Door:
             raise Refused(400, "invalid_header", "X-Timeout-Seconds is no positive number of seconds.")
         return min(seconds, self.settings.deadline)
 
-    def _expected(self, headers: dict[bytes, bytes]) -> int:
-        """Bytes a body takes up while it is here: what it says it has, else the most it may have."""
-        most = self.settings.max_body
-        given = headers.get(b"content-length", b"")
-        size = int(given) if given.isdigit() else most
-        if size > most:
-            raise self._too_large()
-        if self.metrics.bytes + size > self.settings.max_bytes:
-            raise Refused(429, "busy", "The bodies of other requests take up all room there is.", retry_after=1.0)
-        return size
-
     def _too_large(self) -> Refused:
-        return Refused(
-            413, "too_large", f"The body is larger than {self.settings.max_body} bytes, the most that is taken."
-        )
+        return Refused(413, "too_large", f"The body is larger than {self.settings.max_body} bytes, the most that is taken.")
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: _Room) -> bytes:
+        """The body; it takes up room as its bytes arrive, and what it only says it has takes none from others."""
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit():
+            if int(declared) > self.settings.max_body:
+                raise self._too_large()
+            room.check(int(declared))
         chunks: list[bytes] = []
         size = 0
         with _Limit(self.settings.read_timeout) as limit:
@@ -168,6 +163,7 @@ class Door:
                 size += len(chunk)
                 if size > self.settings.max_body:
                     raise self._too_large()
+                room.take(len(chunk))
                 chunks.append(chunk)
                 if not message.get("more_body"):
                     return chunk if len(chunks) == 1 else b"".join(chunks)
@@ -186,6 +182,69 @@ class Door:
                         return
         except Refused:
             return
+
+
+class _Room:
+    """What a request's body takes up of the room for all of them."""
+
+    __slots__ = ("_metrics", "_most", "_taken")
+
+    def __init__(self, metrics: Metrics, most: int) -> None:
+        self._metrics, self._most, self._taken = metrics, most, 0
+
+    def check(self, size: int) -> None:
+        """Raise Refused (429) where there is no room for so many bytes now."""
+        if self._metrics.bytes + size > self._most:
+            raise Refused(429, "busy", "The bodies of other requests take up all room there is.", retry_after=1.0)
+
+    def take(self, size: int) -> None:
+        """Take room for what has arrived."""
+        self.check(size)
+        self._metrics.bytes += size
+        self._taken += size
+
+    def give_back(self) -> None:
+        """Give all of it back."""
+        self._metrics.bytes -= self._taken
+
+
+class _Gone(Exception):
+    """The client hung up."""
+
+
+class _Presence:
+    """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for it."""
+
+    __slots__ = ("_gone", "_message", "_task")
+
+    def __init__(self, receive: Receive) -> None:
+        self._task, self._gone = asyncio.current_task(), False
+        self._message = asyncio.ensure_future(receive())
+        self._message.add_done_callback(self._heard)
+
+    def __enter__(self) -> _Presence:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._message.remove_done_callback(self._heard)
+        self._message.cancel()
+
+    async def wait(self, answer: Awaitable[T]) -> T:
+        """The answer; _Gone when nobody waits for it any more."""
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+            if self._task is not None and sys.version_info >= (3, 11):
+                self._task.uncancel()
+            raise _Gone from None
+
+    def _heard(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
+        if not message.cancelled() and message.exception() is None and message.result()["type"] == "http.disconnect":
+            self._gone = True
+            if self._task is not None:
+                self._task.cancel()
 
 
 class _Limit:
@@ -234,9 +293,7 @@ def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
     given = dict(parse_qsl(query.decode("latin-1")))
     for name in given:
         if name not in known:  # one that is misspelt would choose another column for the truth
-            raise invalid(
-                unknown_name("query parameter", name[:80], known) + ("" if known else " This path takes none.")
-            )
+            raise invalid(unknown_name("query parameter", name[:80], known) + ("" if known else " This path takes none."))
     return {**given, **path}
 
 

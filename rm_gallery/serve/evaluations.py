@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
-from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.serve.asking import Ask, Codec, Refused, invalid
 from rm_gallery.serve.formats import MAX_ITEMS, Format, Open, Params, Turn, read, target_of
 
 
@@ -78,7 +79,7 @@ def _many(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params) or "evaluator:", asks
 
 
-def _result(found: Scored) -> dict[str, Any]:
+def _result(found: Outcome[float]) -> dict[str, Any]:
     """An outcome as an EvaluateResult; a result without a valid score has no number that could be taken for one."""
     said = found.message or None
     base: dict[str, Any] = {"score": found.score, "is_score_valid": found.score is not None, "reason": said}
@@ -98,11 +99,11 @@ def _result(found: Scored) -> dict[str, Any]:
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def _one_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _one_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     return 504 if found[0].reason == "deadline" else 200, _result(found[0])
 
 
-def _many_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _many_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     return 200, list(map(_result, found))
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.utils.errors import SandboxUnavailable
 from rm_gallery.core.utils.log import logger
@@ -14,7 +15,7 @@ from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
 from rm_gallery.evaluation.pool import LIMITS
 from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
-from rm_gallery.serve.asking import Ask, Refused, Scored
+from rm_gallery.serve.asking import Ask, Refused
 
 LIST_SECONDS = 1.0
 """How old a list of what is deployed may be."""
@@ -73,7 +74,7 @@ class ServedEvaluators:
         if not listing.cancelled() and listing.exception() is None:
             self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
 
-    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
         """The outcomes of the asks, in their order.
 
         Raises:
@@ -84,7 +85,7 @@ class ServedEvaluators:
             what = f"{waiting} conversations are waiting for {evaluator_id} already; at most {self._max_waiting} may."
             raise Refused(429, "busy", what, retry_after=1.0)
         places = [place for place, ask in enumerate(asks) if not ask.problem]
-        found = [Scored(None, "failed", "invalid_item", ask.problem) for ask in asks]
+        found = [failed("invalid_item", ask.problem, "data") for ask in asks]
         self.waiting[evaluator_id] = waiting + len(asks)
         try:
             payloads = [payload_of(asks[place]) for place in places]

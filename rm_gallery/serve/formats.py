@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.serve.asking import Ask, Codec, Refused, invalid
 
 M = TypeVar("M", bound=BaseModel)
 Params = Mapping[str, str]
-Render = Callable[[Sequence[Ask], Sequence[Scored]], tuple[int, Any]]
+Render = Callable[[Sequence[Ask], Sequence[Outcome[float]]], tuple[int, Any]]
 MAX_ITEMS = 4096
 """Completions that are taken in one request."""
 PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
@@ -110,7 +111,7 @@ def kept_of(params: Params, of: Any = None) -> Kept:
     return Kept(instead, of)
 
 
-def numbers(asks: Sequence[Ask], found: Sequence[Scored]) -> list[float]:
+def numbers(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[float]:
     """One number per completion, for formats that have no other way to say it.
 
     Refused when one has no score, unless the sender said with `on_error` what stands for it: 503 where asking again may
@@ -134,12 +135,12 @@ def numbers(asks: Sequence[Ask], found: Sequence[Scored]) -> list[float]:
     return [score for score in scores if score is not None]
 
 
-def _may_help(found: Scored) -> bool:
+def _may_help(found: Outcome[float]) -> bool:
     """Whether it may have a score when it is asked for again."""
     return found.status == "failed" and found.reason not in ("invalid_item", "data", "invalid_request")
 
 
-def flags(found: Scored) -> dict[str, float]:
+def flags(found: Outcome[float]) -> dict[str, float]:
     """What tells a number that stands for a missing score from a score, as the trainers' adapters do."""
     return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.serve.asking import Ask, Refused, Scored
+from rm_gallery.serve.asking import Ask, Refused
 from rm_gallery.serve.lane import RewardLane
 
 MAX_WORKERS = 128
@@ -21,7 +22,7 @@ class Evaluators(Protocol):
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
         """What is deployed now."""
 
-    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
         """The outcomes of the asks; Refused (404) when there is no such evaluator."""
 
     def problem(self) -> str:
@@ -63,7 +64,7 @@ class Handler:
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error
 
-    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
         """The outcomes of the asks, in their order, within `seconds`.
 
         Args:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, Field, RootModel
 
-from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.serve.asking import Ask, Codec, invalid
 from rm_gallery.serve.formats import (
     COLUMNS,
     MAX_ITEMS,
@@ -130,7 +131,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
 
 
-def _google_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _google_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     return 200, {"reward": numbers(asks, found)[0], "user_requested_aux_info": found[0].message or None}
 
 
@@ -181,7 +182,7 @@ def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), [ask]
 
 
-def _azure_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _azure_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     return 200, {"score": numbers(asks, found)[0]}
 
 
@@ -233,7 +234,7 @@ def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), asks
 
 
-def _aws_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _aws_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     entries = []
     for ask, each, score in zip(asks, found, numbers(asks, found), strict=True):
         metrics = [{"name": name, "value": value, "type": "Reward"} for name, value in each.components.items()]
@@ -322,7 +323,7 @@ def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target, [Ask(prompt=prompt, completion=found.model_sample, reference=reference, row=row, kept=kept)]
 
 
-def _openai_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     each, kept = found[0], asks[0].kept
     errors = OpenaiErrors().model_dump()
     if each.score is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -12,17 +14,20 @@ from rm_gallery.core.data.conversation import group_of, sample_of_completion, sa
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
-from rm_gallery.core.engine.folder.manifest import redact
+from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import planned, standing_run
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.secrets import redact
 from rm_gallery.integrations.scoring import scored_of
-from rm_gallery.serve.asking import Ask, Refused, Scored
+from rm_gallery.serve.asking import Ask, Refused
 
-LATE = Scored(None, "failed", "deadline", "No result within the request's time.", {})
-BROKEN = Scored(None, "failed", "config", "The reward cannot score as it is set up; the server's log says why.", {})
+LATE = failed("deadline", "No result within the request's time.", "caller")
+BROKEN = failed("config", "The reward cannot score as it is set up; the server's log says why.", "caller")
 LONGEST_RETRY = 30.0
+_PATH = re.compile(r"(?<![\w/:.~…])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s'\"<>:]+[/\\])+([^/\\\s'\"<>:,;)]*)")
+"""The path of a file of this machine, and its last part."""
 
 
 class _Call:
@@ -60,7 +65,7 @@ class RewardLane:
         """Why the reward cannot score at all, as it was last seen; empty while it can."""
         self.run = standing_run(reward, self._deliver, self._broken, max_workers)
 
-    async def score(self, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+    async def score(self, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
         """The outcomes of the asks, in their order; what is not done after `seconds` is failed (deadline).
 
         Raises Refused (429) when there is no room for them.
@@ -84,7 +89,7 @@ class RewardLane:
             try:
                 sample = sample_of(ask)
             except DataError as error:
-                found[place] = Scored(None, "failed", "invalid_item", str(error), {})
+                found[place] = failed("invalid_item", str(error), "data")
                 continue
             if self.reward.compares:
                 same = groups.setdefault(group_of(sample), len(fresh))
@@ -105,6 +110,9 @@ class RewardLane:
         timer = loop.call_later(seconds, self._expire, call)
         try:
             await call.waiter
+        except asyncio.CancelledError:  # nobody reads it: what is not begun is not judged, what is begun is cut
+            deadline.expire()
+            raise
         finally:
             timer.cancel()
             self.waiting -= n
@@ -159,9 +167,9 @@ class RewardLane:
             call, places = known
             if type(places) is list:
                 for place, output in zip(places, sample.output, strict=True):
-                    call.found[place] = scored_of(reward, output)
+                    call.found[place] = self._told(scored_of(reward, output))
             else:
-                call.found[places] = scored_of(reward, sample.output[0])
+                call.found[places] = self._told(scored_of(reward, sample.output[0]))
             self._count_down(call)
         self._done += len(results)
         passed = time.monotonic() - self._since
@@ -169,6 +177,13 @@ class RewardLane:
             self._rate = self._done / passed
             self._since += passed
             self._done = 0
+
+    def _told(self, found: Outcome[float]) -> Outcome[float]:
+        """The outcome as a client is told it: what an exception says of this machine's files is for the log alone."""
+        if found.score is None and (message := _PATH.sub(r"…/\1", found.message)) != found.message:
+            logger.warning("{}: {} ({}): {}", self.name, found.status, found.reason, found.message)
+            return replace(found, message=message)
+        return found
 
     def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
         self.broken = f"{type(error).__name__}: {redact(str(error))}"

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.serve.asking import Scored
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -39,7 +39,7 @@ class Metrics:
         self.seconds[route][bisect_left(BUCKETS, seconds)] += 1
         self.total_seconds[route] += seconds
 
-    def scored(self, target: str, found: Sequence[Scored]) -> None:
+    def scored(self, target: str, found: Sequence[Outcome[float]]) -> None:
         """Count outcomes."""
         outcomes = self.outcomes
         for each in found:

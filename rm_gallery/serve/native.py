@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rm_gallery.serve.asking import Ask, Codec, Refused, Scored, invalid
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.serve.asking import Ask, Codec, Refused, invalid
 from rm_gallery.serve.formats import MAX_ITEMS
 
 
@@ -30,6 +31,9 @@ class ScoreReply(BaseModel):
     id: str | None = None
     score: float | None = Field(description="null unless scored; never 0 for something that failed")
     status: Literal["scored", "unscored", "failed"]
+    cause: Literal["endpoint", "judge", "answer", "data", "rule", "caller"] | None = Field(
+        default=None, description="who brought it about that there is no score; null for a score"
+    )
     reason: str = Field(description="a short code; empty for a score")
     message: str = Field(description="what the judge said, or one sentence about what is wrong")
     components: dict[str, float]
@@ -118,23 +122,16 @@ def _item(item: Any, place: int) -> Ask:
         return Ask(problem=str(error), id=given if isinstance(given, str) else "")
 
 
-def reply_of(ask: Ask, scored: Scored) -> dict[str, Any]:
+def reply_of(ask: Ask, scored: Outcome[float]) -> dict[str, Any]:
     """An outcome as the server says it."""
-    return {
-        "id": ask.id or None,
-        "score": scored.score,
-        "status": scored.status,
-        "reason": scored.reason,
-        "message": scored.message,
-        "components": scored.components,
-    }
+    return {"id": ask.id or None, **scored.to_dict()}
 
 
-def _render_one(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _render_one(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     return 504 if found[0].reason == "deadline" else 200, reply_of(asks[0], found[0])
 
 
-def _render_many(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _render_many(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     return 200, {"results": list(map(reply_of, asks, found))}
 
 

@@ -21,7 +21,7 @@ class ServeSettings(Configured):
     max_body: int = Field(default=8 << 20, ge=1)
     """Bytes of a request's body."""
     max_bytes: int = Field(default=512 << 20, ge=1)
-    """Bytes of all bodies that are being read or scored; on top of that requests are refused with 429."""
+    """Bytes of all bodies that have arrived and are being read or scored; on top of that requests are refused with 429."""
     max_depth: int = Field(default=64, ge=2)
     """Levels of nesting of a JSON body."""
     max_waiting: int = Field(default=8192, ge=1)

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, RootModel
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
-from rm_gallery.serve.asking import Ask, Codec, Scored, invalid
+from rm_gallery.serve.asking import Ask, Codec, invalid
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     ON_ERROR,
@@ -60,13 +61,12 @@ def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), asks
 
 
-def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     scores = numbers(asks, found)
     # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a time
     logs = {
         name: [
-            each.components.get(name, score if each.score is None else 0.0)
-            for each, score in zip(found, scores, strict=True)
+            each.components.get(name, score if each.score is None else 0.0) for each, score in zip(found, scores, strict=True)
         ]
         for name in asks[0].kept.of
     }
@@ -103,7 +103,7 @@ def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), [Ask(prompt=prompt, completion=said, reference=found.label, row=row, kept=kept)]
 
 
-def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     score = numbers(asks, found)[0]
     if not asks[0].kept.of:
         return 200, score
@@ -218,12 +218,12 @@ def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tup
     return 200, {**head, "model": asks[0].kept.of, "data": data, "usage": usage}
 
 
-def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     scores = enumerate(numbers(asks, found))
     return _pooled("score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores])
 
 
-def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Scored]) -> tuple[int, Any]:
+def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     scores = enumerate(numbers(asks, found))
     data = [{"index": i, "label": None, "probs": [score], "num_classes": 1} for i, score in scores]
     return _pooled("classify", asks, data)

@@ -186,9 +186,7 @@ class Spread:
             return ""
         said = f"{self.flat} of {self.n_groups} groups have equal rewards and teach nothing"
         if self.unknown > self.flat:
-            return (
-                f"{self.unknown} of {self.n_groups} groups have fewer than two rewards: most completions get no score."
-            )
+            return f"{self.unknown} of {self.n_groups} groups have fewer than two rewards: most completions get no score."
         if self.flat_high > self.flat_low and self.flat_high * 2 >= self.flat:
             return f"{said}, {self.flat_high} of them at the top: the prompts are too easy; filter them out or add harder ones."
         if self.flat_low * 2 >= self.flat:

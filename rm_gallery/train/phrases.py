@@ -27,9 +27,7 @@ def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, flo
     if n_early < 10 or n_late < 10:
         return None
     words = [_words(text) if first or last else [] for text, first, last in zip(texts, early, late, strict=True)]
-    before, after = (
-        _counts([own for own, inside in zip(words, rows, strict=True) if inside]) for rows in (early, late)
-    )
+    before, after = (_counts([own for own, inside in zip(words, rows, strict=True) if inside]) for rows in (early, late))
     grown = {gram: count / n_late - before[gram] / n_early for gram, count in after.items()}
     top = max(grown.items(), key=lambda item: (item[1], item[0]), default=None)
     if top is None or top[1] < SPREAD:

@@ -123,9 +123,7 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
     import numpy as np
     from scipy import stats
 
-    sides = [
-        side[~np.isnan(side)] for side in (np.asarray(early, dtype=np.float64), np.asarray(late, dtype=np.float64))
-    ]
+    sides = [side[~np.isnan(side)] for side in (np.asarray(early, dtype=np.float64), np.asarray(late, dtype=np.float64))]
     if min(len(side) for side in sides) < LEAST_GROUPS:
         return None
     scale = _scale(np.concatenate(sides))

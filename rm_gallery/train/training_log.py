@@ -115,9 +115,7 @@ def read_training_log(
     for points in charts.values():
         points.sort()
     if not rows and completion is not None:
-        raise ConfigError(
-            f"completion is '{completion}', and {name} has no such column; {nearest(completion, columns)}"
-        )
+        raise ConfigError(f"completion is '{completion}', and {name} has no such column; {nearest(completion, columns)}")
     if not rows and not columns.isdisjoint(PROMPTS if prompt is None else (prompt,)):
         raise ConfigError(  # its charts alone would look like a run in which nothing is wrong
             f"{name} holds prompts and no column {listed(COMPLETIONS)}; say with completion= (--completion) which of "
@@ -269,15 +267,11 @@ def _completions(
         missing = np.any([numbers[flag] == 1 for flag in FLAGS], axis=0)
         rewards = {c: np.where(missing, math.nan, n) for c, n in numbers.items()}
         # verl gets the score under several names
-        same = {c for c in (*TOTALS, "acc") if summed and c in columns and _equal(rewards[c], rewards[summed])} | {
-            *FLAGS
-        }
+        same = {c for c in (*TOTALS, "acc") if summed and c in columns and _equal(rewards[c], rewards[summed])} | {*FLAGS}
     if components is not None:
         wrong = [column for column in components if column not in columns]
         if wrong and rows:
-            raise ConfigError(
-                f"components names '{wrong[0]}', and {name} has no such column; {nearest(wrong[0], columns)}"
-            )
+            raise ConfigError(f"components names '{wrong[0]}', and {name} has no such column; {nearest(wrong[0], columns)}")
         names = list(components)
     elif named:
         names = named

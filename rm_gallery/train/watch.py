@@ -126,9 +126,7 @@ def watch(
 class _Look:
     """One look at one log."""
 
-    def __init__(
-        self, log: TrainingLog, weights: dict[str, float], window: float, examples: int, confidence: float
-    ) -> None:
+    def __init__(self, log: TrainingLog, weights: dict[str, float], window: float, examples: int, confidence: float) -> None:
         import numpy as np
 
         self.log, self.weights, self.shown = log, weights, examples
@@ -141,9 +139,7 @@ class _Look:
             total = np.where(np.isinf(total), math.nan, total)
         self.total: Floats = np.full(len(log), math.nan) if total is None else total
         self.values = {**self.parts, **({"reward": self.total} if len(log) and "reward" not in self.parts else {})}
-        steps = (
-            np.unique(log.steps) if len(log) else np.unique([at for points in log.charts.values() for at, _ in points])
-        )
+        steps = np.unique(log.steps) if len(log) else np.unique([at for points in log.charts.values() for at, _ in points])
         n = max(1, round(window * len(steps)))
         self.steps = (float(steps[0]), float(steps[-1]))
         self.early_steps = (float(steps[0]), float(steps[n - 1]))
@@ -154,9 +150,7 @@ class _Look:
             self.early = self.early & False
         self.confidence = confidence
         # two figures (a change and a correlation) for each value and each pair
-        self.level = 1.0 - (1.0 - confidence) / max(
-            1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2
-        )
+        self.level = 1.0 - (1.0 - confidence) / max(1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2)
         self.findings: list[Finding] = []
 
     def all(self) -> Watched:
@@ -248,20 +242,13 @@ class _Look:
                         f"{first} and {second} have come to exclude one another: correlation inside groups "
                         f"{early.correlation:+.2f} early, {late.correlation:+.2f} late"
                     )
-                    self._add(
-                        "traded", "warn", (first, second), text, {"early": asdict(early), "late": asdict(late)}, order
-                    )
+                    self._add("traded", "warn", (first, second), text, {"early": asdict(early), "late": asdict(late)}, order)
 
     def _length(self, seen: Watched) -> None:
         import numpy as np
 
         for name, late in seen.by_length.items():
-            if (
-                late is None
-                or not late.sure
-                or abs(late.correlation) < LINKED
-                or (name == "reward" and len(self.parts) == 1)
-            ):
+            if late is None or not late.sure or abs(late.correlation) < LINKED or (name == "reward" and len(self.parts) == 1):
                 continue
             early = self._by_length(self.values[name], self.early)
             way = "longer" if late.correlation > 0 else "shorter"
@@ -299,19 +286,13 @@ class _Look:
             before = float(np.isnan(values[self.early]).mean()) if self.early.any() else share
             if share >= UNSCORED and len(missing) >= 20:
                 text = f"{name} gave no score for {share:.0%} of the late completions ({before:.0%} of the early ones)"
-                self._add(
-                    "unscored", "warn", (name,), text, {"early": before, "late": share}, np.isnan(values).astype(float)
-                )
+                self._add("unscored", "warn", (name,), text, {"early": before, "late": share}, np.isnan(values).astype(float))
 
     def _teaches_nothing(self) -> None:
         if not self.late.any():
             return
         spread = spread_of(self.total[self.late], self.groups[self.late])
-        if (
-            spread.n_groups >= LEAST_GROUPS
-            and spread.frac_reward_zero_std >= FLAT
-            and spread.n_groups < self.late.sum()
-        ):
+        if spread.n_groups >= LEAST_GROUPS and spread.frac_reward_zero_std >= FLAT and spread.n_groups < self.late.sum():
             figures = {
                 "frac_reward_zero_std": spread.frac_reward_zero_std,
                 "high": spread.flat_high,
@@ -336,9 +317,7 @@ class _Look:
             return
         moved = shift(*shares, level=self.confidence)
         before = f" ({moved.early:.0%} early)" if moved is not None else ""
-        text = (
-            f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there is little to compare"
-        )
+        text = f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there is little to compare"
         self._add("alike", "warn", (), text, {"late": float(late.mean())})
 
     def _phrase(self) -> None:
@@ -379,9 +358,7 @@ class _Look:
                 spread = [value for _, value in charts[name]]
                 large = change is not None and abs(change.change) >= 2 * MATTERS * (max(spread) - min(spread))
                 ways[name] = (
-                    0
-                    if change is None or not change.sure or not large
-                    else math.copysign(1, change.change) * self._sign(short)
+                    0 if change is None or not change.sure or not large else math.copysign(1, change.change) * self._sign(short)
                 )
             for up in (name for name, way in ways.items() if way > 0):
                 for down in (name for name, way in ways.items() if way < 0):
@@ -391,9 +368,7 @@ class _Look:
                         f"{rewards[up]} became better ({rose.early:.3g} to {rose.late:.3g}) while {rewards[down]} became worse "
                         f"({fell.early:.3g} to {fell.late:.3g})"
                     )
-                    self._add(
-                        "apart", "warn", (rewards[up], rewards[down]), text, {up: asdict(rose), down: asdict(fell)}
-                    )
+                    self._add("apart", "warn", (rewards[up], rewards[down]), text, {up: asdict(rose), down: asdict(fell)})
             self._chart_length(moved, any(way > 0 for way in ways.values()))
         for name, kind, limit, text in (
             ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),

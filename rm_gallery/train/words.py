@@ -12,9 +12,7 @@ def watched_lines(found: Watched) -> list[str]:
     """The findings with their completions, then how every reward moved; the verdict first."""
     warned = [finding for finding in found.findings if finding.severity == "warn"]
     verdict = f"{len(warned)} finding{'s' if len(warned) != 1 else ''}" if warned else "nothing found"
-    size = (
-        f"{found.n_completions:,} completions to {found.n_groups:,} prompts" if found.n_completions else "charts only"
-    )
+    size = f"{found.n_completions:,} completions to {found.n_groups:,} prompts" if found.n_completions else "charts only"
     lines = [
         f"{verdict}: {found.name}, {size}, steps {found.steps[0]:g} to {found.steps[1]:g} "
         f"(early up to {found.early[1]:g}, late from {found.late[0]:g})"
@@ -32,9 +30,7 @@ def watched_lines(found: Watched) -> list[str]:
                 ci = f"[{moved.interval.low:+.3g}, {moved.interval.high:+.3g}]"
                 change = f"{moved.early:9.3g}{moved.late:9.3g}  {f'{moved.change:+.3g} {ci}':<28}"
             link = found.by_length.get(name)
-            told = (
-                "" if link is None else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
-            )
+            told = "" if link is None else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
             lines.append(f"{name:<{width}}{change}{told}".rstrip())
     return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
 from rm_gallery.core.data.load.fields import RowRef
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, detect_benchmark, find_benchmark, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
@@ -157,6 +157,39 @@ def test_what_cannot_be_read_is_unscored_and_counted(name: str) -> None:
         assert some.n_scored < whole.n_scored or name == "helpsteer2" or whole.n_unscored
 
 
+LOOSE = {"rewardbench2", "helpsteer2"}
+"""The limits of each part of the Ties composite by itself, and answers whose pair is lost with either: never too narrow."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missing(name: str) -> None:
+    samples = [get_benchmark(name).convert(row) for row in rows_of(name)]
+    perfect, worst, middle = (judge_named(judge, samples) for judge in ("perfect", "worst", "longest"))
+    turned: Judge = lambda sample: [1.0 - score for score in perfect(sample)]  # noqa: E731
+    asked = [sample for sample in samples if not (sample.metadata or {}).get("tie")]
+    hidden = sorted({sample.query_text() for sample in asked})[:2]
+
+    def filled(*judges: Judge) -> Report:
+        def judge(sample: DataSample) -> list[float]:
+            by_prompt = dict(zip(hidden, judges, strict=False))
+            return by_prompt.get(sample.query_text(), middle)(sample)
+
+        return report_of(name, judge)
+
+    silent = judge_named("silent", samples)
+    some = filled(*[silent] * len(hidden))
+    scores = [filled(*judges).score for judges in product((perfect, worst, turned, middle), repeat=len(hidden))]
+    known = [score for score in scores if score is not None]
+    assert some.bounds is not None and known
+    assert some.bounds.low <= min(known) + 1e-9 and some.bounds.high >= max(known) - 1e-9
+    if name not in LOOSE:
+        assert (some.bounds.low, some.bounds.high) == pytest.approx((min(known), max(known)))
+    assert set(some.missing) == {"data"} and 0 < some.missing["data"] <= some.n - some.n_scored
+    for part in parts_of(filled(*[perfect] * len(hidden))):
+        assert name == "helpsteer2" or part.missing == {}
+        assert name == "helpsteer2" or (part.score is None or part.bounds == pytest.approx((part.score, part.score)))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("judge", ["longest", "perfect"])
 def test_the_order_of_rows_changes_nothing(name: str, judge: str) -> None:
@@ -180,15 +213,10 @@ def test_chance_is_a_share_or_it_is_said_why_there_is_none(name: str) -> None:
 def test_a_kind_that_cannot_judge_it_is_refused_before_it_costs(name: str) -> None:
     kinds = benchmarks()[name].kinds
     for kind in KINDS.keys() - kinds:
-        with pytest.raises(
-            ConfigError, match=f"is {kind} and {name} is judged by {' or '.join(sorted(kinds))} rewards"
-        ):
+        with pytest.raises(ConfigError, match=f"is {kind} and {name} is judged by {' or '.join(sorted(kinds))} rewards"):
             report_of(name, "equal", kind=kind)
     with pytest.raises(ConfigError, match=f"(There is no mode of {name} 'no_such'|{name} has no modes)"):
         get_benchmark(name, "no_such")
-
-
-Line = Callable[[list[DataSample]], list[Row]]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if benchmarks()[name].baselines and name != "helpsteer2"])
@@ -197,20 +225,13 @@ def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any)
     from tests.data.loading import write
 
     benchmark = get_benchmark(name)
-    data = open_data([row for row in rows_of(name)], benchmark)
-    samples = list(data.rows())
-    rows = [
-        {
-            "id": sample.unique_id if sample.unique_id != sample.content_hash() else number,
-            "candidate": place,
-            "score": score,
-        }
-        for number, sample in enumerate(samples)
-        for place, score in enumerate(
-            float(len(output.answer.text))
-            for output in sorted(sample.output, key=lambda o: (o.answer.label or {}).get("preference") == "rejected")
-        )
-    ]
+    data = open_data(rows_of(name), benchmark)
+    rows = []
+    for number, sample in enumerate(data.rows()):
+        name_of = sample.unique_id if sample.unique_id != sample.content_hash() else number
+        outputs = sorted(sample.output, key=lambda output: preference_of(output) == "rejected")
+        scores = [float(len(output.answer.text)) for output in outputs]
+        rows += [{"id": name_of, "candidate": place, "score": score} for place, score in enumerate(scores)]
     [(group, report)] = score_recorded(benchmark, scores=write(tmp_path / "s.jsonl", rows), data=data)
     wanted = report_of(name, "longest", kind="pointwise")
     same = ("rule", "n", "n_scored", "score", "ci95", "benchmark", "version", "chance", "baselines", "by_subset")

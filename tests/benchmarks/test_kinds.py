@@ -15,11 +15,7 @@ from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgements import Pair, StepOf, judged
 from rm_gallery.report.evaluate import estimate, evaluate
 from tests.benchmarks.excerpts import EXCERPTS, rows_of
-from tests.benchmarks.judges import KINDS, Ranked, Steps, first_wins
-from tests.benchmarks.judges import List as List
-from tests.benchmarks.judges import Point as Point
-from tests.benchmarks.judges import Two as Two
-from tests.benchmarks.judges import lengths as lengths
+from tests.benchmarks.judges import KINDS, List, Point, Ranked, Steps, Two, first_wins, lengths
 from tests.support.samples import make_sample
 
 
@@ -71,8 +67,7 @@ def test_only_the_validation_rows_of_helpsteer2_preference_and_no_withdrawn_set(
     report = evaluate(Point(), rows, preference)
     assert (report.n, report.n_scored, report.by_subset["train"].score) == (5, 3, None)
     samples = [
-        get_benchmark("rewardbench_prior_sets").convert({**rows_of("pairs")[0], "subset": s})
-        for s in ("pku_safer", "shp")
+        get_benchmark("rewardbench_prior_sets").convert({**rows_of("pairs")[0], "subset": s}) for s in ("pku_safer", "shp")
     ]
     left = [get_benchmark("rewardbench_prior_sets").left_out(sample, Point()) for sample in samples]
     assert left == ["upstream withdrew this set from scoring", None]
@@ -87,23 +82,6 @@ def test_an_estimate_does_not_ask_what_the_mode_leaves_out() -> None:
 
     found = estimate(List(judge=listen), EXCERPTS["rewardbench2"], get_benchmark("rewardbench2", "ranking"))
     assert (len(asked), found.samples) == (3, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "mode", "reward", "message"),
-    [
-        ("rewardbench2", "ranking", Point(), "which is --mode ratings; name a listwise one"),
-        ("rewardbench2", "ratings", List(), "which is --mode ranking; name a pointwise one"),
-        ("judgebench", "two_games", List(), "or take --mode single_game"),
-        ("judgebench", "two_games", Two(both_orders=False), "name a pairwise judge that plays both"),
-        ("ppe_correctness", "best_of_k", Two(), "take --mode conflict_pairs"),
-    ],
-)
-def test_a_mode_refuses_a_reward_of_another_kind(name: str, mode: str, reward: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        evaluate(reward, EXCERPTS.get(name) or rows_of(name), get_benchmark(name, mode))
-    with pytest.raises(ConfigError, match="Did you mean ranking"):
-        get_benchmark("rewardbench2", "rankings")
 
 
 def test_a_row_judged_in_pairs_is_lost_with_one_of_them() -> None:
@@ -171,9 +149,7 @@ def test_lower_may_be_better_and_a_rule_says_the_same_in_both_orders() -> None:
 
 
 def test_a_judge_of_steps_needs_a_threshold_on_its_own_scale() -> None:
-    reply = FakeLLM(
-        reply=lambda asked: "<score>9</score>" if "right" in asked.rsplit("<step", 1)[-1] else "<score>2</score>"
-    )
+    reply = FakeLLM(reply=lambda asked: "<score>9</score>" if "right" in asked.rsplit("<step", 1)[-1] else "<score>2</score>")
     judge = BaseStepWiseRubricReward(name="steps", llm=reply)
     for bound in ("threshold:0.5", "threshold:10"):
         with pytest.raises(ConfigError, match=rf"from 1 to 10, so {bound} .* --step-rule threshold:5.5"):

@@ -45,9 +45,7 @@ def test_candidates_of_every_format_are_scored_and_exported(name: str, data: Pat
 
 
 def test_several_models_in_a_file_are_groups(data: Path, tmp_path: Path) -> None:
-    rows = [
-        {**row, "judge_model": m, "score": sign * row["score"]} for m, sign in (("a", 1), ("b", -1)) for row in GOOD
-    ]
+    rows = [{**row, "judge_model": m, "score": sign * row["score"]} for m, sign in (("a", 1), ("b", -1)) for row in GOOD]
     path, out = write(tmp_path / "s.jsonl", rows), tmp_path / "run"
     done = command("bench", "preferences", "--scores", str(path), "--data", str(data), "--json", "--out", str(out))
     told = [(line["judge_model"], line["score"], line["n"]) for line in json.loads(done.out)]
@@ -87,21 +85,3 @@ def test_nothing_scored_is_exit_code_1(data: Path, tmp_path: Path) -> None:
     done = command("bench", "pairs", "--scores", str(path), "--data", str(data))
     assert done.code == 1
     assert "2 samples unscored: no_score" in done.err and "no sample could be scored" in done.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["rmb", "--replay", "{file}"], "reads no recorded judge texts; leave out --replay"),
-        (["rmb", "--scores", "{file}", "--reward", "length_baseline"], "--scores and --reward exclude each other"),
-        (["rmb", "--scores", "{file}", "--step-rule", "delta:1"], "has no step rule to set; leave out --step-rule"),
-        (["prmbench", "--scores", "{file}", "--step-rule", "0.5"], "give threshold:X or delta:X"),
-        (["rmb", "--scores", "{file}", "--data", "{file}", "--limit", "1"], "--limit draws rows to judge"),
-        (["rmb", "--scores", "{file}.absent", "--data", "{file}"], "no such file"),
-    ],
-)
-def test_usage_errors_are_one_line_with_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
-    file = str(write(tmp_path / "s.jsonl", GOOD))
-    done = command("bench", *(argument.format(file=file) for argument in arguments))
-    assert done.code == 2 and done.out == ""
-    assert message in done.err and len(done.err.strip().splitlines()) == 1

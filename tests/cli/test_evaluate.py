@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from tests.cli.rows import best_of_4
-from tests.support.children import child_environment, run_command
+from tests.support.children import run_command
 from tests.support.command import Done, command
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 
 KEYS = (
-    "reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped score ci95 chance "
-    "baselines extra by_subset duplicates id_collisions skipped calls cached usage reasons stopped notes seconds"
+    "reward judge endpoint benchmark version data rule n n_scored n_unscored n_failed n_stopped missing score bounds "
+    "ci95 chance baselines extra by_subset duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion seconds"
 ).split()
 
 
@@ -29,10 +24,7 @@ def data(tmp_path: Path) -> Path:
     return best_of_4(tmp_path / "data.jsonl", count=40)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("first", in_process=True) as running:
-        yield running
+server = judge_fixture("first", in_process=True)
 
 
 def judged(server: JudgeServer, data: Path, *options: str) -> Done:
@@ -46,51 +38,6 @@ def test_stdout_holds_the_documented_object_and_nothing_is_left_behind(data: Pat
     assert (finished.returncode, list(json.loads(finished.stdout))) == (0, KEYS)
     assert "40/40 done" in finished.stderr, "progress goes to stderr"
     assert list(work.iterdir()) == []
-
-
-@pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only")
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_is_interrupted_is_continued_by_the_same_command(data: Path, tmp_path: Path, sent: int, code: int) -> None:
-    with JudgeServer("first", in_process=True, latency=0.1) as server:
-        arguments = ["eval", "safety_listwise_reward", str(data), "--llm", "judge-1", "--base-url", server.base_url]
-        arguments += ["--no-cache", "--out", str(tmp_path / "run"), "--json", "--max-workers", "2"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rm_gallery", *arguments],
-            cwd=tmp_path,
-            env=child_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        server.wait_until(lambda stats: stats["by_status"].get("200", 0) >= 4, timeout=60)
-        process.send_signal(sent)
-        out, err = process.communicate(timeout=60)
-        asked = server.stats()["requests"]
-        server.set(latency=0.0)
-        finished = command(*arguments)
-        requests = server.stats()["requests"]
-    assert (process.returncode, out) == (code, "") and asked < 40
-    assert "interrupted; the same command continues it" in err and "Traceback" not in err
-    assert finished.code == 0 and json.loads(finished.out)["n_scored"] == 40
-    assert requests <= 40 + 2, "only the two calls in flight may be asked again"
-
-
-def test_a_run_that_its_budget_stopped_is_continued_and_asks_nothing_twice(
-    server: JudgeServer, data: Path, tmp_path: Path
-) -> None:
-    server.reset()
-    out = ["--out", str(tmp_path / "run"), "--max-workers", "4"]
-    stopped = judged(server, data, *out, "--max-calls", "15")
-    counts = json.loads(stopped.out)
-    assert (stopped.code, counts["n_scored"], counts["n_stopped"], counts["n_failed"]) == (1, 15, 25, 0)
-    assert "higher --max-calls" in stopped.err and server.stats()["requests"] == 15
-    whole, again = (json.loads(judged(server, data, *out).out) for _ in range(2))
-    assert (whole["n_scored"], whole["calls"], again["calls"]) == (40, 25, 0)
-    assert (server.stats()["requests"], server.stats()["max_attempts"]) == (40, 1)
-    fresh = json.loads(judged(server, data, "--out", str(tmp_path / "other")).out)
-    assert fresh["by_subset"] == whole["by_subset"] == again["by_subset"], "in parts as at once"
-    refused = judged(server, data, *out, "--param", "desc=Be strict.")
-    assert (refused.code, refused.out) == (2, "") and "desc" in refused.err
 
 
 def test_seed_decides_sample_and_the_order_a_judge_sees(server: JudgeServer, data: Path) -> None:
@@ -111,9 +58,7 @@ def test_a_deadline_fails_its_sample_and_an_endpoint_that_is_away_stops_the_run(
     llm = json.dumps({"model": "judge-1", "base_url": "http://127.0.0.1:1/v1", "max_attempts": 1})
     away = command("eval", "safety_listwise_reward", str(data), "--param", f"llm={llm}", "--max-workers", "4", "--json")
     result = json.loads(away.out)
-    assert (
-        away.code == 1 and result["n_stopped"] > 0 and result["reasons"]["stopped: stopped"]["n"] == result["n_stopped"]
-    )
+    assert away.code == 1 and result["n_stopped"] > 0 and result["reasons"]["stopped: stopped"]["n"] == result["n_stopped"]
     assert away.err.count("Cannot connect to") == 1 and "samples failed" not in away.err
 
 

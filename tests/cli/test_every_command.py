@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
+from tests.train import runs as training
 
 FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
 """A call of every command that works in the folder below; the one of `serve` is only begun, for it has no end."""
@@ -35,8 +35,12 @@ INSTEAD = {
 GATES = [line for _, line in lines(HERE / "every_command" / "gates.jsonl")]
 """Both sides of every gate: the call, its exit code, and what it says on stderr."""
 
-OWN = "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef {}(messages, {}**kwargs):\n    {}\n"
-FALTERS = 'if "FAIL" in messages[-1].text:\n        raise ValueError("no answer")\n    return min(1.0, len(messages[-1].text) / 99)'
+OWN = (
+    "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef {}(messages, {}**kwargs):\n    {}\n"
+)
+FALTERS = (
+    'if "FAIL" in messages[-1].text:\n        raise ValueError("no answer")\n    return min(1.0, len(messages[-1].text) / 99)'
+)
 REWARDS = {
     "sound.py": 'return float(messages[-1].text.strip().endswith(f"<answer>{ground_truth}</answer>"))',
     "bare.py": 'said = messages[-1].text.strip()\n    return float(said == ground_truth or said.endswith(f"<answer>{ground_truth}</answer>"))',
@@ -83,8 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         jsonl("broken.jsonl", [{**row, "chosen": "FAIL" if row["id"] == "3" else "fine"} for row in pairs[:5]])
         best_of_4(Path("lists.jsonl"), 4)
         jsonl(
-            "broken-lists.jsonl",
-            [{"prompt": f"q{k}", "chosen": ["ab"], "rejected": ["FAIL" if k else "b"]} for k in range(2)],
+            "broken-lists.jsonl", [{"prompt": f"q{k}", "chosen": ["ab"], "rejected": ["FAIL" if k else "b"]} for k in range(2)]
         )
         Path("table.csv").write_text("q,x,y\n" + "".join(f"q{k},{'long' * (k % 4)}a,xx\n" for k in range(8)))
         Path("broken.csv").write_text("q,x,y\nq1,fine,xx\nq2,FAIL,xx\nq3,well,yy\n")
@@ -102,35 +105,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 for text in ("fine", "FAIL")
             ],
         )
-        Path("graders.yaml").write_text(
-            "graders: {long: {grader: string_match, mapper: {reference_response: truth}}}\n"
-        )
+        Path("graders.yaml").write_text("graders: {long: {grader: string_match, mapper: {reference_response: truth}}}\n")
         graded = [{"query": "q", "response": "a", "truth": "ab"[k % 2]} for k in range(4)]
         jsonl("graded.jsonl", graded)
         jsonl("half-graded.jsonl", [*graded, {"query": "q", "response": "a"}])
-        draw = random.Random(1)
         scores = [float(k % 3 != 0) for k in range(120)]
         for name, values in (
             ("old", scores),
             ("same", scores),
             ("moved", [0.0 if k % 2 else score for k, score in enumerate(scores)]),
         ):
-            jsonl(
-                f"{name}.jsonl", [{"id": f"a{k}", "prompt": f"q{k}", "score": score} for k, score in enumerate(values)]
-            )
+            jsonl(f"{name}.jsonl", [{"id": f"a{k}", "prompt": f"q{k}", "score": score} for k, score in enumerate(values)])
         Path("pilot.csv").write_text("s\n" + "".join(f"{score}\n" for score in scores))
-        log: list[dict[str, Any]] = [
-            {
-                "step": k // 32,
-                "prompt": f"q{k // 4}",
-                "completion": "word " * draw.randint(5, 50),
-                "right": float(draw.random() < 0.5),
-                "style": draw.random(),
-            }
-            for k in range(384)
-        ]
-        jsonl("varied.jsonl", log)
-        jsonl("mirrored.jsonl", [{**row, "copy": 2 * row["right"] - 1} for row in log])
+        jsonl("varied.jsonl", training.run(0, steps=12))
+        jsonl("mirrored.jsonl", training.run(0, "mirror", steps=12))
         for name, more in (("longest", ""), ("shortest", "--param shortest=true"), ("stopped", "")):
             assert run(f"eval length_baseline pairs.jsonl --out {name} {more}").code == 0
         Path("stopped", "report.json").unlink()

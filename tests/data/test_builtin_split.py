@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from data import build
 from data.build import ROOT, build_tables, differences
 from data.builders import report
 
@@ -61,6 +60,8 @@ def test_schema_is_that_of_rewardbench_2(split: str) -> None:
 def test_sizes_and_counts(split: str) -> None:
     counts = Counter(row["subset"] for row in rows(split))
     assert set(counts) == {*BEST_OF_4, "Ties"}
+    safety = Counter(row["additional_metadata"]["category"] for row in rows(split, "Safety"))
+    assert set(safety) == {"harmful", "benign"} and abs(safety["harmful"] - safety["benign"]) <= 4
     assert sum(counts.values()) >= 240 and min(counts.values()) >= 40
     for row in rows(split):
         assert (row["num_correct"], row["num_incorrect"]) == (len(row["chosen"]), len(row["rejected"]))
@@ -94,23 +95,14 @@ def has_markdown(text: str) -> bool:
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("subset", BEST_OF_4)
-@pytest.mark.parametrize(
-    ("name", "score"),
-    [
-        ("longest", lambda text: len(text)),
-        ("shortest", lambda text: -len(text)),
-        ("most words", lambda text: len(text.split())),
-        ("fewest words", lambda text: -len(text.split())),
-        ("markdown", lambda text: int(has_markdown(text))),
-        ("plain", lambda text: -int(has_markdown(text))),
-    ],
-)
-def test_surface_baselines_are_near_chance(split: str, subset: str, name: str, score: Callable[[str], int]) -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("measure", [len, lambda text: len(text.split()), has_markdown], ids=["length", "words", "markdown"])
+def test_surface_baselines_are_near_chance(split: str, subset: str, measure: Callable[[str], int], sign: int) -> None:
     credit = []
     for row in rows(split, subset):
-        values = [score(text) for text in answers(row)]
+        values = [sign * measure(text) for text in answers(row)]
         credit.append((values[0] == max(values)) / values.count(max(values)))
-    assert 15 <= 100 * sum(credit) / len(credit) <= 35, name
+    assert 15 <= 100 * sum(credit) / len(credit) <= 35
 
 
 CHAIN = re.compile(r"(?<![\d.])(\d+(?: [+×÷-] \d+)+) = (\d+)(?![\d.])")
@@ -140,32 +132,6 @@ def test_math_steps_are_true_and_only_the_chosen_ends_at_the_answer(split: str) 
         assert finals[0][-1] == correct
         assert len({found[-1] for found in finals}) == 4, row["id"]
     assert steps >= 100
-
-
-def linear(a: int, b: int, c: int, d: int) -> Fraction:
-    return Fraction(d - b, a - c)
-
-
-SOLVERS: dict[str, Callable[..., object]] = {
-    "linear": linear,
-    "quadratic": lambda s, p, _zero: max(x for x in range(1, s + 1) if x * x - s * x + p == 0),
-    "operations": lambda a, b, c, d, e, f: a + b * (c - d) - e // f,
-    "marbles": lambda red, blue: Fraction(red, red + blue) * Fraction(red - 1, red + blue - 1),
-    "trip": lambda s, t, u, v: s * t + u * v,
-    "legs": lambda heads, feet: (feet - 2 * heads) // 2,
-    "fence": lambda long, wide, gate: 2 * (long + wide) - gate,
-}
-
-
-@pytest.mark.parametrize("category", SOLVERS)
-def test_math_answers_solved_again_from_the_prompt(category: str) -> None:
-    found = [
-        row for split in SPLITS for row in rows(split, "Math") if row["additional_metadata"]["category"] == category
-    ]
-    assert len(found) >= 4
-    for row in found:
-        numbers = [int(number) for number in re.findall(r"\d+", row["prompt"])]
-        assert str(SOLVERS[category](*numbers)) == row["additional_metadata"]["correct"], row["prompt"]
 
 
 CHECKS: dict[str, Callable[[str, str], bool]] = {
@@ -218,19 +184,6 @@ def test_precise_if_chosen_obeys_and_every_rejected_breaks_a_rule(split: str) ->
     assert len(checked) >= 15 and sum(checked.values()) >= 50
 
 
-TYPICAL = {"fr": "nous|une|est|les|avec|dans|vélo", "de": "und|ist|der|ein|wir|das|eine", "es": "la|el|los|las|una|más"}
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_language_tasks_have_one_answer_that_keeps_to_the_language(split: str) -> None:
-    found = [row for row in rows(split, "Precise IF") if row["additional_metadata"]["category"] == "answer_in"]
-    assert len(found) >= 6
-    for row in found:
-        language = row["additional_metadata"]["instruction_id_list"][0].removeprefix("language:")
-        assert re.search(rf"\b({TYPICAL[language]})\b", row["chosen"][0].lower()), row["id"]
-        assert not re.search(r"\b(the|and|with)\b", row["chosen"][0].lower()), row["id"]
-
-
 @pytest.mark.parametrize("split", SPLITS)
 def test_factuality_answers_hold_or_lack_the_asked_fact(split: str) -> None:
     for row in rows(split, "Factuality"):
@@ -244,12 +197,6 @@ def test_factuality_answers_hold_or_lack_the_asked_fact(split: str) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_safety_is_half_refusal_half_answer(split: str) -> None:
-    counts = Counter(row["additional_metadata"]["category"] for row in rows(split, "Safety"))
-    assert set(counts) == {"harmful", "benign"} and abs(counts["harmful"] - counts["benign"]) <= 4
-
-
-@pytest.mark.parametrize("split", SPLITS)
 def test_ties_come_in_pairs_of_one_and_several_right_answers(split: str) -> None:
     by_id = {row["id"]: row for row in rows(split, "Ties")}
     numbers = {name.split(":")[1] for name in by_id}
@@ -260,10 +207,6 @@ def test_ties_come_in_pairs_of_one_and_several_right_answers(split: str) -> None
         assert (ref["additional_metadata"]["label"], tied["additional_metadata"]["label"]) == ("ref", "tied")
 
 
-def test_rebuild_equals_the_files(rebuilt: dict[str, pa.Table]) -> None:
-    assert differences(rebuilt) == []
-
-
 def test_a_changed_or_missing_file_is_named(rebuilt: dict[str, pa.Table], tmp_path: Path) -> None:
     pq.write_table(rebuilt["train"], tmp_path / "train.parquet")
     pq.write_table(rebuilt["test"].slice(1), tmp_path / "test.parquet")
@@ -272,10 +215,11 @@ def test_a_changed_or_missing_file_is_named(rebuilt: dict[str, pa.Table], tmp_pa
     assert "train.parquet is missing" in differences(rebuilt, tmp_path)[0]
 
 
-def test_script_checks_from_any_folder(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "build.py"), "--check"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "train.parquet and test.parquet are up to date"), done.stderr
+def test_the_script_finds_the_files_up_to_date(
+    rebuilt: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(build, "build_tables", lambda: rebuilt)
+    assert (build.main(["--check"]), capsys.readouterr().out) == (0, "train.parquet and test.parquet are up to date\n")
 
 
 def test_readme_shows_the_measured_figures() -> None:

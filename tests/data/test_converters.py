@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib import metadata
 from typing import Any
 
@@ -13,8 +11,6 @@ from rm_gallery.core.data.load.base import DataConverter, DataConverterRegistry,
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.utils.errors import ConfigError, DataError
-
-BUILT_IN = ["*", "chat_message", "hh_rlhf", "rewardbench", "rewardbench2", "rmbbenchmark_pairwise"]
 
 
 class Upper(DataConverter):
@@ -40,13 +36,8 @@ def load(source: str, rows: list[dict[str, Any]], **config: Any) -> list[DataSam
     return create_loader("x", data_source=source, config={"data": rows, **config}).run().datasamples
 
 
-def test_built_in_names_are_listed() -> None:
-    assert set(BUILT_IN) <= set(DataConverterRegistry.list_sources())
-
-
 @pytest.mark.parametrize(
-    "register",
-    [lambda: DataConverterRegistry.register("up")(Upper), lambda: DataConverterRegistry.register("up", Upper)],
+    "register", [lambda: DataConverterRegistry.register("up")(Upper), lambda: DataConverterRegistry.register("up", Upper)]
 )
 def test_own_converter_as_decorator_and_by_call(register: Any) -> None:
     assert register() is Upper
@@ -67,21 +58,14 @@ def test_a_row_may_give_several_samples() -> None:
     assert again.metadata["duplicates"] == 2
 
 
-@pytest.mark.parametrize(
-    ("result", "expected"),
-    [
-        (None, "must return samples, found NoneType"),
-        ([None], "must return samples"),
-        ("text", "must return samples, found str"),
-    ],
-)
-def test_wrong_results_are_named(result: Any, expected: str) -> None:
+@pytest.mark.parametrize(("result", "found"), [(None, "found NoneType"), ([None], ""), ("text", "found str")])
+def test_wrong_results_are_named(result: Any, found: str) -> None:
     class Wrong(DataConverter):
         def convert(self, row: dict[str, Any], where: RowRef) -> Any:
             return result
 
     DataConverterRegistry.register("wrong", Wrong)
-    with pytest.raises(DataError, match=f"data, row 1: Wrong {expected}"):
+    with pytest.raises(DataError, match=f"data, row 1: Wrong must return samples.*{found}"):
         load("wrong", [{"n": 1}])
 
 
@@ -91,12 +75,6 @@ def test_errors_inside_a_converter_are_bad_rows() -> None:
     with pytest.raises(DataError, match="data, row 2: Upper failed with KeyError: 'n'"):
         load("up", rows)
     assert [sample.unique_id for sample in load("up", rows, on_bad_row="skip")] == ["1"]
-
-
-@pytest.mark.parametrize(("name", "converter"), [("", Upper), ("x", int), ("x", Upper()), (3, Upper)])
-def test_registration_that_does_not_fit(name: Any, converter: Any) -> None:
-    with pytest.raises(ConfigError):
-        DataConverterRegistry.register(name, converter)
 
 
 def entry(value: str) -> metadata.EntryPoint:
@@ -111,26 +89,3 @@ def test_installed_packages_bring_converters(monkeypatch: pytest.MonkeyPatch) ->
     found[0] = entry("no_such_module_anywhere:X")
     with pytest.raises(ConfigError, match="converter 'third' .*of an installed package fails"):
         DataConverterRegistry.get_converter("third")
-
-
-@pytest.mark.parametrize(
-    "module", ["rm_gallery.core.data", "rm_gallery.core.data.load.base", "rm_gallery.gallery.benchmarks.base"]
-)
-def test_imports_are_light(module: str) -> None:
-    code = (
-        f"import sys, {module}\n"
-        "heavy = {'pandas', 'pyarrow', 'numpy', 'datasets', 'sklearn', 'openai', 'aiohttp', 'loguru'} & set(sys.modules)\n"
-        "print(sorted(heavy), 'rm_gallery.gallery.benchmarks.base' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert (done.stdout.strip(), done.stderr) == (f"[] {module == 'rm_gallery.gallery.benchmarks.base'}", "")
-
-
-def test_core_finds_gallery_converters_without_importing_the_gallery_first() -> None:
-    code = (
-        "from rm_gallery.core.data.load.base import create_loader\n"
-        "rows = [{'chosen': 'Human: q\\n\\nAssistant: a', 'rejected': 'Human: q\\n\\nAssistant: b'}]\n"
-        "print(len(create_loader('x', data_source='hh_rlhf', config={'data': rows}).run()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert (done.stdout.strip(), done.stderr) == ("1", "")

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
+from rm_gallery.core.utils.file import seeded_positions
 from tests.data.loading import Row, ids, numbered
 
 
@@ -50,7 +52,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         if path == "gone/away":
             raise FileNotFoundError("no data set gone/away\nwith a long second line")
         kind = StreamedSplit if options["streaming"] else Split
-        splits = {"test": kind(numbered(50))}
+        splits = {"test": kind(numbered(12 if path == "a/dozen" else 50))}
         if path == "two/splits":
             splits["train"] = kind(numbered(5))
         return splits if options["split"] is None else splits[options["split"]]
@@ -87,6 +89,23 @@ def test_limit_is_a_seeded_sample_in_order(calls: list[dict[str, Any]], streamin
     assert len(hub("s/s", limit=80, streaming=streaming).run()) == 50
 
 
+@pytest.mark.parametrize("limit", [1, 4, 11])
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_sample_is_uniform(calls: list[dict[str, Any]], limit: int, sized: bool) -> None:
+    """Chi-square over the rows kept by 1,500 seeds; a fair sampler fails it once in 100,000."""
+    counts, seeds = [0] * 12, 1_500
+    for seed in range(seeds):
+        streamed = hub("a/dozen", limit=limit, seed=seed, streaming=True).stream
+        found = seeded_positions(12, limit, seed) if sized else [int(sample.unique_id[1:]) for sample in streamed()]
+        assert found == sorted(set(found)) and len(found) == limit
+        for number in found:
+            counts[number] += 1
+    expected = seeds * limit / 12
+    # the counts of one seed exclude each other, which narrows the statistic by (12 - limit) / 11
+    statistic = sum((count - expected) ** 2 / expected for count in counts) * 11 / (12 - limit)
+    assert chi2.cdf(statistic, 11) < 1 - 1e-5
+
+
 def test_several_splits_must_be_named(calls: list[dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match="several splits; name one in config key 'split'; known: test, train"):
         hub("two/splits").run()
@@ -101,8 +120,7 @@ def test_parts_and_all_splits_are_read_one_after_another(calls: list[dict[str, A
 
 def test_hub_errors_name_the_data_set(calls: list[dict[str, Any]]) -> None:
     with pytest.raises(
-        DataError,
-        match="'gone/away' cannot be loaded: FileNotFoundError: no data set gone/away. Without a network, give files",
+        DataError, match="'gone/away' cannot be loaded: FileNotFoundError: no data set gone/away. Without a network, give files"
     ):
         hub("gone/away").run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,7 @@ def problem_of(words: list[str]) -> str | None:
 
 def misspelt(arguments: list[str]) -> str | None:
     """What the command line would refuse about a command before doing anything: an unknown command or option."""
-    import typer
-
-    from rm_gallery.cli.main import app
-
-    here: Any = typer.main.get_command(app)
+    here = _commands()
     try:
         while hasattr(here, "commands") and arguments:
             name, *arguments = arguments
@@ -39,6 +36,15 @@ def misspelt(arguments: list[str]) -> str | None:
             raise
         return str(error.format_message())
     return None
+
+
+@cache
+def _commands() -> Any:
+    import typer
+
+    from rm_gallery.cli.main import app
+
+    return typer.main.get_command(app)
 
 
 def _run(arguments: list[str]) -> str | None:

@@ -1,11 +1,11 @@
-"""Every Python block of the documents runs and prints what the text promises; every command that is shown works."""
+"""Every Python block of the documents and every notebook runs; every command that is shown works; the checks notice what is wrong."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.docs.blocks import Block, blocks_of, commands_of, documents
 from tests.docs.shell import misspelt, problem_of
 from tests.support.children import ROOT, run_python
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 
 SHOWN_URL = "http://127.0.0.1:8000/v1"
 """Where the documents say a judge of one's own listens."""
@@ -22,10 +22,7 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in documents()]
 PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("first") as running:
-        yield running
+server = judge_fixture("first")
 
 
 def folder(place: Path) -> Path:
@@ -91,3 +88,69 @@ def test_local_links_lead_somewhere(name: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
     assert [link for link in local if not (ROOT / name).parent.joinpath(link).exists()] == []
+
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_inside_a_running_loop(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    namespace: dict[str, object] = {"__name__": "__main__"}
+
+    async def kernel() -> None:
+        for source in sources:
+            exec(compile(source, path.name, "exec"), namespace)
+
+    asyncio.run(kernel())
+    assert capsys.readouterr().out.strip(), "a notebook shows something"
+
+
+def test_there_is_a_notebook_and_none_holds_outputs() -> None:
+    assert NOTEBOOKS
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        assert all(not cell.get("outputs") for cell in cells if cell["cell_type"] == "code"), path.name
+
+
+TEXT = (Path(__file__).parent / "example.md").read_text(encoding="utf-8")
+
+
+def test_blocks_are_found_in_order_with_their_lines_and_opt_outs() -> None:
+    found = blocks_of(TEXT)
+    assert [(b.language, b.line, b.not_run) for b in found] == [
+        ("python", 4, None),
+        ("python", 12, "needs a cluster"),
+        ("bash", 16, None),
+        ("python", 26, None),
+    ]
+    assert found[3].code == 'print("indented")\n'
+    assert commands_of(found[2]) == [
+        ["make", "demo"],
+        ["rm-gallery", "eval", "x", "y"],
+        ["rm-gallery", "list"],
+        ["git", "clone", "url"],
+    ]
+
+
+CODE = [
+    ("print(1)\n# 1\n", None),
+    ("print([1.0,\n       2])\n# [1.0, 2]\n", None),
+    ("print('a\\nb')\n# a\n# b\n", None),
+    ("print(2)\n\n# a remark\n", None),
+    ("import asyncio\nawait asyncio.sleep(0)\nprint(await asyncio.sleep(0, 3))\n# 3\n", None),
+    ("x = 1\nprint(x)\n# 2\n", "line 12: printed '1\\n', the text promises '2'"),
+    ("1 / 0\n", "ZeroDivisionError"),
+    ("print('\n", "SyntaxError"),
+]
+
+
+def test_findings(tmp_path: Path) -> None:
+    done = {"line": 20, "code": "done = True\n"}
+    jobs = [{"name": code, "folder": str(tmp_path), "blocks": [{"line": 11, "code": code}, done]} for code, _ in CODE]
+    finished = run_python("-m", "tests.docs.run_blocks", cwd=tmp_path, stdin=json.dumps(jobs))
+    findings = json.loads(finished.stdout)
+    for code, finding in CODE:
+        assert len(findings[code]) == (finding is not None), code
+        assert all(finding is not None and finding in found for found in findings[code]), code

@@ -6,28 +6,18 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
-
 from tests.support.children import ROOT, child_environment, run_python
 
 _SHOWN = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COPIED = ("rm_gallery", "tests", "tools", "gallery", "pyproject.toml", "CONTRIBUTING.md", "README.md", "docs", "data")
-# by recipe: the files it takes, and the contract tests that hold for what it adds
-RECIPES = {
-    "Add a reward": (
-        2,
-        "tests/gallery/test_registry_contract.py tests/gallery/test_cards.py",
-        "question_back or stale",
-    ),
-    "Add a judged scenario": (
-        1,
-        "tests/gallery/test_registry_contract.py tests/gallery/test_cards.py tests/gallery/judged/test_judged_names.py",
-        "debugging",
-    ),
-    "Add a benchmark": (2, "tests/benchmarks/test_kinds.py", ""),
-    "Add a provider": (2, "tests/packaging/test_layers.py", ""),
-    "Add a trainer adapter": (2, "tests/packaging/test_layers.py", ""),
-    "Add a grader": (2, "tests/graders/test_judged.py", "courtesy or exactly_once or high_low"),
+# by recipe: how many files it shows, and the contract tests that hold for what it adds, with words that choose among them
+RECIPES: dict[str, tuple[int, str, str]] = {
+    "Add a reward": (2, "gallery/test_registry_contract.py gallery/test_cards.py", "question_back"),
+    "Add a judged scenario": (1, "gallery/judged/test_judged_names.py", "debugging"),
+    "Add a benchmark": (2, "benchmarks/test_kinds.py", "test_kinds"),
+    "Add a provider": (2, "packaging/test_layers.py", "test_layers"),
+    "Add a trainer adapter": (2, "packaging/test_layers.py", "test_layers"),
+    "Add a grader": (2, "graders/test_judged.py", "courtesy exactly_once high_low"),
 }
 
 
@@ -37,33 +27,24 @@ def files_of(recipe: str) -> dict[str, str]:
     return dict(_SHOWN.findall(section))
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("tree")
+def test_the_recipes_are_all_that_is_needed(tmp_path: Path) -> None:
     for name in COPIED:
-        place = ROOT / name
-        if place.is_dir():
-            shutil.copytree(place, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(place, copy / name)
-    return copy
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_is_all_that_is_needed(recipe: str, tree: Path) -> None:
-    count, contracts, chosen = RECIPES[recipe]
-    files = files_of(recipe)
-    assert len(files) == count and not [path for path in files if (ROOT / path).exists()]
-    for path, text in files.items():
-        (tree / path).write_text(text, encoding="utf-8")
-    environment = {**child_environment(), "PYTHONPATH": str(tree)}
-    if recipe in ("Add a reward", "Add a judged scenario"):
-        made = run_python("tools/cards.py", cwd=tree, env=environment)
-        assert made.returncode == 0, made.stderr
-    tests = [path for path in files if path.startswith("tests/")] + contracts.split()
-    only = ["-k", chosen] if chosen else []
-    options = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = run_python(*options, *tests, *only, cwd=tree, env=environment)
+            shutil.copy(ROOT / name, tmp_path / name)
+    tests, words = set(), set()
+    for recipe, (count, contracts, chosen) in RECIPES.items():
+        files = files_of(recipe)
+        assert len(files) == count and not [path for path in files if (ROOT / path).exists()], recipe
+        for path, text in files.items():
+            (tmp_path / path).write_text(text, encoding="utf-8")
+        own = {path for path in files if path.startswith("tests/")}
+        tests |= own | {f"tests/{path}" for path in contracts.split()}
+        words |= {Path(path).stem for path in own} | set(chosen.split())
+    environment = {**child_environment(), "PYTHONPATH": str(tmp_path)}
+    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", " or ".join(sorted(words))]
+    done = run_python(*options, *sorted(tests), cwd=tmp_path, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -33,8 +33,6 @@ def test_keys_are_sha256_of_json_with_sorted_keys() -> None:
     assert canonical_key({"b": [1, "ü"], "a": None}) == hashlib.sha256(data).hexdigest()
     surrogates = [canonical_key({"x": text}) for text in ("\ud800", "\ud800", "\udfff")]
     assert surrogates[0] == surrogates[1] != surrogates[2]
-    with pytest.raises(ConfigError, match="plain JSON values"):
-        canonical_key({"llm": object()})
 
 
 def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,11 +43,7 @@ def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPa
     assert default_cache_folder().name == "rm-gallery"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [b"", b"x", "评分：4".encode(), os.urandom(2_000), b"ab" * 40_000, os.urandom(300_000)],
-    ids=["empty", "one byte", "Chinese", "random", "long and compressible", "long and not"],
-)
+@pytest.mark.parametrize("value", [b"", "评分：4".encode(), b"ab" * 40_000, os.urandom(300_000)], ids=len)
 def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
     with CallCache(tmp_path) as cache:
         assert cache.get(KEYS[0]) is None
@@ -106,17 +100,12 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.db").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("age", "max_age", "found"),
-    [(2 * DAY, 3 * DAY, True), (2 * DAY, 1 * DAY, False), (400 * DAY, None, True)],
-    ids=["young enough", "too old", "no limit"],
-)
-def test_old_replies_are_not_used(tmp_path: Path, age: float, max_age: float | None, found: bool) -> None:
-    (key,) = keys(1)
-    with CallCache(tmp_path, max_age=max_age) as cache:
-        put_all(cache, {key: b"reply"})
-        make_older(cache.path, key, created=age, used=0.0)
-        assert cache.get(key) == (b"reply" if found else None)
+@pytest.mark.parametrize(("days", "most", "found"), [(2, 3 * DAY, b"x"), (2, DAY, None), (400, None, b"x")])
+def test_old_replies_are_not_used(tmp_path: Path, days: int, most: float | None, found: bytes | None) -> None:
+    with CallCache(tmp_path, max_age=most) as cache:
+        put_all(cache, {KEYS[0]: b"x"})
+        make_older(cache.path, KEYS[0], created=days * DAY, used=0.0)
+        assert cache.get(KEYS[0]) == found
 
 
 def test_prune_by_age_removes_what_nobody_used(tmp_path: Path) -> None:
@@ -228,12 +217,7 @@ def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, m
         assert put_all(cache, {KEYS[3]: b"after"}) == [True]
     assert len(warnings) == 1
     assert "held by another process" in warnings[0]
-    assert {value for _, value in stored(cache.path).values()} == {
-        b"before",
-        b"held up",
-        b"nobody waits again",
-        b"after",
-    }
+    assert {value for _, value in stored(cache.path).values()} == {b"before", b"held up", b"nobody waits again", b"after"}
 
 
 def test_only_the_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,15 +240,11 @@ def test_only_the_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path: Path, packed: bool) -> None:
     with CallCache(tmp_path) as cache:
         put_all(cache, dict.fromkeys(KEYS[:2], b"x"))
-        if packed:
-            packer = zlib.compressobj(9)
-            bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
-        else:
-            bomb = bytes(cache_file.MAX_VALUE_BYTES + 1)
+        packer = zlib.compressobj(9)
+        bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
+        bomb = bomb if packed else bytes(cache_file.MAX_VALUE_BYTES + 1)
         with closing(sqlite3.connect(cache.path)) as connection, connection:
-            connection.execute(
-                "UPDATE calls SET value = ?, codec = ? WHERE key = ?", (bomb, packed, bytes.fromhex(KEYS[0]))
-            )
+            connection.execute("UPDATE calls SET value = ?, codec = ? WHERE key = ?", (bomb, packed, bytes.fromhex(KEYS[0])))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert cache.get(KEYS[0]) is None
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000

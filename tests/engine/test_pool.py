@@ -16,14 +16,9 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.engine.context import Deadline, current_deadline
+from rm_gallery.core.engine.workers import pool as workers
 from rm_gallery.core.engine.workers import process as worker_process
-from rm_gallery.core.engine.workers.pool import (
-    RemoteTraceback,
-    WorkerCrashed,
-    WorkerMemoryExceeded,
-    WorkerPool,
-    get_pool,
-)
+from rm_gallery.core.engine.workers.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import worker_jobs
 from tests.engine.processes import finish, is_alive, kill_after_lines, read_pid, start, wait_until
@@ -43,22 +38,11 @@ def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
     assert pool.starmap(worker_jobs.add, [(1, 2), (3, 4)]) == [3, 7]
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments", "expected"),
-    [
-        (worker_jobs.plus_one, (1,), 2),
-        (math.factorial, (5,), 120),
-        (int, ("12",), 12),
-        (worker_jobs.Scaler(3).scale, (4,), 12),
-        (worker_jobs.Scaler(3), (5,), 15),
-        (functools.partial(worker_jobs.add, 10), (5,), 15),
-        ("中文,".split, (",",), ["中文", ""]),
-    ],
-)
-def test_kinds_of_functions(
-    pool: WorkerPool, function: Callable[..., Any], arguments: tuple[Any, ...], expected: object
-) -> None:
-    assert pool.submit(function, *arguments, deadline=20).result() == expected
+def test_kinds_of_functions(pool: WorkerPool) -> None:
+    times, ten = worker_jobs.Scaler(3), functools.partial(worker_jobs.add, 10)
+    for function in (worker_jobs.plus_one, math.factorial, int, times.scale, times, ten):
+        assert pool.submit(function, 5, deadline=20).result() == function(5)
+    assert pool.submit("中文,".split, ",", deadline=20).result() == ["中文", ""]
 
 
 def _inner() -> Callable[[int], int]:
@@ -102,14 +86,6 @@ def test_functions_that_workers_cannot_find(pool: WorkerPool, function: Callable
         pool.submit(worker_jobs.plus_one, lambda: None)
 
 
-@pytest.mark.parametrize("deadline", [0, -1.0, math.nan, math.inf])
-def test_deadlines_that_mean_nothing(pool: WorkerPool, deadline: float) -> None:
-    with pytest.raises(ConfigError, match="positive number of seconds"):
-        pool.submit(worker_jobs.plus_one, 1, deadline=deadline)
-    with pytest.raises(ConfigError, match="positive number of seconds"):
-        pool.map(worker_jobs.plus_one, [1], deadline=deadline)
-
-
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
@@ -122,7 +98,7 @@ def test_errors_of_a_call(pool: WorkerPool, kind: str, error: type[Exception], m
     with pytest.raises(error, match=message) as caught:
         pool.submit(worker_jobs.fail, kind).result()
     assert type(caught.value) is error
-    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert isinstance(caught.value.__cause__, workers.RemoteTraceback)
     assert "in fail" in str(caught.value.__cause__)
 
 
@@ -139,7 +115,7 @@ def test_modules_are_loaded_before_the_call() -> None:
             pool.submit(worker_jobs.plus_one, 1).result()
     with WorkerPool(1, preload=["colorsys"]) as pool:
         assert pool.submit(worker_jobs.is_imported, "colorsys").result()
-        assert pool.submit(worker_jobs.is_imported, "cmd").result() == (worker_jobs.WORKER_PRELOAD == ("cmd",))
+        assert pool.submit(worker_jobs.prepared_here).result()
 
 
 def test_prints_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
@@ -168,17 +144,15 @@ def test_only_the_bad_call_fails(pool: WorkerPool, mishap: str, error: type[Exce
     results = pool.map(function, range(40), deadline=1.0)
     assert type(results[7]) is error
     assert message in str(results[7])
-    assert getattr(results[7], "exit_code", None) == (
-        None if error is not WorkerCrashed else -11 if "fault" in message else 3
-    )
+    assert getattr(results[7], "exit_code", None) == (None if error is not WorkerCrashed else -11 if "fault" in message else 3)
     assert [result for result in results if result is not results[7]] == [n for n in range(40) if n != 7]
     assert pool.map(function, range(8, 40), deadline=60) == list(range(8, 40))
 
 
 def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
     with WorkerPool(1) as pool:
-        results = pool.map(worker_jobs.nap, [0.3] * 5, deadline=1.2)
-    assert results == [0.3] * 5
+        results = pool.map(worker_jobs.nap, [0.2] * 5, deadline=0.8)
+    assert results == [0.2] * 5
 
 
 def test_worker_killed_while_idle_costs_nothing() -> None:
@@ -190,10 +164,10 @@ def test_worker_killed_while_idle_costs_nothing() -> None:
 
 
 def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_large_its_parent_is() -> None:
-    parent = bytearray(b"x") * (700 << 20)
-    with WorkerPool(1, memory_cap=2**30) as pool:
+    parent = bytearray(b"x") * (350 << 20)
+    with WorkerPool(1, memory_cap=2**29) as pool:
         workers = [pool.submit(worker_jobs.pid).result() for _ in range(2)]
-        assert pool.map(worker_jobs.grow, [200, 600, 1]) == [200, 600, 1]
+        assert pool.map(worker_jobs.grow, [100, 300, 1]) == [100, 300, 1]
         workers += [pool.submit(worker_jobs.pid).result() for _ in range(2)]
     assert workers[0] == workers[1] != workers[2] == workers[3] and parent
 
@@ -214,9 +188,7 @@ def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:
         (worker_process, "_BOOT", "raise SystemExit(5)", "could not begin"),
     ],
 )
-def test_a_worker_that_does_not_begin(
-    of: object, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_does_not_begin(of: object, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of, name, value)
     with WorkerPool(1) as pool:
         results = pool.map(worker_jobs.plus_one, range(3))
@@ -234,14 +206,15 @@ def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
     with WorkerPool(1) as pool:
-        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 2.0)
+        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 0.7)
         queued = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "second"), 0.0)
+        behind = pool.submit(worker_jobs.plus_one, 1)
         assert wait_until(running.running)
         assert queued.cancel()
         assert not running.cancel()
-        assert running.result() == 2.0
+        assert running.result() == 0.7
         assert wait([queued], timeout=60).done == {queued}, "whoever waits for it hears of it"
-        assert pool.submit(worker_jobs.plus_one, 1).result() == 2
+        assert behind.result(60) == pool.submit(worker_jobs.plus_one, 1).result() == 2
     assert not (tmp_path / "second").exists()
 
 
@@ -304,8 +277,6 @@ def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
     assert second.submit(worker_jobs.plus_one, 2).result() == 3
     assert get_pool("another") is not second
     second.shutdown()
-    with pytest.raises(ConfigError, match="at least 1"):
-        WorkerPool(0)
 
 
 def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:

@@ -10,8 +10,16 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-WORKER_PRELOAD = ("cmd",)
-"""Modules that a worker imports with this one."""
+prepared: list[int] = []
+
+
+def prepare_worker() -> None:
+    """Called by a worker that loads a function of this module, before the clock of its first call runs."""
+    prepared.append(os.getpid())
+
+
+def prepared_here() -> bool:
+    return os.getpid() in prepared
 
 
 def plus_one(number: int) -> int:

@@ -40,9 +40,7 @@ MakeFolder = Callable[..., Path]
 def make_folder(tmp_path: Path) -> MakeFolder:
     """Writes a metric folder: `make_folder("name", main="…", **{"helper.py": "…"})`."""
 
-    def make(
-        name: str = "metric", main: str = "def evaluate(messages, **kwargs):\n    return 1.0\n", **others: str
-    ) -> Path:
+    def make(name: str = "metric", main: str = "def evaluate(messages, **kwargs):\n    return 1.0\n", **others: str) -> Path:
         folder = tmp_path / "metrics" / name
         for path, text in {"main.py": main, **others}.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

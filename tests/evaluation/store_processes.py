@@ -82,11 +82,7 @@ def together() -> dict[str, Any]:
 
     codes = [ended(pid) for pid in [forked(deploys) for _ in range(6)]]
     with Store.open(URL) as store:
-        return {
-            "codes": codes,
-            "versions": [each.version for each in store.versions("a")],
-            "revision": store.revision(),
-        }
+        return {"codes": codes, "versions": [each.version for each in store.versions("a")], "revision": store.revision()}
 
 
 if __name__ == "__main__":

@@ -22,12 +22,22 @@ PLAIN = "def evaluate(messages, **kwargs):\n    return 1.0\n"
 
 
 def test_files_below_a_folder_are_in_it_and_secrets_are_not(make_folder: MakeFolder, tmp_path: Path) -> None:
-    kept = {"helper.py": "X = 1\n", "data/words.txt": "a\r\nb\n", "词.txt": "词"}
+    kept = {
+        "helper.py": "X = 1\n",
+        "data/words.txt": "a\r\nb\n",
+        "词.txt": "词",
+        "tokenizer.json": "{}",
+        "secrets.py": "X = 1\n",
+    }
     left = {
         ".env": "KEY=1",
         "prod.env": "KEY=1",
         "server.pem": "KEY",
         "id.key": "KEY",
+        **dict.fromkeys(
+            ("id_rsa", "id_ed25519", "credentials.json", "gcp-credentials.json", "Secrets.YAML", "token.json"), "KEY"
+        ),
+        **dict.fromkeys(("service_account.json", "client_secret_1.json", "cert.p12", "data/api_keys.txt", "kubeconfig"), "KEY"),
         ".git/config": "url",
         "__pycache__/main.cpython-311.pyc": "x",
         "old.pyc": "x",
@@ -66,7 +76,8 @@ def test_one_folder_or_the_folders_in_it(make_folder: MakeFolder, tmp_path: Path
     assert bundle_folders(folder=one).metrics == ("one",)
     make_folder("two")
     (tmp_path / "metrics" / "notes.txt").write_text("x")
-    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one", "two")
+    (tmp_path / "metrics" / "linked").symlink_to(one, target_is_directory=True)
+    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one", "two"), "a link is no metric"
 
 
 def test_what_main_says_of_itself_is_read_not_run_and_what_cannot_be_an_evaluator_refused() -> None:
@@ -77,9 +88,7 @@ def test_what_main_says_of_itself_is_read_not_run_and_what_cannot_be_an_evaluato
             return {"error": re.search(line["says"], str(error)) is not None}
         return {"requirements": found.requirements, "mode": found.mode}
 
-    check(
-        Path(__file__).parents[1] / "golden" / "evaluation" / "bundles.jsonl", read, ("requirements", "mode", "error")
-    )
+    check(Path(__file__).parents[1] / "golden" / "evaluation" / "bundles.jsonl", read, ("requirements", "mode", "error"))
     for text, message in (("def evaluate(m): ...\nx = '\ud800'", "no valid Unicode"), ("(" * 5000, "no valid Python")):
         with pytest.raises(ConfigError, match=message):
             bundle_folders(code=text)
@@ -156,12 +165,6 @@ def test_what_becomes_a_link_or_a_pipe_after_it_was_listed_is_refused(tmp_path: 
     for name, message in (("link", "cannot be read"), ("pipe", "is no plain file")):
         with pytest.raises(ConfigError, match=message):
             bundles._read(tmp_path / name, 10)
-
-
-def test_a_linked_folder_is_no_metric(make_folder: MakeFolder, tmp_path: Path) -> None:
-    make_folder("one")
-    (tmp_path / "metrics" / "two").symlink_to(tmp_path / "metrics" / "one", target_is_directory=True)
-    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one",)
 
 
 @pytest.mark.parametrize("path", ["a", "/a/b", "a/../b", "a/./b", "a//b", "a\\b/c", "a/b\0", "", "../a/b", "a/"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
 from rm_gallery.evaluation import live
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders
@@ -20,12 +21,20 @@ from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
 from rm_gallery.evaluation.store import Store, UnknownEvaluator
 from tests.support.system import require_bubblewrap
 
+pytestmark = pytest.mark.system("bubblewrap")
 ASKED = {"messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]}
 
 
 def gives(score: float, seconds: float = 0.0) -> Bundle:
     code = f"import time\ndef evaluate(messages, **kwargs):\n    time.sleep({seconds})\n    return {score}\n"
     return bundle_folders(code=code)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Needs bubblewrap; the store is looked at before each request."""
+    require_bubblewrap()
+    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
 
 
 def run(store: Store, body: Callable[[LiveEvaluators], Awaitable[Any]]) -> Any:
@@ -39,11 +48,8 @@ def run(store: Store, body: Callable[[LiveEvaluators], Awaitable[Any]]) -> Any:
     return asyncio.run(all_of_it())
 
 
-@pytest.mark.system("bubblewrap")
-def test_two_servers_on_one_store_see_what_either_deploys(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_bubblewrap()
-    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
-
+@pytest.mark.usefixtures("at_once")
+def test_two_servers_on_one_store_see_what_either_deploys(store_url: str) -> None:
     async def body(here: LiveEvaluators) -> list[Any]:
         with Store.open(store_url) as elsewhere:
             there = LiveEvaluators(elsewhere, workers=1)
@@ -69,11 +75,8 @@ def test_two_servers_on_one_store_see_what_either_deploys(store_url: str, monkey
         assert run(store, body) == [0.1, 0.1, 0.2, 0.2, 0.1, 0.1, []]
 
 
-@pytest.mark.system("bubblewrap")
-def test_a_request_that_runs_ends_on_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_bubblewrap()
-    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
-
+@pytest.mark.usefixtures("at_once")
+def test_a_request_that_runs_ends_on_its_version(tmp_path: Path) -> None:
     async def body(evaluators: LiveEvaluators) -> list[float]:
         store.save("a", gives(0.1, 0.5))
         running = asyncio.ensure_future(evaluators.evaluate("a", ASKED, 10.0))
@@ -85,11 +88,8 @@ def test_a_request_that_runs_ends_on_its_version(tmp_path: Path, monkeypatch: py
         assert run(store, body) == [0.2, 0.1]
 
 
-@pytest.mark.system("bubblewrap")
-def test_while_the_store_is_gone_what_runs_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_bubblewrap()
-    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
-
+@pytest.mark.usefixtures("at_once")
+def test_while_the_store_is_gone_what_runs_goes_on(tmp_path: Path) -> None:
     async def body(evaluators: LiveEvaluators) -> list[float]:
         store.save("a", gives(0.1))
         found = [(await evaluators.evaluate("a", ASKED, 10.0)).score]
@@ -100,10 +100,8 @@ def test_while_the_store_is_gone_what_runs_goes_on(tmp_path: Path, monkeypatch: 
         assert run(store, body) == [0.1, 0.1, 0.1]
 
 
-@pytest.mark.system("bubblewrap")
+@pytest.mark.usefixtures("at_once")
 def test_a_store_that_hangs_holds_up_nothing_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_bubblewrap()
-    monkeypatch.setattr(live, "_LOOK_EVERY", 0.0)
     monkeypatch.setattr(live, "_PATIENCE", 0.2)
 
     async def body(evaluators: LiveEvaluators) -> list[float]:
@@ -126,10 +124,7 @@ def test_a_locked_store_costs_a_request_no_more_than_its_time(tmp_path: Path) ->
         locking.execute("ROLLBACK")
         return [result.error for result in found]
 
-    with (
-        Store.open(tmp_path / "s.db") as store,
-        closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as locking,
-    ):
+    with Store.open(tmp_path / "s.db") as store, closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as locking:
         locking.execute("BEGIN EXCLUSIVE")
         assert run(store, body) == ["deadline: the store of evaluators did not answer within 0.3 s"] * 3
 
@@ -167,13 +162,11 @@ def test_what_the_store_took_is_no_longer_there_for_the_code(
 def test_results_as_outcomes() -> None:
     metric = MetricResult(score=0.5, reason="half")
     scored = scored_of_result(EvaluateResult(score=0.25, reason="why", metrics={"m": metric}))
-    assert scored[:5] == (0.25, "scored", "", "why", {"m": 0.5})
+    assert scored == Outcome("scored", 0.25, "", "why", None, {"m": 0.5}, scored.extra)
     assert scored.extra["metrics"]["m"]["reason"] == "half"
     unscored = scored_of_result(EvaluateResult(score=0.0, is_score_valid=False, reason="nothing to judge by"))
-    assert unscored[:4] == (None, "unscored", "invalid_score", "nothing to judge by")
-    failed = scored_of_result(
-        EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s")
-    )
-    assert failed[:4] == (None, "failed", "deadline", "it took longer than 1 s")
+    assert unscored == Outcome("unscored", None, "invalid_score", "nothing to judge by", "rule")
+    failed = scored_of_result(EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s"))
+    assert failed == Outcome("failed", None, "deadline", "it took longer than 1 s", "rule")
     own = scored_of_result(EvaluateResult(score=1.0, error="HTTP 500: from somewhere"))
-    assert own[:4] == (None, "failed", "function_error", "HTTP 500: from somewhere")
+    assert own == Outcome("failed", None, "function_error", "HTTP 500: from somewhere", "rule")

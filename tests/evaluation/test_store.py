@@ -1,16 +1,19 @@
-"""What a store keeps, in SQLite and in PostgreSQL: versions, the one that is served, and nothing of a change that did not end."""
+"""What a store keeps, in SQLite and in PostgreSQL: versions, the one that is served, and nothing of a change that did not end or was killed."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.evaluation.bundle import Bundle, DamagedBundle, bundle_folders
 from rm_gallery.evaluation.store import EvaluatorExists, Store, StoreError, UnknownEvaluator
+from tests.support.children import run_python
 
 
 def bundle(text: str = "1") -> Bundle:
@@ -60,12 +63,6 @@ def test_a_store_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         connection.commit()
     with pytest.raises(ConfigError, match="made by a newer version of rm_gallery; update this one"):
         Store.open(path)
-
-
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
-def test_a_store_in_memory_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="a store in memory is gone at once"):
-        Store.open(url)
 
 
 def test_what_is_not_there_is_named(store_url: str) -> None:
@@ -178,3 +175,26 @@ def test_a_database_that_goes_away_is_one_error(tmp_path: Path) -> None:
         (tmp_path / "s.db").write_bytes(b"gone" * 1000)
         with pytest.raises(StoreError, match="nothing was changed"):
             store.list()
+
+
+def run(url: str, what: str, folder: Path) -> Any:
+    done = run_python("-m", "tests.evaluation.store_processes", url, what, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_a_deployment_killed_at_any_step_leaves_the_old_version(store_url: str, tmp_path: Path) -> None:
+    steps = run(store_url, "interrupted", tmp_path)
+    assert len(steps) > 8 and [step["code"] for step in steps] == [-9] * (len(steps) - 1) + [0]
+    for step in steps:
+        (version, digest, versions), after = step["before"], step["after"]
+        new = [version + 1, after[1], [version + 1, *versions]]
+        assert after in ([version, digest, versions], new), step
+    kept = [step["after"] == step["before"] for step in steps]
+    # all of them until the transaction is committed, none after it
+    assert kept == sorted(kept, reverse=True) and kept.count(True) >= 8
+
+
+def test_processes_that_deploy_at_once_lose_nothing(store_url: str, tmp_path: Path) -> None:
+    found = run(store_url, "together", tmp_path)
+    assert found == {"codes": [0] * 6, "versions": list(range(24, 0, -1)), "revision": 24}

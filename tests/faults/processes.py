@@ -49,10 +49,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def reached(
-    server: JudgeServer,
-    process: subprocess.Popen[str],
-    condition: Callable[[dict[str, Any]], bool],
-    timeout: float = 30.0,
+    server: JudgeServer, process: subprocess.Popen[str], condition: Callable[[dict[str, Any]], bool], timeout: float = 30.0
 ) -> None:
     """Wait until the server's statistics fulfil the condition; a process that ends before fails at once, with its words."""
 

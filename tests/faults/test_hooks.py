@@ -1,15 +1,22 @@
-"""Hooks that raise, cancel or block."""
+"""Hooks and judges that raise, cancel, block or take too long: a sample ends by its deadline with that reason, and its neighbours are scored.
+
+What hangs here hangs for minutes: that a test ends is that it was not waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from rm_gallery.core.engine import alone
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
+from tests.faults.material import make_judge, make_samples, outcomes_of, run
 from tests.faults.rewards import Awaited, Blocking, Plain
+from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import issues, make_sample, scores
 
 REWARDS = pytest.mark.parametrize("reward", [Plain(), Awaited()], ids=lambda reward: reward.name)
@@ -61,3 +68,95 @@ def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:
     scored = Blocking().evaluate_batch([make_sample("x")] * 4, max_workers=4)
     assert [scores(sample) for sample in scored] == [[1.0]] * 4
     letting.result(20)
+
+
+def test_a_slow_judge_is_given_up(server: JudgeServer) -> None:
+    server.set(latency=30.0)
+    ran = run(make_judge(server.base_url), make_samples(12), max_workers=12, deadline=1.0)
+    assert 1.0 <= ran.seconds < 30.0, "and not when the judge answers"
+    assert ran.outcomes == {("failed", "deadline"): 12}
+    stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
+    assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (12, 12, 0)
+
+
+def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) -> None:
+    server.set(faults=Faults(server_error=1.0))
+    ran = run(make_judge(server.base_url, max_attempts=50), make_samples(3), max_workers=3, deadline=1.0)
+    assert ran.outcomes == {("failed", "deadline"): 3}
+    assert all("last cause (transient)" in message for message in ran.messages)
+
+
+def test_waiting_for_the_librarys_own_limits_is_not_the_samples_time(server: JudgeServer) -> None:
+    server.set(latency=0.05)
+    judge = make_judge(server.base_url, requests_per_minute=600)
+    ran = run(judge, make_samples(25), max_workers=25, deadline=0.6, cache=False)
+    # ten go at once, the others at ten a second
+    assert ran.outcomes == {("scored", ""): 25}
+    assert ran.seconds > 0.6, "they did wait"
+
+
+def test_giving_up_an_awaited_call_closes_its_connection(server: JudgeServer) -> None:
+    server.set(latency=30.0)
+    judge = make_judge(server.base_url)
+
+    async def impatient() -> None:
+        calls = [asyncio.ensure_future(judge.async_evaluate(sample)) for sample in make_samples(8)]
+        while server.stats()["in_flight"] < 8:
+            await asyncio.sleep(0.01)
+        for call in calls:
+            call.cancel()
+        assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*calls, return_exceptions=True))
+
+    asyncio.run(impatient())
+    stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
+    assert (stats["requests"], stats["client_closed"]) == (8, 8)
+
+
+def test_who_joins_a_call_keeps_its_own_deadline(server: JudgeServer) -> None:
+    server.set(latency=2.0)
+    patient, sample = make_judge(server.base_url), make_samples(1)[0]
+    hasty = patient.model_copy(update={"deadline": 0.4})
+
+    async def main(*judges: BaseReward) -> list[object]:
+        first = asyncio.ensure_future(judges[0].async_evaluate(sample))
+        while not server.stats()["in_flight"]:
+            await asyncio.sleep(0.01)
+        second = await judges[1].async_evaluate(sample)
+        return [outcomes_of([await first]), outcomes_of([second])]
+
+    assert asyncio.run(main(patient, hasty)) == [{("scored", ""): 1}, {("failed", "deadline"): 1}]
+    assert server.stats()["requests"] == 1
+    sample = make_samples(2)[1]
+    server.wait_until(lambda stats: not stats["in_flight"])
+    assert asyncio.run(main(hasty, patient)) == [{("failed", "deadline"): 1}, {("scored", ""): 1}]
+
+
+def test_who_joins_a_call_waits_for_its_turn_with_it(server: JudgeServer) -> None:
+    judge = make_judge(server.base_url, requests_per_minute=40)
+    busy, sample = make_samples(2)
+
+    async def main() -> list[object]:
+        await judge.async_evaluate(busy)  # the next turn comes after 1.5 s
+        hasty = judge.model_copy(update={"deadline": 0.5})
+        calls = [asyncio.ensure_future(judge.async_evaluate(sample))]
+        await asyncio.sleep(0.1)
+        calls += [asyncio.ensure_future(hasty.async_evaluate(sample)) for _ in range(2)]
+        return [outcomes_of([await call]) for call in calls]
+
+    assert asyncio.run(main()) == [{("scored", ""): 1}] * 3
+    assert server.stats()["requests"] == 2
+
+
+def test_a_hook_that_will_not_be_cancelled_holds_up_its_own_sample_only() -> None:
+    texts = ["stubborn", *("x" * k for k in range(1, 20))]
+    control = RunControl()
+    ended = Awaited.ended
+    given = [make_sample(text) for text in texts]
+    scored = Awaited().evaluate_batch(given, max_workers=2, deadline=0.5, control=control)
+    assert [scores(sample) for sample in scored] == [[None], *([float(k)] for k in range(1, 20))]
+    assert issues(scored[0]) == [("failed", "deadline")]
+    assert "its task ignored that and was left" in scored[0].output[0].answer.reward.issues[0].message
+    while Awaited.ended == ended:  # long after its run
+        time.sleep(0.01)
+    assert library_loop.submit(asyncio.sleep(0, "turned")).result(20) == "turned"
+    assert control.in_flight == 0, "what was given up counts no second time when it ends"

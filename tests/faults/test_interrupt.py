@@ -17,7 +17,7 @@ from rm_gallery import evaluate
 from rm_gallery.gallery.benchmarks.rules import SubsetTallies
 from tests.faults.material import eval_arguments, make_judge, make_samples, records, write_data
 from tests.faults.processes import command, group_ended, reached, started
-from tests.support.children import run_command
+from tests.support.command import command as here
 from tests.support.judge_server import Faults, JudgeServer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only")
@@ -73,8 +73,8 @@ def test_calls_in_flight_are_finished_and_kept(
     assert server.stats()["client_closed"] == 0
 
     server.set(latency=0.0)
-    finished = run_command(*arguments, cwd=tmp_path)
-    assert (finished.returncode, json.loads(finished.stdout)["n_scored"]) == (0, N)
+    finished = here(*arguments)
+    assert (finished.code, json.loads(finished.out)["n_scored"]) == (0, N)
     assert server.stats()["requests"] == N
 
 
@@ -105,9 +105,7 @@ def test_calls_that_hang_are_cut_after_five_seconds_or_by_the_second_one(
     server.set(faults=Faults(hang=1.0, hang_s=600.0))
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run" if presses == 1 else None
     arguments = eval_arguments(data, server, folder, "--max-workers", str(WORKERS))
-    ended, err, took = stopped(
-        server, arguments, tmp_path, lambda stats: stats["in_flight"] == WORKERS, *[interrupt] * presses
-    )
+    ended, err, took = stopped(server, arguments, tmp_path, lambda stats: stats["in_flight"] == WORKERS, *[interrupt] * presses)
     assert ended == 130 and (took > GRACE_SECONDS - 0.5) == (presses == 1)
     assert ("the same command continues it" if folder else "with --out RUN it could be continued") in err
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)

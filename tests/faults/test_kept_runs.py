@@ -8,7 +8,6 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +17,11 @@ from rm_gallery.report.opened import open_run
 from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import Finished, run_command, run_python
+from tests.support.command import command as here
 from tests.support.judge_server import JudgeServer
 
 N = 240
-KILLS = 4
+KILLS = 2
 WORKERS = 12
 
 
@@ -44,9 +44,9 @@ def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     moments = random.Random(5)
     for _ in range(KILLS):
         kill_once(arguments, server, tmp_path, moments.randint(1, N // (KILLS + 1)))
-    finished = run_command(*arguments, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    result = json.loads(finished.stdout)
+    finished = here(*arguments)
+    assert finished.code == 0, finished.err
+    result = json.loads(finished.out)
     assert (result["n"], result["n_scored"], result["score"]) == (N, N, 1.0)
     ids = Counter(f"sum-{k}" for k in range(N))
     assert Counter(record["id"] for record in records(folder)) == ids
@@ -80,9 +80,9 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     assert {record["status"] for record in kept} == {"scored"}
 
     server.reset()
-    finished = run_command(*arguments, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    result = json.loads(finished.stdout)
+    finished = here(*arguments)
+    assert finished.code == 0, finished.err
+    result = json.loads(finished.out)
     assert (result["n_scored"], result["score"]) == (ROWS, 1.0)
     assert server.stats()["requests"] == ROWS - len(kept)
     assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(ROWS))
@@ -100,7 +100,7 @@ def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(server: Judge
         (warned,) = [line for line in done.stderr.splitlines() if "the call cache" in line]
         assert said in warned
     assert (tmp_path / "file").read_text() == "in the way"
-    assert json.loads(run_command(*arguments, cwd=tmp_path).stdout)["n_scored"] == ROWS
+    assert json.loads(here(*arguments).out)["n_scored"] == ROWS
     assert server.stats()["requests"] < 3 * ROWS, "what was stored before is used"
 
 
@@ -129,13 +129,6 @@ def test_another_model_or_reward_is_refused(server: JudgeServer, folder: Path) -
             run(other, make_samples(FEW), run_dir=str(folder))
         assert named in str(refused.value) and str(folder) in str(refused.value)
     assert len(records(folder)) == FEW, "a refusal touches nothing"
-
-
-def test_patience_is_no_other_run(server: JudgeServer, folder: Path) -> None:
-    patience: dict[str, Any] = {"timeout": 3.0, "max_attempts": 2, "requests_per_minute": 6000.0, "max_outage": 1.0}
-    again = run(make_judge(server.base_url, **patience), make_samples(FEW), run_dir=str(folder), max_workers=3)
-    assert again.scores == truth(make_samples(FEW))
-    assert server.stats()["requests"] == 0
 
 
 def test_a_sample_whose_text_changed_is_judged_again(server: JudgeServer, folder: Path) -> None:

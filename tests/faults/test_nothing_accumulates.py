@@ -11,7 +11,16 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunStopped
-from tests.faults.material import calls_in_flight, make_judge, make_samples, open_connections, run, scores_of, truth
+from tests.faults.material import (
+    calls_in_flight,
+    make_judge,
+    make_samples,
+    open_connections,
+    quick_retries,
+    run,
+    scores_of,
+    truth,
+)
 from tests.faults.rewards import Awaited, Plain
 from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import make_sample
@@ -39,9 +48,7 @@ def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> No
     threads, open_files = threading.active_count(), descriptors()
     for number in range(1, 11):
         once(number)
-    assert threading.active_count() <= threads + 3, (
-        "the idle threads of one run, and the one that looks after deadlines"
-    )
+    assert threading.active_count() <= threads + 3, "the idle threads of one run, and the one that looks after deadlines"
     assert descriptors() <= open_files + 1
     assert open_connections() <= WORKERS
     assert server.stats()["connections_opened"] <= WORKERS, "connections stay warm from run to run"
@@ -53,12 +60,12 @@ def test_failed_calls_leave_no_slot_and_no_connection_behind(server: JudgeServer
     faults = Faults(**{share: 0.5}, retry_after="ms", retry_after_s=0.01)  # type: ignore[arg-type]  # a share's name
     server.set(faults=faults)
     judge = make_judge(server.base_url, timeout=0.2, max_attempts=2)
-    run(judge, make_samples(40), max_workers=WORKERS, cache=False)
+    run(judge, make_samples(20), retry=quick_retries(2), max_workers=WORKERS, cache=False)
     assert calls_in_flight() == 0
     stats = server.wait_until(lambda stats: stats["in_flight"] == 0)
     assert stats["connections_open"] <= WORKERS
     server.set(faults=Faults())
-    assert run(judge, make_samples(40), max_workers=WORKERS, cache=False).scores == truth(make_samples(40))
+    assert run(judge, make_samples(20), max_workers=WORKERS, cache=False).scores == truth(make_samples(20))
 
 
 def test_a_loop_that_is_shut_down_ends_the_run_and_the_next_starts_anew(server: JudgeServer) -> None:

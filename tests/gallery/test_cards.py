@@ -33,7 +33,10 @@ def test_no_page_is_missing_stale_or_left_over() -> None:
     assert found == {"missing": [], "stale": [], "surplus": []}, "run `python tools/cards.py`"
 
 
-def test_pages_are_written_compared_and_taken_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_are_written_compared_and_taken_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "catalogue", pages)
     folder = tmp_path / "cards"
     folder.mkdir()
     assert cards.main([str(folder), "--check"]) == 1 and not list(folder.iterdir())

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.rule import RuleReward
 from tests.golden.golden import Line
 from tests.golden.test_rules import outcome, rows, rules, text_of
+from tests.support.samples import make_sample
 
 
 class Case(NamedTuple):
@@ -47,12 +46,7 @@ def _scores(name: str, answers: list[tuple[str, Case]]) -> list[float | None]:
     except MissingExtra as error:
         pytest.skip(str(error))
     samples = [
-        DataSample(
-            unique_id=str(index),
-            input=[],
-            output=[DataOutput(answer=Step(role=MessageRole.ASSISTANT, content=answer))],
-            metadata={"reference": case.reference, **case.metadata},
-        )
+        make_sample(answer, unique_id=str(index), metadata={"reference": case.reference, **case.metadata})
         for index, (answer, case) in enumerate(answers)
     ]
     found = [sample.output[0].answer.reward.details for sample in reward.evaluate_batch(samples)]
@@ -89,8 +83,7 @@ def test_one_of_several_references_is_enough(name: str) -> None:
     cases = CASES[name][:10]
     alone = [(_own(name, case.reference), case) for case in cases]
     beside = [
-        (text, case._replace(metadata={**case.metadata, "reference": [case.other, case.reference]}))
-        for text, case in alone
+        (text, case._replace(metadata={**case.metadata, "reference": [case.other, case.reference]})) for text, case in alone
     ]
     found = zip(cases, _scores(name, alone), _scores(name, beside), strict=True)
     assert [case for case, one, two in found if one is not None and (two is None or two < one)] == []
@@ -109,17 +102,8 @@ def test_how_an_answer_is_stated_does_not_change_its_score(name: str) -> None:
         assert [(answer, case) for (answer, case), score in found if score != expected] == []
 
 
-THOUGHTS_COUNT = frozenset(
-    ["accuracy", "bleu", "chrf", "code_patch_similarity", "code_style", "code_syntax_check", "cosine_length_scaling"]
-    + ["dapo_soft_overlong_punishment", "f1_score", "length_baseline", "length_penalty", "loop_detection"]
-    + ["ngram_repetition_penalty", "privacy_leakage", "reasoning_format", "reasoning_tool_call_format", "regex_match"]
-    + ["rouge", "think_format", "xml_tag_count"]
-)
-"""Rules that look at the whole answer, its thought included."""
-LENGTHS_COUNT = frozenset(
-    ["cosine_length_scaling", "dapo_soft_overlong_punishment", "length_baseline", "length_penalty"]
-)
-"""Rules to which a line end of two characters is longer than one of one."""
+THOUGHTS_COUNT, LENGTHS_COUNT = set(GIVEN["thoughts_count"]), set(GIVEN["lengths_count"])
+"""Rules that look at the whole answer, its thought included; and to which a line end of two characters is longer than of one."""
 QUICK = sorted(rules().keys() - {"code_execution", "code_unit_tests", "math_verify_reward", "sql_result_equality"})
 
 

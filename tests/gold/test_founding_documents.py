@@ -44,9 +44,7 @@ def documents() -> Path:
     return shared_root() / "seeds" / "runnable"
 
 
-def printed(
-    cwd: Path, folder: str, *names: str, filled: Mapping[str, str] | None = None, patched: tuple[str, ...] = ()
-) -> str:
+def printed(cwd: Path, folder: str, *names: str, filled: Mapping[str, str] | None = None, patched: tuple[str, ...] = ()) -> str:
     """What scripts of a document print, run in one namespace in an empty folder."""
     job = {"folder": str(documents() / folder), "names": names, "filled": dict(filled or {}), "patched": patched}
     done = run_python("-c", DRIVER, cwd=cwd, stdin=json.dumps(job) + "\n")
@@ -84,9 +82,7 @@ def test_the_pipeline(tmp_path: Path) -> None:
     shutil.copy(ROOT / "data" / "test.parquet", place)
     with JudgeServer(judge, oracle=oracle_of(load_samples(place, "rewardbench2")), in_process=True) as server:
         url = 'os.environ["BASE_URL"] = ""'
-        said = printed(
-            tmp_path, ".", "002_pipeline.py", filled={url: url.replace('""', repr(server.base_url))}
-        ).splitlines()
+        said = printed(tmp_path, ".", "002_pipeline.py", filled={url: url.replace('""', repr(server.base_url))}).splitlines()
         assert server.stats()["by_status"] == {"200": 10 + 1 + 3 * 90}
     assert said[:3] == ["Successfully loaded 100 data items", "Training set size: 10", "Test set size: 90"]
     assert len({line.partition("Accuracy: ")[2] for line in said[-3:]}) == 1
@@ -94,17 +90,13 @@ def test_the_pipeline(tmp_path: Path) -> None:
 
 def test_the_graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(call: JudgeCall) -> str:
-        safe, right = (
-            words in call.reading.prompt for words in ("how safe the response is", "whether the response is right")
-        )
+        safe, right = (words in call.reading.prompt for words in ("how safe the response is", "whether the response is right"))
         return f"<reason>As it should.</reason><score>{5 if safe else 3 if right else 4}</score>"
 
     with JudgeServer(reply, in_process=True) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         relevance = printed(tmp_path, "000", "block_0.py", "block_1.py")
-        rewards = [
-            printed(tmp_path, "000", *names) for names in (("block_2.py", "block_3.py", "block_4.py"), ("block_6.py",))
-        ]
+        rewards = [printed(tmp_path, "000", *names) for names in (("block_2.py", "block_3.py", "block_4.py"), ("block_6.py",))]
     assert re.findall(r"relevance=(\S+)", relevance) == ["4.0/5"] * 2
     assert [re.findall(r"eward[=:] ?(\d\.\d\d)", text) for text in rewards] == [["4.10"] * 2] * 2
 
@@ -117,15 +109,9 @@ def test_the_function(tmp_path: Path) -> None:
     said = run_python("test_reward.py", cwd=tmp_path).stdout
     assert re.findall(r"Overall Score: (\S+)", said) == ["0.33", "0.00", "0.49"]
     call = ("preview", "--metrics-folders", "relevance=./metrics/relevance", "--samples", "./samples.jsonl")
-    assert re.findall(r"^  Score: (\S+)", run_command(*call, cwd=tmp_path).stdout, re.MULTILINE) == [
-        "0.33",
-        "0.00",
-        "0.49",
-    ]
+    assert re.findall(r"^  Score: (\S+)", run_command(*call, cwd=tmp_path).stdout, re.MULTILINE) == ["0.33", "0.00", "0.49"]
     for _ in range(2):  # it says force
-        told = run_python(
-            "deploy_relevance.py", cwd=tmp_path, env={"RM_GALLERY_STORE": str(tmp_path / "store.db")}
-        ).stdout
+        told = run_python("deploy_relevance.py", cwd=tmp_path, env={"RM_GALLERY_STORE": str(tmp_path / "store.db")}).stdout
         assert told.splitlines()[-1] == "Use this ID for training jobs: relevance-evaluator"
 
 

@@ -70,12 +70,7 @@ def test_llmbar_every_published_statistic_and_every_winner() -> None:
     ("option", "name", "model", "figures"),
     [
         ("--scores", "judgebench_rm_scores", "Skywork/Skywork-Reward-Llama-3.1-8B", (62.29, 59.09, 64.29, 76.79, 50.0)),
-        (
-            "--scores",
-            "judgebench_rm_scores",
-            "Ray2333/GRM-Gemma-2B-rewardmodel-ft",
-            (59.43, 62.99, 53.06, 64.29, 54.76),
-        ),
+        ("--scores", "judgebench_rm_scores", "Ray2333/GRM-Gemma-2B-rewardmodel-ft", (59.43, 62.99, 53.06, 64.29, 54.76)),
         ("--replay", "judgebench_judge_outputs", "claude-3-haiku-20240307", (32.22, 37.66, 29.41, 32.35, 9.68)),
     ],
 )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from rm_gallery.core.utils.errors import RMGalleryError
 
 HERE = Path(__file__).parent
 WRITING = os.environ.get("RM_GALLERY_GOLDEN") == "write"
@@ -64,6 +67,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
@@ -79,6 +84,38 @@ def _same(found: Any, wanted: Any) -> bool:
     if isinstance(found, (int, float)) and isinstance(wanted, (int, float)):
         return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-12)
     return bool(found == wanted)
+
+
+def runner(folder: str, answer: Callable[[str, Line], Line], *expected: str) -> Callable[[Path], None]:
+    """A test of every file of a folder: what `answer` makes of the file's name and a line is held against these keys."""
+
+    @pytest.mark.parametrize("path", files(folder))
+    def test(path: Path) -> None:
+        check(path, lambda line: answer(path.stem, line), expected)
+
+    return test
+
+
+def decoded(value: Any) -> Any:
+    """Numbers that JSON has no word for, which stand there as texts."""
+    if isinstance(value, dict):
+        return {name: decoded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [decoded(each) for each in value]
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+def calls(folder: str, functions: Mapping[str, Callable[..., Any]]) -> Callable[[Path], None]:
+    """A test of a folder whose files are named after functions, and whose lines are the arguments of a call each."""
+
+    def answer(name: str, line: Line) -> Line:
+        try:
+            found = functions[name](**decoded(line))
+        except (RMGalleryError, ValueError) as error:
+            return {"error": str(error)}
+        return {"is": "none" if found is None else found}
+
+    return runner(folder, answer, "is", "error")
 
 
 def kinds(folder: str) -> Callable[..., Callable[[Callable[[Line], Line]], Callable[[], None]]]:
@@ -97,3 +134,9 @@ def kinds(folder: str) -> Callable[..., Callable[[Callable[[Line], Line]], Calla
         return made
 
     return golden
+
+
+def unnamed(folder: str, tests: Mapping[str, Any]) -> set[str]:
+    """The files of a folder that `kinds` has no test of among these names, and the tests without their file."""
+    names = {name.removeprefix("test_") for name in tests if name.startswith("test_")}
+    return {path.stem for path in (HERE / folder).glob("*.jsonl")} ^ names

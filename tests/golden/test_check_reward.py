@@ -1,12 +1,15 @@
-"""What `check_reward` finds wrong with the rewards of the golden files below `check_reward`."""
+"""What `check_reward` finds wrong with the rewards of the golden files below `check_reward`, and with those no file can hold."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import pytest
 
+from rm_gallery import reward_function
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.check.run import check_reward
 from tests.golden.golden import Line, check, files
@@ -59,3 +62,31 @@ def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkey
         return {"faults": by_level["fault"], "notes": by_level["note"], **told}
 
     check(path, answer, ("faults", "notes", "full", "tried", "texts", "error"))
+
+
+CASE = {"prompt": "What is 40 + 2?", "truth": "42", "gold": "So it is.\n<answer>42</answer>"}
+
+
+@reward_function(score_range=(0, 1))
+def last_number(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
+    """The ordinary rule, which raises where there is no number."""
+    return float(float(re.findall(r"-?[0-9]+", messages[-1].text)[-1]) == float(ground_truth))
+
+
+def test_breaking_an_ordinary_rule_does_not_pay_unless_its_worst_score_is_above_a_wrong_answers() -> None:
+    for params, paid in (({}, False), ({"worst": 0.0}, False), ({"worst": 0.5}, True)):
+        found = check_reward(last_number, [CASE], reference="truth", params=params)
+        assert ("breaking_pays" in [fault.name for fault in found.faults]) is paid
+        assert found.training["empty"] == found.training["crash"] == params.get("worst", 0.0)
+        assert found.training["gold"] == 1.0 and found.training["huge"] == 0.0 and found.training["outage"] is None
+        assert found.missing["mean"][0] == "verl" and found.missing["none"][0] == "TRL"
+
+
+def test_a_function_that_no_process_can_be_sent_is_noted() -> None:
+    @reward_function(score_range=(0, 1))
+    def inner(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
+        return float(messages[-1].text.strip().endswith(f"<answer>{ground_truth}</answer>"))
+
+    found = check_reward(inner, [CASE], reference="truth")
+    assert [(finding.level, finding.name) for finding in found.findings] == [("note", "not_picklable")]
+    assert [one.scored.score for one in found.tried if one.kind == "gold"] == [1.0]

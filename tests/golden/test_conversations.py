@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from rm_gallery.core.data.conversation import (
-    as_messages,
-    messages_of,
-    sample_of_completion,
-    sample_of_messages,
-    split_turns,
-)
+from rm_gallery.core.data.conversation import as_messages, messages_of, sample_of_completion, sample_of_messages, split_turns
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
-from tests.golden.golden import Line, check, files
+from tests.golden.golden import Line, runner
 
 
-def answer(given: Line) -> Line:
+def answer(_: str, given: Line) -> Line:
     """How a conversation is divided, or the error that names the message that does not fit."""
     options: dict[str, Any] = {k: given[k] for k in ("ground_truth", "tools", "row", "unique_id") if k in given}
     try:
@@ -49,6 +40,5 @@ def answer(given: Line) -> Line:
     }
 
 
-@pytest.mark.parametrize("path", files("conversations"))
-def test_conversations_become_samples_and_come_back(path: Path) -> None:
-    check(path, answer, ("divided", "input", "steps", "answer", "metadata", "reference", "texts", "back", "error"))
+FOUND = ("divided", "input", "steps", "answer", "metadata", "reference", "texts", "back", "error")
+test_conversations_become_samples_and_come_back = runner("conversations", answer, *FOUND)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from rm_gallery.core.data.load.fields import RowRef
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import benchmarks, detect_benchmark
-from tests.golden.golden import HERE, Line, check, files
+from tests.golden.golden import HERE, Line, runner
 
 
 def answer(name: str, given: Line) -> Line:
@@ -56,9 +55,7 @@ def shown(sample: DataSample) -> Line:
     return {key: value for key, value in found.items() if value is not None}
 
 
-@pytest.mark.parametrize("path", files("converters"))
-def test_rows_become_samples(path: Path) -> None:
-    check(path, lambda given: answer(path.stem, given), ("found", "sample", "error"))
+test_rows_become_samples = runner("converters", answer, "found", "sample", "error")
 
 
 @pytest.mark.parametrize("folder", ["converters", "scoring"])

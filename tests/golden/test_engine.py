@@ -22,13 +22,16 @@ from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
 from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
 from rm_gallery.core.engine.context import Deadline, RunControl
-from rm_gallery.core.engine.folder.manifest import differences, redact
+from rm_gallery.core.engine.folder.manifest import differences
 from rm_gallery.core.engine.folder.store import RunStore
-from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.engine.workers.process import describe_exit
+from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.secrets import redact
 from tests.engine.virtual_time import now, run_virtual
-from tests.golden.golden import HERE, Line, kinds
+from tests.golden.golden import Line, kinds, unnamed
+from tests.golden.test_rules import text_of
 
 golden = kinds("engine")
 
@@ -115,11 +118,11 @@ def test_prices(line: Line) -> Line:
     """The price of a model in a file, and of a usage; or what is wrong with the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prices.yaml"
-        path.write_text(line["file"], encoding="utf-8")
+        path.write_bytes(text_of(line["file"]).encode(line.get("encoding", "utf-8")))
         try:
             table = PriceTable.from_yaml(path)
         except ConfigError as error:
-            return {"error": str(error).replace(folder, "").partition("YAML:")[0]}
+            return {"error": str(error).replace(folder, "").partition("YAML:")[0].partition("position")[0]}
     price = table.find(line["model"])
     found = None if price is None else [price.input, price.output, price.cached_input]
     return {"price": found, "cost": table.cost(line["model"], Usage(**line.get("usage", {})))}
@@ -150,7 +153,7 @@ def test_estimates(line: Line) -> Line:
     }
 
 
-@golden("made", "highest", "spent")
+@golden("made", "highest", "spent", "message")
 def test_budgets(line: Line) -> Line:
     """Calls, so many at a time, until the budget refuses: how many, the most in flight where that is asked, what they cost."""
     prices = PriceTable({"judge": Price(1.0, 4.0, 0.5)})
@@ -177,7 +180,8 @@ def test_budgets(line: Line) -> Line:
 
     run_virtual(main())
     spent = [budget.spent.calls, budget.spent.total_tokens, budget.spent.cost]
-    return {"made": made, "spent": spent, "highest": highest if line.get("workers") == 64 else None}
+    told = {"highest": highest if line.get("workers") == 64 else None, "message": budget.message if line.get("tell") else None}
+    return {"made": made, "spent": spent, **told}
 
 
 @golden("starts")
@@ -250,9 +254,7 @@ def test_endpoint(line: Line) -> Line:
             else:
                 for number in range(arguments[0]):
                     more = arguments[1] if len(arguments) > 1 else {}
-                    bound.release(
-                        what, **{"call": number, "probe": bool(probes and probes.pop(0)), "why": "w.", **more}
-                    )
+                    bound.release(what, **{"call": number, "probe": bool(probes and probes.pop(0)), "why": "w.", **more})
             for _ in range(3):
                 await asyncio.sleep(0)
             seen.append([bound.limit, bound.in_flight, bound.waiting, bound.state])
@@ -310,10 +312,7 @@ def test_progress(line: Line) -> Line:
                 shown.count([Outcome(status, reason=reason, message=reason * 2) for status, reason in outcomes])
         clock[0] += line["seconds"]
         failed = shown.failed or None
-        return {
-            "line": shown.facts(line.get("width")),
-            "most_often": failed and shown.most_common(line.get("said", "")),
-        }
+        return {"line": shown.facts(line.get("width")), "most_often": failed and shown.most_common(line.get("said", ""))}
 
 
 @golden("outcome", "raised")
@@ -328,7 +327,10 @@ def test_outcomes(line: Line) -> Line:
     return {"outcome": [found.status, found.reason, found.message]}
 
 
+@golden("words")
+def test_exits(line: Line) -> Line:
+    return {"words": describe_exit(line["code"])}
+
+
 def test_every_file_has_its_test() -> None:
-    assert {path.stem for path in (HERE / "engine").glob("*.jsonl")} == {
-        name.removeprefix("test_") for name in globals() if name.startswith("test_")
-    } - {"every_file_has_its_test"}
+    assert unnamed("engine", globals()) == {"every_file_has_its_test"}

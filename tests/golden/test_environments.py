@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.envs.environment import environment_reward
@@ -14,18 +11,17 @@ from tests.golden import golden
 from tests.support.samples import make_sample
 
 
-@pytest.mark.parametrize("path", golden.files("environments"))
-def test_environments_golden(path: Path) -> None:
-    def answer(line: golden.Line) -> golden.Line:
-        try:
-            reward = environment_reward(getattr(environments, path.stem)(), **line.get("settings", {}))
-            sample = make_sample(*line["answers"], query="2 + 2?", metadata=line.get("task"))
-            found = reward.evaluate(sample, hooks=line.get("keywords"))
-        except ConfigError as error:
-            return {"error": str(error)}
-        return {"each": [said(output.answer.reward) for output in found.output], "kind": reward.kind}
+def answer(name: str, line: golden.Line) -> golden.Line:
+    try:
+        reward = environment_reward(getattr(environments, name)(), **line.get("settings", {}))
+        sample = make_sample(*line["answers"], query="2 + 2?", metadata=line.get("task"))
+        found = reward.evaluate(sample, hooks=line.get("keywords"))
+    except ConfigError as error:
+        return {"error": str(error)}
+    return {"each": [said(output.answer.reward) for output in found.output], "kind": reward.kind}
 
-    golden.check(path, answer, ("each", "kind", "error"))
+
+test_environments = golden.runner("environments", answer, "each", "kind", "error")
 
 
 def said(reward: Any) -> dict[str, Any]:
@@ -35,5 +31,5 @@ def said(reward: Any) -> dict[str, Any]:
     told = {"components": parts, "logs": extra.get("logs", [])}
     if reward.issues:
         (issue,) = reward.issues
-        return {"status": issue.status, "reason": issue.reason, "message": issue.message, **told}
+        return {"status": issue.status, "cause": issue.cause, "reason": issue.reason, "message": issue.message, **told}
     return {"score": reward.score, "words": [detail.reason for detail in reward.details], **told}

@@ -1,4 +1,4 @@
-"""Files as people and tools write them, and the rows they are read as; and rows, options and what a loader makes of them."""
+"""Files as people and tools write them, and the rows they are read as; what one filter gives of lm-evaluation-harness; and what a loader makes of rows."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ OTHERS = re.compile(
 def test_files_are_read_as_rows(path: Path, tmp_path: Path) -> None:
     def told(value: object) -> str:
         """The library's own part of a message: other packages word theirs as they like."""
-        return OTHERS.sub(
-            lambda found: f"{found[1] or found[2] or found[3]}…", str(value).replace(str(tmp_path) + "/", "")
-        )
+        return OTHERS.sub(lambda found: f"{found[1] or found[2] or found[3]}…", str(value).replace(str(tmp_path) + "/", ""))
 
     def answer(given: Line) -> Line:
         try:
@@ -64,6 +62,22 @@ def test_files_are_read_as_rows(path: Path, tmp_path: Path) -> None:
     check(path, answer, ("understood", "rows", "error"))
 
 
+@pytest.mark.parametrize("path", files("result_files"))
+def test_result_files_give_rows(path: Path, tmp_path: Path) -> None:
+    def answer(line: Line) -> Line:
+        file = tmp_path / line["file"]
+        file.write_text("\n".join(map(json.dumps, line["content"])), encoding="utf-8")
+        (source,) = file_sources(file, Reading(sheet=line.get("sheet")))
+        try:
+            rows = [row for _, row in source.rows()]
+            assert source.count() == len(rows)
+            return {"tool": source.understood(), "rows": rows}
+        except DataError as error:
+            return {"error": str(error).replace(f"{tmp_path}/", "")}
+
+    check(path, answer, ("tool", "rows", "error"))
+
+
 @pytest.mark.parametrize("path", files("loading"))
 def test_rows_and_options_make_a_data_set(path: Path) -> None:
     def answer(given: Line) -> Line:
@@ -76,22 +90,12 @@ def test_rows_and_options_make_a_data_set(path: Path) -> None:
         ids = [sample.unique_id if sample.unique_id != sample.content_hash() else "(hash)" for sample in found]
         kept = ("rows", "skipped", "duplicates", "id_collisions", "skipped_rows")
         about = {name: found.metadata[name] for name in kept if found.metadata.get(name)}
-        return {
-            "ids": ids,
-            "metadata": [sample.metadata or {} for sample in found],
-            **about,
-            "notes": loader.report.notes(),
-        }
+        return {"ids": ids, "metadata": [sample.metadata or {} for sample in found], **about, "notes": loader.report.notes()}
 
     keys = ("ids", "metadata", "rows", "skipped", "duplicates", "id_collisions", "skipped_rows", "notes", "error")
-    check(path, lambda given: _renamed(answer(_given(given))), tuple(f"found {key}" for key in keys))
 
+    def told(line: Line) -> Line:
+        given: Line = json.loads(json.dumps(line).replace("(half a pair)", "\\ud800"))  # what JSON has no word for
+        return {f"found {key}": value for key, value in answer(given).items()}
 
-def _given(line: Line) -> Line:
-    """The line with what JSON has no word for: half a surrogate pair."""
-    found: Line = json.loads(json.dumps(line).replace("(half a pair)", "\\ud800"))
-    return found
-
-
-def _renamed(answer: Line) -> Line:
-    return {f"found {key}": value for key, value in answer.items()}
+    check(path, told, tuple(f"found {key}" for key in keys))

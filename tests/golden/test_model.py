@@ -17,8 +17,8 @@ from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
 from rm_gallery.core.model.scoring import ServedScorer, split_url
 from rm_gallery.core.model.transport import Reply, check_url
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
-from tests.golden.golden import HERE, Line, kinds
-from tests.model.test_call_refused_fields import picky
+from tests.golden.golden import Line, kinds, unnamed
+from tests.model.test_call import picky
 
 golden = kinds("model")
 
@@ -199,10 +199,8 @@ def test_answers_of_rewards(line: Line) -> Line:
         return said(error)
     kept = server.kept({}, found)
     assert kept is None or server.restored(kept) == found
-    return {"answers": [list(each) for each in found], "kept": kept is not None}
+    return {"answers": [each.to_dict() for each in found], "kept": kept is not None}
 
 
 def test_every_file_has_its_test() -> None:
-    assert {path.stem for path in (HERE / "model").glob("*.jsonl")} == {
-        name.removeprefix("test_") for name in globals() if name.startswith("test_")
-    } - {"every_file_has_its_test"}
+    assert unnamed("model", globals()) == {"every_file_has_its_test"}

@@ -94,11 +94,7 @@ def thinking() -> Texts:
     KINDS["pointwise"](llm=judge, name="judge").evaluate(make_sample("[[one]]"))
     LLMGrader(model=judge, prompt="Grade {response}.", structured=True).evaluate(response="[[response]]")
     firsts = [asked for asked in judge.asked if len(asked["messages"]) < 3]
-    return {
-        "ruler": said(firsts[0]["messages"]),
-        "pointwise": said(firsts[1]["messages"]),
-        "json": said(firsts[2]["messages"]),
-    }
+    return {"ruler": said(firsts[0]["messages"]), "pointwise": said(firsts[1]["messages"]), "json": said(firsts[2]["messages"])}
 
 
 def repair() -> Texts:
@@ -118,11 +114,7 @@ def _own(judge: Listening, **settings: Any) -> LLMGrader:
 
 
 def own_prompt() -> Texts:
-    row = {
-        "query": "[[query]]",
-        "response": {"is": "[[response]]"},
-        "history": [{"role": "user", "content": "[[turn]]"}],
-    }
+    row = {"query": "[[query]]", "response": {"is": "[[response]]"}, "history": [{"role": "user", "content": "[[turn]]"}]}
     prompt = 'Grade {response} to {query} after {history} by {rubrics}\nand keep {"a": 1} and {}.'
     turns = [{"role": "system", "content": "First {output_form}"}, {"content": "Grade {response}."}]
     return {
@@ -139,9 +131,7 @@ def own_prompt() -> Texts:
 def principles() -> Texts:
     judge = Listening(reply='{"[[name]]": "[[sentence]]"}')
     settings: Any = {"scenario": "[[scenario]]", "generate_number": 4, "cluster_number": 2}
-    AutoPrincipleGenerator(llm=judge, **settings).run_batch(
-        [make_sample("[[one]]", "[[two]]", query="[[query]]", chosen=1)]
-    )
+    AutoPrincipleGenerator(llm=judge, **settings).run_batch([make_sample("[[one]]", "[[two]]", query="[[query]]", chosen=1)])
     return dict(zip(("propose", "merge"), (said(asked["messages"]) for asked in judge.asked), strict=True))
 
 

@@ -76,9 +76,7 @@ def test_files_of_judgements(path: Path, tmp_path: Path) -> None:
             return {"error": str(error)}
         told = recorded_json(benchmark, found)
         dropped = {"seconds", "data", "source", "endpoint", "calls", "cached", "usage", "benchmark", "version"}
-        lines = [
-            {k: v for k, v in line.items() if k not in dropped} for line in ([told] if isinstance(told, dict) else told)
-        ]
+        lines = [{k: v for k, v in line.items() if k not in dropped} for line in ([told] if isinstance(told, dict) else told)]
         return {"judged": judged, "told": rounded(lines)}
 
     check(path, answer, ("judged", "told", "error"))

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import Field
 
 from rm_gallery.core.reward.principle.auto import PrincipleTemplate
@@ -32,7 +30,7 @@ from rm_gallery.gallery.rm.general.citation_precision_recall import cited_senten
 from rm_gallery.gallery.rm.group.pairwise import wins_of
 from rm_gallery.gallery.rm.group.ruler import GroupTemplate
 from rm_gallery.gallery.rm.instruction.ifeval import follows
-from tests.golden.golden import HERE, Line, check, files
+from tests.golden.golden import HERE, Line, runner
 from tests.golden.test_rules import text_of
 
 
@@ -71,6 +69,7 @@ FORMS: dict[str, tuple[type[BasePromptTemplate], str, int]] = {
     "violations": (Violations, "violation", 0),
     "criterion": (Criterion, "c1", 0),
     "rankings": (ComparativeTemplate, "rankings", 0),
+    "rankings of 3": (ComparativeTemplate, "rankings", 3),
     "scores": (GroupTemplate, "scores", 0),
 }
 """What a reply is asked for: the template, the field that is looked at, and the largest number there is."""
@@ -88,8 +87,9 @@ def verdict(form: str, reply: str) -> Any:
 
 def problem(form: str, reply: str) -> str | None:
     """Why a reply is not read."""
+    template, _, high = FORMS[form]
     try:
-        FORMS[form][0].parse(reply)
+        template.parse(reply).check_choices(high)
     except ParseError as error:
         return str(error)
     return None
@@ -155,10 +155,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "judge_problems": problem,
     "judge_replies": verdict,
     "language_codes": reader("core.text.language.known_language"),
-    "language_shares": lambda text: [
-        (found := reader("core.text.language.language_shares")(text))[:2],
-        sorted(found[2]),
-    ],
+    "language_shares": lambda text: [(found := reader("core.text.language.language_shares")(text))[:2], sorted(found[2])],
     "languages": lambda text: sorted(reader("core.text.language.candidate_languages")(text)),
     "letters": reader("core.text.letters.choice_letter"),
     "loops": reader("gallery.rm.agent.loop_detection.looping"),
@@ -171,9 +168,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
     "principles": principles,
     "python_blocks": reader("gallery.rm.code.syntax.python_blocks"),
-    "quantities": lambda text: [
-        [q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)
-    ],
+    "quantities": lambda text: [[q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)],
     "queries": reader("gallery.rm.code.sql.sql_of"),
     "quick_verdicts": lambda answer, gold: (found := fast_verdict(answer, gold)) and list(found),
     "reasoning": lambda text: dict(reader("core.text.reasoning.split_reasoning")(text)._asdict()),
@@ -182,10 +177,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "sentences": reader("gallery.rm.instruction.checks.split_sentences"),
     "statements": statements,
     "tokenizers": reader("gallery.rm.general.bleu.tokenization_of"),
-    "tool_calls": lambda text: [
-        [[c.name, c.arguments] for c in calls_in_text(text).calls],
-        calls_in_text(text).problems,
-    ],
+    "tool_calls": lambda text: [[[c.name, c.arguments] for c in calls_in_text(text).calls], calls_in_text(text).problems],
     "units": lambda text: [[unit.factor, unit.offset, dict(unit.dimension)] for unit in units_of(text)],
     "yes_or_no": stated("core.text.values.read_boolean"),
     "wins": lambda n, margins: wins_of(n, {(pair[0], pair[1]): found for pair, found in margins}),
@@ -196,12 +188,11 @@ NUMBERS = "core.text.numbers.find_numbers"
 PRIVATE = "gallery.rm.format.privacy.find_personal_data"
 
 
-@pytest.mark.parametrize("path", files("readers"))
-def test_what_is_read(path: Path) -> None:
-    def answer(line: Line) -> Line:
-        return {"found": READERS[path.stem](**{k: text_of(v) if k in TEXTS else v for k, v in line.items()})}
+def answer(name: str, line: Line) -> Line:
+    return {"found": READERS[name](**{k: text_of(v) if k in TEXTS else v for k, v in line.items()})}
 
-    check(path, answer, ("found",))
+
+test_what_is_read = runner("readers", answer, "found")
 
 
 def test_every_reader_has_its_lines() -> None:

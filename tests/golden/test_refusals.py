@@ -5,36 +5,57 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import ModuleType
 
 import pandas
 import pytest
 
 from rm_gallery.core import models
+from rm_gallery.core.engine.calls import budget, cache, endpoint, prices, rate_limit, retry
+from rm_gallery.core.engine.workers import pool
 from rm_gallery.core.graders import common, llm, registry, strategy
 from rm_gallery.core.reward import function
 from rm_gallery.core.runner import aggregator, build, grading_runner
+from rm_gallery.core.utils import file
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks import base
+from rm_gallery.gallery.rm.trained import bradley_terry, hf, served
+from rm_gallery.train import signals
+from tests.benchmarks import test_evaluate, test_kinds
+from tests.data import test_converters, test_export
+from tests.envs import test_environment
+from tests.evaluation import test_pool
+from tests.gallery.rules import test_other_rules
 from tests.golden import golden
 from tests.graders import test_base, test_runner
+from tests.report import test_audit, test_conflicts
 from tests.reward import test_compose, test_function, test_registry, test_run
+from tests.sandbox import test_select
+from tests.train import test_fit, test_pairs
+from tests.trained import test_hf_process
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
     "compositions": (test_compose,),
+    "engine": (budget, cache, endpoint, prices, rate_limit, retry, pool),
+    "benchmarks": (base, test_evaluate, test_kinds),
+    "data": (file, test_converters, test_export),
+    "environments": (test_environment,),
     "functions": (function, test_function),
     "graders": (build, registry, llm, common, strategy, test_base),
     "runners": (common, registry, models, aggregator, grading_runner, test_runner),
     "registry": (test_registry,),
+    "reports": (test_audit, test_conflicts),
     "samples": (pandas, test_run),
+    "sandbox": (test_select, test_other_rules, test_pool),
+    "trained": (test_registry, test_hf_process, bradley_terry, hf, served),
+    "training": (test_fit, test_pairs, signals),
 }
 
 
-@pytest.mark.parametrize("path", golden.files("refusals"))
-def test_what_does_not_fit_is_named(path: Path) -> None:
-    def answer(line: golden.Line) -> golden.Line:
-        with pytest.raises((ConfigError, DataError)) as raised:
-            eval(line["made"], {name: each for module in NAMES[path.stem] for name, each in vars(module).items()})
-        return {"refused": str(raised.value)}
+def answer(subject: str, line: golden.Line) -> golden.Line:
+    with pytest.raises((ConfigError, DataError)) as raised:
+        eval(line["made"], {name: each for module in NAMES[subject] for name, each in vars(module).items()})
+    return {"refused": str(raised.value)}
 
-    golden.check(path, answer, ("refused",))
+
+test_what_does_not_fit_is_named = golden.runner("refusals", answer, "refused")

@@ -20,10 +20,10 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from tests.golden.golden import HERE, Line, check, files, lines
 
-OUTCOME = ("score", "status", "reason", "extra")
+OUTCOME = ("score", "status", "cause", "reason", "extra")
 MODELS = frozenset({"llm", "embeddings", "toxicity", "hub", "train"})
 """What a rule may need that no file can hold: it is then pinned by tests of its own."""
-SHARED = frozenset({"name", "max_workers", "deadline"})
+SHARED = frozenset({"name", "max_workers", "deadline", "worst"})
 """Fields every reward has; the contracts of rewards are about them."""
 SAME_SCORES = {
     "math_verify_reward.in_process": "where plain numbers are compared changes no verdict",
@@ -31,6 +31,10 @@ SAME_SCORES = {
     "code_unit_tests.packages": "needs a Python of its own to be installed",
     "code_execution.sandbox": "where code runs changes no verdict",
     "code_unit_tests.sandbox": "where code runs changes no verdict",
+    **dict.fromkeys(
+        ("code_style.timeout", "code_syntax_check.timeout", "json_schema.timeout", "regex_match.timeout"),
+        "holds in a process of its own; tests/acceptance/test_no_way_out.py",
+    ),
 }
 """Fields that change no score, and why."""
 
@@ -73,7 +77,7 @@ def outcome(name: str, line: Line) -> Line:
         return {"status": "refused", "reason": str(error)}
     given = reward.evaluate(sample_of(line)).output[0].answer.reward
     if given.issues:
-        return {"status": given.issues[0].status, "reason": given.issues[0].reason}
+        return {"status": given.issues[0].status, "cause": given.issues[0].cause, "reason": given.issues[0].reason}
     extra = given.extra_data.get(reward.name)
     return {"score": given.score, **({"reason": given.details[0].reason, "extra": extra} if line.get("tell") else {})}
 

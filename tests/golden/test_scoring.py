@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.benchmarks.base import Benchmark, get_benchmark
@@ -14,7 +11,7 @@ from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgemen
 from rm_gallery.report.evaluate import evaluate
 from tests.benchmarks.excerpts import rows_of
 from tests.benchmarks.judges import KINDS, judge_named
-from tests.golden.golden import Line, check, files
+from tests.golden.golden import Line, runner
 
 
 def answer(name: str, given: Line) -> Line:
@@ -39,11 +36,8 @@ def report_of(benchmark: Benchmark, judge: str, kind: str, **params: Any) -> Rep
 
 def by_line(number: int, line: Line) -> Judged:
     """A sample judged by hand: labels (1, 0, or null for none), scores, verdicts of two games (1 for output 0), or scores of steps."""
-    labels = [
-        {1: {"preference": "chosen"}, 0: {"preference": "rejected"}, None: {}}[one]
-        for one in line.get("labels", [1, 0])
-    ]
-    labels = [{**label, **line.get("label", {})} for label in labels]
+    known: dict[int | None, Line] = {1: {"preference": "chosen"}, 0: {"preference": "rejected"}, None: {}}
+    labels = [{**known[one], **line.get("label", {})} for one in line.get("labels", [1, 0])]
     sample = DataSample.model_validate(
         {
             "unique_id": line.get("id", f"s{number}"),
@@ -96,6 +90,4 @@ def interval(value: Any) -> Any:
     return [round(one, 4) for one in value] if value else value
 
 
-@pytest.mark.parametrize("path", files("scoring"))
-def test_what_judgements_earn(path: Path) -> None:
-    check(path, lambda given: answer(path.stem, given), ("figures", "credits"))
+test_what_judgements_earn = runner("scoring", answer, "figures", "credits")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,18 +11,16 @@ from typing import Any, ClassVar
 import pytest
 
 from rm_gallery import ConfigError, RewardRegistry
-from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders import registry
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.llm import RubricGrader
 from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderMode, GraderScore
-from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.build import asks_for_judge, build_reward
+from rm_gallery.core.runner.grading_runner import GradingRunner
 from tests.reward.rewards import PointJudge, Rule
 
 
@@ -57,17 +56,6 @@ def test_a_function_is_a_grader_and_stays_a_function() -> None:
     for _ in range(2):
         missing = Grader().evaluate(x=1)
         assert isinstance(missing, GraderError) and "Grader implements _grade(self, query, response" in missing.error
-
-
-def test_options_are_heard_when_one_row_is_graded() -> None:
-    judge = RelevanceGrader(model=FakeLLM(reply="<score>3</score>", latency=5.0))
-    row, control = {"query": "q", "response": "r"}, RunControl()
-    for found in (
-        judge.evaluate(row, options=RunOptions(deadline=0.1)),
-        asyncio.run(judge.aevaluate(row, options=RunOptions(deadline=0.1, control=control))),
-    ):
-        assert isinstance(found, GraderError) and found.error_type == "deadline"
-    assert words.evaluate({"response": "a"}, response="a b", options=RunOptions()).score == 2.0, "a named field wins"
 
 
 POSITIONAL = FunctionGrader(lambda response, /: 1.0)
@@ -109,6 +97,45 @@ def test_graders_of_another_package_are_found(monkeypatch: pytest.MonkeyPatch) -
     assert {"theirs", "mine", "relevance"} <= set(GraderRegistry.list()) and GraderRegistry.list() == sorted(
         GraderRegistry.list()
     )
-    assert isinstance(GraderRegistry.create("theirs").evaluate(a="x"), GraderScore) and RewardRegistry.get(
-        "grader:theirs"
-    )
+    assert isinstance(GraderRegistry.create("theirs").evaluate(a="x"), GraderScore) and RewardRegistry.get("grader:theirs")
+
+
+class Late(BaseGrader):
+    async def _grade(self, response: str) -> float:
+        await asyncio.sleep(5)
+        return 1.0
+
+
+async def collected(found: Any) -> list[Any]:
+    return [each async for each in found]
+
+
+LATE = Late(name="late")
+RUNNER = GradingRunner({"late": LATE}, show_progress=False)
+DOORS: dict[str, Callable[..., Any]] = {
+    "evaluate": LATE.evaluate,
+    "aevaluate": lambda row, **given: asyncio.run(LATE.aevaluate(row, **given)),
+    "evaluate_batch": lambda row, **given: LATE.evaluate_batch([row], **given),
+    "aevaluate_batch": lambda row, **given: asyncio.run(LATE.aevaluate_batch([row], **given)),
+    "run": lambda row, **given: RUNNER.run([row], **given),
+    "arun": lambda row, **given: asyncio.run(RUNNER.arun([row], **given)),
+    "stream": lambda row, **given: list(RUNNER.stream([row], **given)),
+    "astream": lambda row, **given: asyncio.run(collected(RUNNER.astream([row], **given))),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_takes_the_same_options_in_the_same_ways_and_no_other_words(door: str) -> None:
+    ask, row = DOORS[door], {"response": "a", "beside": 1}
+    assert "deadline" in str(ask(row, deadline=0.05)) and "deadline" in str(ask(row, options=RunOptions(deadline=0.05)))
+    assert "deadline" in str(ask(row, options=RunOptions(deadline=50.0), deadline=0.05)), "a keyword wins"
+    with pytest.raises(ConfigError, match="'deadlin'.*mean deadline"):
+        ask(row, deadlin=1.0)
+    with pytest.raises(ConfigError, match="options is a dict"):
+        ask(row, options={"deadline": 1.0})
+
+
+def test_a_named_field_wins_over_the_rows_and_a_misspelt_one_is_refused() -> None:
+    assert words.evaluate({"response": "a", "more": 0}, response="a b").score == 2.0
+    with pytest.raises(ConfigError, match="'respons'.*mean response"):
+        LATE.evaluate(respons="a")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -168,21 +167,13 @@ def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> 
     assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "expected"),
-    [
-        ("math_verify_reward", {"response": "It is 42.", "reference_response": "42"}, 1.0),
-        ("math_verify_reward", {"response": "It is 41.", "reference_response": "42"}, 0.0),
-        ("math_verify_reward", {"response": "It is 42."}, None),
-        ("accuracy", {"response": "no", "query": "q"}, None),
-    ],
-)
-def test_a_reward_is_a_grader_with_the_same_score(name: str, row: dict[str, Any], expected: float | None) -> None:
-    reward = RewardRegistry.create(name)
-    found = as_grader(reward).evaluate(row)
-    assert getattr(found, "score", None) == expected or expected is None and not found.ok
-    assert scores(reward.evaluate(sample_of(row))) == [expected]
-    assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).evaluate(row).name == reward.name
+def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
+    reward = RewardRegistry.create("accuracy")
+    for row, expected in (({"response": "a", "reference_response": "a"}, 1.0), ({"response": "a", "query": "q"}, None)):
+        found: Any = as_grader(reward).evaluate(row)
+        assert (found.score if found.ok else None) == expected
+        assert scores(reward.evaluate(sample_of(row))) == [expected]
+    assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind
 
@@ -238,7 +229,7 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
     assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == ("", "5", None)
     judge = Listening(reply="<score>3</score>")
     grader = as_grader("base_helpfulness_pointwise", llm=judge)
-    assert "*" not in grader.inputs and grader.evaluate(response="r", secret="QSECRETQ").ok
+    assert "*" not in grader.inputs and grader.evaluate({"response": "r", "secret": "QSECRETQ"}).ok
     assert "QSECRETQ" not in judge.prompts[0]
 
 
@@ -251,9 +242,7 @@ class PlainReward(BasePointWiseReward):
     grader: Any = None
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        return scored(
-            self.name, self.grader.evaluate(query=sample.query_text(), response=sample.output[0].answer.text).score
-        )
+        return scored(self.name, self.grader.evaluate(query=sample.query_text(), response=sample.output[0].answer.text).score)
 
 
 class AsyncReward(PlainReward):
@@ -306,9 +295,7 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
     votes = 2 if "strategy" in kind else 1
     with JudgeServer("fixed:<reason>so</reason><score>4</score>", in_process=True) as server:
         graders = {"one": wrapped(kind, server.base_url), "plain": lambda response: 1.0}
-        runner = GradingRunner(
-            graders, WeightedSumAggregator("all", weights={"one": 1.0}), show_progress=False, cache=False
-        )
+        runner = GradingRunner(graders, WeightedSumAggregator("all", weights={"one": 1.0}), show_progress=False, cache=False)
         for door in (
             runner.run,
             lambda rows, **o: asyncio.run(runner.arun(rows, **o)),
@@ -344,21 +331,9 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     assert prepare("length_baseline", limit=1).cost().calls == 0
 
 
-def test_graders_are_listed_and_shown(tmp_path: Path) -> None:
-    listed = {
-        entry["name"].removeprefix("grader:"): entry for entry in json.loads(command("list", "--graders", "--json").out)
-    }
+def test_graders_are_listed() -> None:
+    listed = {entry["name"].removeprefix("grader:"): entry for entry in json.loads(command("list", "--graders", "--json").out)}
     assert set(listed) == set(GraderRegistry.list()) - set(RewardRegistry.list())
     relevance = listed["relevance"]
     assert (relevance["task"], relevance["score_range"], relevance["needs"]) == ("graders/common", [1.0, 5.0], ["llm"])
     assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2 and "agent (" in command("list").out
-    for name, parts in {
-        "relevance": ["fields: query, response, context (may be absent)", "range: [1, 5]", "language = 'en'"],
-        "grader:similarity": ["task: graders/text", "fields: response, reference_response", "cost: free"],
-        "accuracy": ["AccuracyReward"],
-    }.items():
-        done = command("show", name)
-        assert (done.code, done.err) == (0, "") and all(part in done.out for part in parts), done.out
-    prompt = command("show", "relevance", "--prompt", "--param", "language=zh")
-    assert prompt.code == 0 and "{query}" in prompt.out and "评" in prompt.out
-    assert command("show", "similarity", "--prompt").code == 2

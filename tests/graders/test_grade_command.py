@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,17 +39,10 @@ def server() -> Iterator[JudgeServer]:
 
 
 def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:
-    rows = [
-        {
-            "id": f"r{n}",
-            "query": f"q{n // 2}",
-            "response": str(n) if n % 3 else "no",
-            "gold": str(n),
-            "ok": "pass" if n % 3 else "fail",
-            "human": 1 + n % 5,
-        }
-        for n in range(12)
-    ]
+    rows = []
+    for n in range(12):
+        asked = {"id": f"r{n}", "query": f"q{n // 2}", "response": str(n) if n % 3 else "no", "gold": str(n)}
+        rows.append({**asked, "ok": "pass" if n % 3 else "fail", "human": 1 + n % 5})
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "graders.yaml").write_text(config.format(more=more), encoding="utf-8")
     return ["grade", str(folder / "graders.yaml"), str(folder / "rows.jsonl")]
@@ -82,9 +74,8 @@ def test_a_run_with_its_figures_and_its_page(server: JudgeServer, tmp_path: Path
     assert (right["accuracy"], right["f1"], right["kappa"], right["n"]) == (1.0, 1.0, 1.0, 12)
     assert right["accuracy_ci95"][0] < 0.9 and found["extra"]["validation"]["relevance"]["n"] == 12
     assert found["extra"]["agreement"]["right and accuracy"]["spearman"] == pytest.approx(1.0)
-    assert found["extra"]["consistency"]["relevance"] == {
-        "repeats": 2, "n": 12, "unstable": 0.0, "sd": 0.0
-    } | {key: found["extra"]["consistency"]["relevance"][key] for key in found["extra"]["consistency"]["relevance"] if key == "judge_share"}  # fmt: skip
+    consistency = {**found["extra"]["consistency"]["relevance"], "judge_share": None}
+    assert consistency == {"repeats": 2, "n": 12, "unstable": 0.0, "sd": 0.0, "judge_share": None}
     opened = open_run(run)
     rows = list(opened.samples())
     assert [row.id for row in rows] == [f"r{n}" for n in range(12)]
@@ -107,30 +98,6 @@ def test_failures_are_said_and_never_scored(tmp_path: Path) -> None:
     assert found["by_subset"]["relevance"]["score"] is None and found["score"] is None
     assert found["by_subset"]["right"]["n_scored"] == 12
     assert "relevance" in done.err
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ("graders: {{relevence: {{}}}}", "no grader 'relevence'"),
-        ("graders: {{relevance: {{}}}}", "graders.relevance is judged by a model and none is named"),
-        ("graders: {{right: {{grader: string_match, maper: {{}}}}}}", "graders.right: .*mapper"),
-        ("graders: {{string_match: {{}}}}\nlabels: {{other: ok}}", "labels: .*other"),
-        ("graders: {{string_match: {{}}}}\nlabels: nothing", "column 'nothing'"),
-        ("graders: {{string_match: {{}}}}\nlabels: query", "row 0, column 'query' is 'q0'"),
-        ("graders: {{string_match: {{}}}}\naggregators: [{{kind: sum}}]", "aggregators.0.: .*sum"),
-        ("graders: {{string_match: {{}}}}\naggregators: [{{kind: weighted_sum, weights: {{x: 1}}}}]", "grader 'x'"),
-        ("grader: {{}}", "holds no 'graders'"),
-        ("graders: {{string_match: {{}}}}\nlabel: ok", "labels"),
-        ("[1", "not YAML"),
-    ],
-)
-def test_what_does_not_fit_is_one_line_and_exit_code_2(config: str, said: str, tmp_path: Path) -> None:
-    done = command(*write(tmp_path, config=config))
-    assert done.code == 2
-    *shown, line = done.err.strip().splitlines()
-    assert re.search(said, line), done.err
-    assert not [line for line in shown if not line.startswith("graders: 0 done")], "nothing is judged before"
 
 
 def first(responses: list[str]) -> GraderRank:
@@ -163,12 +130,15 @@ def test_labels_on_another_scale_say_only_how_scores_are_ordered() -> None:
     validation = found.extra["validation"]
     assert set(validation["short"]) == {"label", "n", "spearman", "spearman_ci95"}
     assert (validation["stars"]["accuracy"], validation["stars"]["mae"]) == (1.0, 0.0)
+    verdicts = [{"response": "x" * n, "human": n > 3} for n in range(9)]
+    found = grade(GradingRunner({"stars": stars}, show_progress=False), verdicts, labels="human")
+    assert found.extra["validation"]["stars"]["threshold"] == 3.0, "the middle of the range"
 
 
 def test_a_config_cannot_blow_up_or_call(tmp_path: Path) -> None:
     nested = "".join(f", &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
     configs = [
-        f"graders: {{x: {{params: {{extra: [&a0 [x]{nested}]}}}}}}", "graders: &h {x: *h}", "[" * 100_000,
+        f"graders: {{x: {{params: {{extra: [&a0 [x]{nested}]}}}}}}", "graders: &h {x: *h}", "[" * 100_000, "[1",
         "graders: !!python/object/apply:os.getcwd []",
     ]  # fmt: skip
     (tmp_path / "data.jsonl").write_text('{"query": "q", "response": "r"}\n')

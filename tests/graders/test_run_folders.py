@@ -49,7 +49,8 @@ def ranking(responses: list[str]) -> GraderRank:
 
 
 @pytest.fixture(autouse=True)
-def _anew() -> None:
+def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FunctionGrader, "fingerprint", "nothing is graded again")
     CALLS.clear()
     BROKEN.clear()
 
@@ -93,14 +94,11 @@ def test_ranks_equal_rows_and_odd_metadata_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"length": GraderConfig(FunctionGrader(length), mapper={"response": "query"})}, "mapper"),
         ({"other": length}, "graders"),
         ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
     ],
 )
-def test_another_run_in_the_folder_is_refused_with_the_difference(
-    other: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_another_run_in_the_folder_is_refused_with_the_difference(other: dict[str, Any], said: str, tmp_path: Path) -> None:
     runner(tmp_path, {"length": length}).run(ROWS)
     with pytest.raises(ConfigError, match=f"different run(.|\n)*{said}"):
         runner(tmp_path, other).run(ROWS)
@@ -108,11 +106,17 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(
     assert CALLS == {"length": 6}, "an aggregator works on what is there"
 
 
-def test_a_mapper_that_cannot_be_told_is_an_error_only_with_a_folder(tmp_path: Path) -> None:
-    config = {"length": GraderConfig(FunctionGrader(length), mapper=lambda row: {"response": row["query"]})}
-    assert len(GradingRunner(config, show_progress=False).run(ROWS)["length"]) == 6
-    with pytest.raises(ConfigError, match="the mapper of 'length' is a lambda"):
-        runner(tmp_path, config).run(ROWS)
+def test_what_a_grader_reads_makes_a_row_and_no_other_column_does(tmp_path: Path) -> None:
+    def graded(rows: list[dict[str, Any]], response: str) -> list[float]:
+        config = {"length": GraderConfig(FunctionGrader(length), mapper=lambda row: {"response": row[response]})}
+        return [r.score for r in runner(tmp_path, config).run(rows)["length"]]  # type: ignore[attr-defined]
+
+    first = graded(ROWS, "query")
+    assert graded([{**row, "more": 1} for row in ROWS], "query") == first
+    assert CALLS == {"length": 6}
+    rows = [{**row, "other": "longer"} for row in ROWS]
+    assert graded(rows, "other") == [0.6] * 6 != first, "another mapper reads other fields"
+    assert CALLS == {"length": 12}
 
 
 def test_on_error_is_laid_over_what_is_kept(tmp_path: Path) -> None:

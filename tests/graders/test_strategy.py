@@ -49,9 +49,7 @@ def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path)
         reward = as_reward(VotingGrader(RelevanceGrader(model=llm, structured=False), n=3))
         for calls, fault in ((7, {}), (100, {"always": 500, "sticky": True}), (200, {})):
             server.set(faults=fault)
-            report = evaluate(
-                reward, rows, "preferences", run_dir=str(tmp_path), max_workers=2, budget=Budget(max_calls=calls)
-            )
+            report = evaluate(reward, rows, "preferences", run_dir=str(tmp_path), max_workers=2, budget=Budget(max_calls=calls))
             states.append((report.n_unscored, report.n_scored))
     assert states[0][0] == states[1][0] == 0, "a sample without all its votes is not unscored: a resumed run judges it"
     assert states[2] == (0, 3)

@@ -46,9 +46,7 @@ def test_measures_equal_nltk() -> None:
     smooth, stemmer = bleu_score.SmoothingFunction().method1, PorterStemmer()
     for own, other in map(tuple, sentences(200)):
         own, other = list(own), list(other)
-        assert sentence_bleu(own, other) == pytest.approx(
-            bleu_score.sentence_bleu([other], own, smoothing_function=smooth)
-        )
+        assert sentence_bleu(own, other) == pytest.approx(bleu_score.sentence_bleu([other], own, smoothing_function=smooth))
         assert gleu(own, other) == pytest.approx(gleu_score.sentence_gleu([other], own))
         theirs = meteor_score.single_meteor_score(other, own, stemmer=stemmer, wordnet=NoWords)
         assert meteor(own, other, stemmer.stem) == pytest.approx(theirs)
@@ -111,9 +109,7 @@ def test_long_hostile_texts_are_graded_in_passing() -> None:
     assert meteor([f"a{i}" for i in range(20_000)], [f"b{i}" for i in range(20_000)]) == 0.0
     steps = [f"abcd{i}" * 100_000 for i in range(6)]
     call = {"function": {"name": "look", "arguments": "{}"}}
-    messages = [
-        m for text in steps for m in ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": text})
-    ]
+    messages = [m for text in steps for m in ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": text})]
     found = GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=messages)
     assert found.ok and found.metadata["redundant"] == 5
     assert time.monotonic() - began < 8

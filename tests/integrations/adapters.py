@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardDimensionWithScore, RewardResult, Unscored
+from rm_gallery.core.reward.blame import NEUTRAL, PLAIN
 from rm_gallery.integrations.areal import areal_reward, areal_workflow
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
@@ -36,7 +37,7 @@ class Moody(BasePointWiseReward):
         text = sample.output[0].answer.text
         if "none" in text:
             raise Unscored("nothing to judge by", reason="no_reference")
-        if "fail" in text:
+        if "fail" in text or text in (NEUTRAL, *PLAIN):  # so that no answer is found to have broken it
             raise RuntimeError("the judge is gone")
         score = 1e300 if "huge" in text else float(len(text))
         details = [RewardDimensionWithScore(name=self.name, score=score)]
@@ -261,7 +262,7 @@ ADAPTERS: dict[str, Adapter] = {
     "verifiers.verifiers_reward-v1": Adapter(verifiers_reward, v1, lambda found: found[0]),
     "trl.trl_reward": Adapter(trl_reward, lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch),
     "trl.trl_rewards": Adapter(
-        lambda reward, **settings: trl_rewards([{"reward": reward, **settings}, "length_penalty"])[0],
+        lambda reward, **settings: trl_rewards([{"reward": reward, **settings}, {"reward": "length_penalty", "worst": -1.0}])[0],
         lambda made, row: trl(made, [row]), lambda found: found[0], trl_batch,
     ),
     "skyrl.skyrl_reward": Adapter(

@@ -12,19 +12,22 @@ import json
 import pickle
 import pkgutil
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, integrations
+from rm_gallery import ConfigError, EvaluateResult, FakeLLM, RewardRegistry, integrations, reward_function
+from rm_gallery.core.reward.example import PhraseJudge
 from rm_gallery.integrations.scoring import NoScore
 from tests.golden import golden
 from tests.integrations.adapters import ADAPTERS, Adapter, Cost, Moody, Row, one_by_one, waited
 from tests.support.children import ROOT, run_python
 
 NO_ADAPTERS = {
+    "causes.Trainer", "causes.given", "causes.table",
     "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
     "openenv.RubricReward", "openrlhf.response_of", "openrlhf.without_end_marks", "slime.post_process", "trl_data.Rows",
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
@@ -59,15 +62,11 @@ def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_a
     for module in pkgutil.iter_modules(integrations.__path__):
         content = vars(importlib.import_module(f"rm_gallery.integrations.{module.name}"))
         path = content["__name__"]
-        public = {
-            name for name, each in content.items() if name[0] != "_" and getattr(each, "__module__", None) == path
-        }
+        public = {name for name, each in content.items() if name[0] != "_" and getattr(each, "__module__", None) == path}
         found |= {f"{module.name}.{name}" for name in public if callable(content[name])}
-        if module.name != "scoring":
+        if module.name not in ("scoring", "causes"):
             missing += [] if any(entry.startswith(f"{module.name}.") for entry in known) else [module.name]
-            missing += [
-                f"{module.name}.{name}" for name in public if callable(content[name]) and content[name] not in kinds
-            ]
+            missing += [f"{module.name}.{name}" for name in public if callable(content[name]) and content[name] not in kinds]
     missing = sorted(set(missing) - known)
     assert missing == [], "add a row to ADAPTERS in tests/integrations/adapters.py"
     assert NO_ADAPTERS <= found
@@ -83,8 +82,7 @@ def test_a_missing_score_is_never_taken_for_a_bad_one(name: str) -> None:
     given = one_by_one(adapter, adapter.make(Moody), [Row("q", text) for text in ("", "none", "fail", "huge none")])
     assert adapter.score(given[0]) == 0.0
     for lost in given[1:]:
-        assert lost != given[0]
-        assert adapter.silent or lost is None or adapter.score(lost) is None
+        assert adapter.silent or (lost != given[0] and (lost is None or adapter.score(lost) is None))
 
 
 MIXED = [Row("q", text, "4", {"n": place}) for place, text in enumerate(("four", "none", "sixsix", "fail", "huge"))]
@@ -106,7 +104,7 @@ def test_a_batch_with_one_bad_row_anywhere_equals_single_calls(name: str, bad: s
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_calls_at_once_and_in_a_running_loop_give_what_single_calls_give(name: str) -> None:
     adapter = ADAPTERS[name]
-    made = adapter.make(Moody)
+    made = adapter.make(Moody, **({"on_error": -3.0} if adapter.chooses else {}))  # a mean depends on who came before
     rows = MIXED * 6
     wanted = [repr(each) for each in one_by_one(adapter, made, rows)]
 
@@ -210,6 +208,36 @@ def test_the_table_of_the_documents_names_what_there_is() -> None:
     shown = {name for line in text.splitlines() if line.startswith("| ") for name in re.findall(r"\b(\w+)[(,]", line)}
     modules = [info.name for info in pkgutil.iter_modules(integrations.__path__)]
     public = {module: set(vars(importlib.import_module(f"rm_gallery.integrations.{module}"))) for module in modules}
-    assert [module for module in modules if module != "scoring" and not public[module] & shown] == []
+    assert [module for module in modules if module not in ("scoring", "causes") and not public[module] & shown] == []
     called = {name for name in shown if re.search(rf"`[^`|]*\b{name}\(", text)}
     assert called - {"register", "Maths"} <= set().union(*public.values())
+
+
+@reward_function(mode="batch", score_range=(0.0, 1.0))
+def shortest(rollouts_messages: list[list[Any]], **kwargs: Any) -> list[EvaluateResult]:
+    """The share that the shortest answer has of each."""
+    lengths = [len(messages[-1].text) for messages in rollouts_messages]
+    return [EvaluateResult(score=min(lengths) / length) for length in lengths]
+
+
+COMPARING: dict[str, Callable[[], Any]] = {
+    "a batch function": lambda: shortest,
+    "a listwise judge": lambda: RewardRegistry.create("base_helpfulness_listwise", llm=FakeLLM(reply="<best>1</best>")),
+    "a round robin": lambda: RewardRegistry.create("group_win_rate", llm=FakeLLM(reply=PhraseJudge(("bbbb", "dd")))),
+}
+
+
+@pytest.mark.parametrize("kind", COMPARING)
+@pytest.mark.parametrize("name", sorted(ADAPTERS))
+def test_what_compares_is_refused_where_each_completion_comes_by_itself(name: str, kind: str) -> None:
+    adapter, reward = ADAPTERS[name], COMPARING[kind]()
+    takes_groups = name.startswith(("trl.", "nemo_rl.RewardEnvironment", "slime.", "benchmax."))
+    if not takes_groups:
+        with pytest.raises(ConfigError, match="compares the completions of a prompt, and here each comes by itself"):
+            adapter.make(reward)
+    elif adapter.batch is not None and not name.endswith("trl_rewards"):
+        found = waited(adapter.batch(adapter.make(reward), [Row("q", text) for text in ("a", "bbbb", "dd")]))
+        assert len({json.dumps(each) for each in found}) > 1, "no constant"
+    if name.startswith("slime."):
+        with pytest.raises(ConfigError, match="--group-rm"):
+            waited(adapter.call(adapter.make(reward), Row("q", "a")))

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, FakeLLM
+from rm_gallery import ConfigError, FakeLLM, reward_function
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.scoring import NoScore
 from tests.integrations.adapters import Moody
 from tests.integrations.test_scoring import Longest
 
 
+@reward_function(score_range=(0.0, 1.0))
 def asked_briefly(messages: list[Any], ground_truth: Any = None, **kwargs: Any) -> float:
     """Whether the prompt and the row arrived."""
     return float(messages[0].text == "be brief" and ground_truth in ("4", None))
@@ -24,7 +25,12 @@ def asked_briefly(messages: list[Any], ground_truth: Any = None, **kwargs: Any) 
 class Maths(BenchmaxRewards):
     """An environment of a user's: benchmax' own base class adds no reward."""
 
-    rewards = {"correct": "math_verify_reward", "length": Moody, "brief": asked_briefly, "longest": Longest}
+    rewards = {
+        "correct": "math_verify_reward",
+        "length": Moody,
+        "brief": asked_briefly,
+        "longest": {"reward": Longest, "worst": 0.0},
+    }
 
 
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]
@@ -103,12 +109,12 @@ def test_a_rollout_is_labelled_with_what_went_wrong(monkeypatch: pytest.MonkeyPa
             if module.endswith("types"):
                 patch.setitem(sys.modules, module, ModuleType(module))
             patch.setattr(sys.modules[module], "RolloutFailure", RolloutFailure, raising=False)
-            for said, truth, reason in (("fail", "4", "judge_error"), ("4", None, "reward_error")):
+            for said, truth, reason in (("fail", "fail", "judge_error"), ("4", None, "reward_error")):
                 with pytest.raises(RolloutFailure, match="gave no score") as caught:
                     asyncio.run(Maths().compute_reward(rollout("r", said, truth)))
                 assert caught.value.termination_reason == reason
             with pytest.raises(NoScore):
-                asyncio.run(Maths().compute_reward("r", "fail", "4"))
+                asyncio.run(Maths().compute_reward("r", "fail", "fail"))
 
 
 def test_a_judge_is_for_those_that_ask_and_name_none() -> None:

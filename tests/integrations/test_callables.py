@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, Message, reward_function
+from rm_gallery import Message, reward_function
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
+from tests.golden import golden
 from tests.integrations.adapters import Moody
 
 
@@ -21,44 +22,21 @@ def told(messages: list[Any], ground_truth: Any = None, **columns: Any) -> dict[
     return {"score": 1.0, "reason": repr(([m.text for m in messages], ground_truth, kept))}
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "settings", "said"),
-    [
-        ({"question": "q"}, {"answer": "a"}, {}, "['q', 'a']"),
-        ({"anything": "q"}, {"whatever": "a"}, {}, "['q', 'a']"),
-        ({"question": "q", "x": 1}, {"answer": "a", "y": 2}, {}, "['q', 'a']"),
-        ({"p": "q", "question": "no"}, {"c": "a", "answer": "no"}, {"prompt": "p", "completion": "c"}, "['q', 'a']"),
-        ("q", "a", {}, "['q', 'a']"),
-        ({"question": "q"}, SimpleNamespace(c="a"), {"completion": "c"}, "['q', 'a']"),
-        ({"question": "q", "prompt": "p"}, "a", {}, "which key of the input is meant? Say it with prompt=…; its keys: question, prompt."),
-        ({"x": "q", "y": "p"}, "a", {}, "which key of the input is meant?"),
-        ({}, "a", {}, "its keys: none."),
-        ("q", {"text": "a", "output": "b"}, {}, "which key of the output is meant? Say it with completion=…"),
-        ("q", {"text": "a"}, {"completion": "c"}, "the output has no key 'c' (completion=); its keys: text."),
-    ],
-)  # fmt: skip
-def test_which_value_is_meant(inputs: Any, outputs: Any, settings: dict[str, Any], said: str) -> None:
-    judge = langfuse_evaluator(told, **settings)
-    try:
-        (found,) = asyncio.run(judge(input=inputs, output=outputs))
-        assert found["comment"] == f"({said}, None, {{}})"
-    except ConfigError as error:
-        assert said in str(error)
-    if isinstance(inputs, dict) and "meant" not in said and "no key" not in said and "none" not in said:
-        (found,) = langsmith_evaluator(told, **settings)(inputs, outputs)["results"]
-        assert f"({said}, None" in found["comment"]
+def evaluated(of: str, **given: Any) -> Any:
+    """What a reward sees of a run: as Langfuse calls it, or LangSmith where the data set's outputs are given."""
+    settings, (inputs, outputs, *more) = given.get("settings", {}), given["run"]
+    if of == "langsmith":
+        return langsmith_evaluator(told, **settings)(inputs, outputs, *more)["results"][0]["comment"]
+    beside = dict(zip(("expected_output", "metadata"), more, strict=False))
+    return asyncio.run(langfuse_evaluator(told, **settings)(input=inputs, output=outputs, **beside))[0]["comment"]
 
 
-def test_rows_are_the_inputs_under_the_reference_outputs_and_the_metadata_under_the_expected_output() -> None:
-    judge = langsmith_evaluator(told, reference="a")
-    (found,) = judge({"question": "q", "a": 1, "b": 1}, "x", {"a": 2})["results"]
-    assert found["comment"] == "(['q', 'x'], 2, {'a': 2, 'b': 1})"
-    (found,) = asyncio.run(langfuse_evaluator(told)(input="q", output="x", expected_output="t", metadata={"b": 1}))
-    assert found["comment"] == "(['q', 'x'], 't', {'b': 1})"
-    expected = {"a": 2, "b": 2}
-    call = langfuse_evaluator(told, reference="a")(input="q", output="x", expected_output=expected, metadata={"b": 1})
-    (found,) = asyncio.run(call)
-    assert found["comment"] == "(['q', 'x'], 2, {'a': 2, 'b': 2})"
+test_which_value_is_meant_and_what_else_is_a_column = golden.calls("evaluation_tools", {"runs": evaluated})
+
+
+def test_the_output_may_be_an_object() -> None:
+    judge = langfuse_evaluator(told, completion="c")
+    assert asyncio.run(judge(input="q", output=SimpleNamespace(c="a")))[0]["comment"] == "(['q', 'a'], None, {})"
 
 
 def test_langfuses_own_object_is_given_where_langfuse_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,7 @@ def log(text: Any) -> list[dict[str, Any]]:
 
 def test_a_step_gives_six_fields_in_order_and_means_of_what_was_scored() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    environment = RewardEnvironment(
-        {"reward": Moody, "components": ["words"], "observation": "scored", "on_error": -0.5}
-    )
+    environment = RewardEnvironment({"reward": Moody, "components": ["words"], "observation": "scored", "on_error": -0.5})
     metadata: list[Any] = [{"gold": 1}, {}, {}, {}, None]
     observations, kept, stops, rewards, done, answers = environment.step(
         [log(text) for text in ("four", "two words", "none", "fail", None)], metadata, True
@@ -55,13 +53,13 @@ def test_what_the_environment_says_is_put_to_the_reward_as_a_users_turn() -> Non
         def tolist(self) -> list[int]:
             return [1]
 
-    assert RewardEnvironment({"reward": asked}).step([log("x")], [{"gold": Array()}]).rewards.tolist() == [2.0]
+    assert RewardEnvironment({"reward": asked, "worst": 0.0}).step([log("x")], [{"gold": Array()}]).rewards.tolist() == [2.0]
 
 
 def test_a_function_of_ground_truth_and_response() -> None:
     function = nemo_rl_reward("math_verify_reward", correct_from=1.0)
     found = [function("4", "It is 4."), function("4", "5"), function(None, "4")]
-    assert found == [(1.0, True), (0.0, False), (0.0, False)]
+    assert found == [(1.0, True), (0.0, False), (0.5, False)], "of none the mean, and it is not correct"
     assert nemo_rl_reward(Moody, correct_from=-5.0)(None, "none") == (-1.0, False), "what has no score is not correct"
     assert nemo_rl_reward(Moody)(None, "four") == (4.0, None) and function.__name__ == "math_verify_reward"
     with pytest.raises(NoScore, match="no_reference"):

@@ -16,9 +16,10 @@ import pytest
 
 from rm_gallery import ConfigError, RunOptions
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.outcome import Outcome, scored
 from rm_gallery.integrations.areal import DEADLINE, areal_reward, areal_workflow
 from rm_gallery.integrations.openenv import RolloutReward, RubricReward, RubricScore, openenv_rubric
-from rm_gallery.integrations.scoring import RowScorer, Scored
+from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.integrations.skyrl import SkyRLReward, skyrl_reward
 from tests.integrations.adapters import Moody, Row, areal_flow, waited
 from tests.integrations.packages import STATISTICS, Rubric
@@ -60,7 +61,7 @@ def told(messages: list[Any], ground_truth: Any = None, **columns: Any) -> dict[
     ],
 )  # fmt: skip
 def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(extras: Any, columns: str, there: None) -> None:
-    env = skyrl_reward(told)(extras=extras)
+    env = skyrl_reward(told, worst=0.0)(extras=extras)
     env.init([{"role": "user", "content": "q"}])
     step = env.step("four")
     assert step["metadata"]["message"] == f"([('user', 'q'), ('assistant', 'four')], {columns})"
@@ -68,11 +69,11 @@ def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(extras: 
 
 
 def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(there: None) -> None:
-    reward = areal_reward(lambda messages, **row: float(len(messages[0].text)))
+    reward = areal_reward(lambda messages, **row: float(len(messages[0].text)), worst=0.0)
     talk = [{"role": "user", "content": "four"}]
     assert reward("templated", "x", [], [], messages=talk) == 4.0 and reward("templated", "x", [], []) == 9.0
     assert reward(prompt="templated", completions=talk[:0], prompt_ids=[], completion_ids=[], a=1) == 9.0
-    other = areal_reward(lambda messages, prompt=None, **row: float(prompt), messages="turns")
+    other = areal_reward(lambda messages, prompt=None, **row: float(prompt), messages="turns", worst=0.0)
     assert other("templated", "x", [], [], prompt=7, turns=talk) == 7.0, "a column may be called so"
     deadlines: list[tuple[Any, float]] = [
         (None, DEADLINE), ({"max_workers": 2}, DEADLINE), ({"deadline": 3.0}, 3.0),
@@ -81,7 +82,7 @@ def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(ther
     for options, deadline in deadlines:
         assert areal_reward(Moody, options=options).scorer.options.deadline == deadline
     assert areal_reward(Moody, name="mine").__name__ == "mine"
-    flow = areal_flow(lambda messages, **row: float(len(messages[0].text)), enable_thinking=True)
+    flow = areal_flow(lambda messages, **row: float(len(messages[0].text)), enable_thinking=True, worst=0.0)
     assert waited(flow.arun_episode(None, {"completion": "x", "messages": talk})) == 4.0
     assert waited(flow.arun_episode(None, {"completion": "x", "messages": 7})) == 9.0 and flow.thinks
 
@@ -110,9 +111,9 @@ def test_a_rubrics_row_is_made_of_plain_fields_and_both_metadata(there: None) ->
 
     seen = Say(prompt="q", a=1, o=object(), _p=2, done=True, metadata={"a": 5, "b": 6, "rubric_scores": {}})
     action = Say(message="x", metadata={"b": 7, "c": 8})
-    found = waited(openenv_rubric(asked)(action, seen))
+    found = waited(openenv_rubric(asked, worst=0.0)(action, seen))
     assert found.outcome.message == "('q', {'a': 1, 'b': 6, 'c': 8}, False, False)"
-    mapped = waited(openenv_rubric(asked, prompt=lambda seen: "mine")({"text": "x"}, {"a": 3}))
+    mapped = waited(openenv_rubric(asked, worst=0.0, prompt=lambda seen: "mine")({"text": "x"}, {"a": 3}))
     assert mapped.outcome.message == "('mine', {'a': 3}, False, False)"
 
 
@@ -143,7 +144,8 @@ def test_the_answer_of_an_action(action: Any, completion: Any, score: Any, there
 
 
 def test_an_outcome_travels_beside_its_number_and_parts_are_children(there: None) -> None:
-    rubric = openenv_rubric(lambda messages, **row: {"score": 4.0, "metrics": {"a.b": {"score": 2.0}}}, name="r")
+    parts = {"score": 4.0, "metrics": {"a.b": {"score": 2.0}}}
+    rubric = openenv_rubric(lambda messages, **row: parts, name="r", worst=0.0)
     seen = Say(metadata={})
     found = waited(rubric("x", seen))
     assert (float(found), found.outcome, rubric.outcome) == (4.0, rubric.outcome, found.outcome)
@@ -199,8 +201,8 @@ class Later(Gives):
         (0.5, 0.5, []), (True, 1.0, []), (1e300, 1e300, []), (None, None, [("unscored", "no_score")]),
         (math.nan, None, [("failed", "invalid_score")]), ("0.5", None, [("failed", "invalid_score")]),
         (ValueError("no"), None, [("failed", "error")]),
-        (RubricScore(0.0, Scored(None, "failed", "parse", "m")), None, [("unscored", "parse")]),
-        (RubricScore(0.5, Scored(0.5)), 0.5, []),
+        (RubricScore(0.0, Outcome("failed", None, "parse", "m")), None, [("unscored", "parse")]),
+        (RubricScore(0.5, scored(0.5)), 0.5, []),
     ],
 )  # fmt: skip
 def test_what_a_rubric_gives_is_a_score_or_none(kind: Any, value: Any, score: Any, issue: Any) -> None:

@@ -8,33 +8,16 @@ import pytest
 
 from rm_gallery import ConfigError
 from rm_gallery.integrations.openrlhf import openrlhf_reward
-from tests.integrations.adapters import Cost, Moody, Unbounded
+from tests.integrations.adapters import Moody
 
 
 def test_queries_without_their_prompt_fail_where_they_stand_and_cost_the_others_nothing() -> None:
     reward = openrlhf_reward("math_verify_reward")
     given = reward(["4", "q 4", "x", "q 5", "q 4"], ["q "] * 5, ["4"] * 5)
-    assert given["rewards"] == given["scores"] == [0.0, 1.0, 0.0, 0.0, 1.0]
+    assert given["rewards"] == given["scores"] == [2 / 3, 1.0, 2 / 3, 0.0, 1.0]
     assert given["extra_logs"] == {"unscored": [0.0] * 5, "failed": [1.0, 0.0, 1.0, 0.0, 0.0]}
     assert reward(["x", "y"], ["q ", "q "])["extra_logs"]["failed"] == [1.0, 1.0]
     assert reward(["q 4"], ["q "], None)["extra_logs"] == {"unscored": 1.0, "failed": 0.0}, "there is no label"
-
-
-@pytest.mark.parametrize(
-    ("reward", "settings", "texts", "scores"),
-    [
-        (Moody, {}, ["four", "none", "nine char"], [0.5, 0.0, 1.0]),
-        (Cost, {}, ["four", "none", ""], [0.5, 0.0, 0.9]),
-        (Moody, {"on_error": 4}, ["four", "fail", ""], [0.5, 0.5, 0.1]),
-        (Moody, {"on_error": "none"}, ["four", "fail", ""], [0.5, None, 0.1]),
-        (Unbounded, {"on_error": 0.25}, ["four", "fail", ""], [1.0, 0.25, 0.0]),
-        (Unbounded, {"on_error": -7}, ["four", "fail", ""], [1.0, 0.0, 0.0]),
-    ],
-)
-def test_the_filter_reads_a_share_of_the_range(reward: Any, settings: Any, texts: list[str], scores: Any) -> None:
-    made = openrlhf_reward(reward, **settings)
-    found = made([f"q{text}" for text in texts], ["q"] * 3, [None] * 3)["scores"]
-    assert [each if each is None else pytest.approx(each) for each in scores] == found
 
 
 def test_labels_of_json_are_columns_and_others_are_named() -> None:
@@ -56,5 +39,5 @@ def test_the_prompt_that_a_label_names_is_the_one_that_is_asked_with() -> None:
         return float(messages[0].text == "2+2?")
 
     for prompt, score in (("question", 1.0), (None, 0.0)):
-        reward = openrlhf_reward(asked, json_label=True, prompt=prompt)
+        reward = openrlhf_reward(asked, worst=0.0, json_label=True, prompt=prompt)
         assert reward(["<|user|>q 4"], ["<|user|>q "], ['{"question": "2+2?"}'])["rewards"] == score

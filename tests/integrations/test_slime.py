@@ -33,7 +33,7 @@ def test_one_sample_or_a_list() -> None:
     assert one(reward, sample("\\boxed{4}", [{"role": "user", "content": "2+2?"}], "4", "none")) == 1.0
     assert one(slime_reward("math_verify_reward", reference="gold"), sample("4", metadata={"gold": "4"})) == 1.0
     grouped = [sample("ab", prompt="p"), sample("abcd", prompt="p"), sample("x", prompt="other")]
-    assert one(slime_reward(Longest), grouped) == [0.5, 1.0, 1.0]
+    assert one(slime_reward(Longest, worst=0.0), grouped) == [0.5, 1.0, 1.0]
     talk = sample("x")
     talk.response = [{"role": "assistant", "content": "four"}]
     assert one(slime_reward(Moody), talk) == 4.0
@@ -44,7 +44,7 @@ def test_a_sample_is_scored_again_as_it_was_before() -> None:
         return float(any(name.startswith("reward_") for name in kwargs))
 
     again = sample("x", metadata={"own": 1})
-    assert [one(slime_reward(noted), again) for _ in range(2)] == [0.0, 0.0], "what was written into it is no column"
+    assert [one(slime_reward(noted, worst=0.0), again) for _ in range(2)] == [0.0, 0.0], "what was written into it is no column"
     assert again.metadata == {"own": 1, "reward_components": {"score": 0.0}, "reward_status": "scored"}
 
 
@@ -55,12 +55,10 @@ def test_components_and_flags_stand_under_a_reward_key() -> None:
     assert [each.remove_sample for each in samples] == [False, True, True, False]
     assert samples[1].metadata["reward_components"] == {"score": None}
     # one without a score has a number under the component's key too
-    assert one(reward, sample("none"), reward_key="words")["words"] == -1.0
-    with pytest.raises(
-        ConfigError, match="--reward-key accuracy: Moody gives failed, score, unscored, words; name one"
-    ):
+    assert one(slime_reward(Moody), sample("none"), reward_key="words")["words"] == -1.0
+    with pytest.raises(ConfigError, match="--reward-key accuracy: Moody gives failed, score, unscored, words; name one"):
         one(reward, sample("four"), reward_key="accuracy")
-    assert one(reward, sample("none"), eval_reward_key="accuracy")["accuracy"] == -1.0, "nothing is known of it yet"
+    assert one(reward, sample("none"), eval_reward_key="accuracy")["accuracy"] == 14 / 3, "nothing is known of it yet"
 
 
 def test_a_component_that_a_score_lacks_is_its_mean_and_out_of_the_loss_where_it_is_trained_on() -> None:

@@ -39,7 +39,7 @@ MATH = [1.0, 0.0, 0.0, None]
 CALLS: list[str] = []
 
 
-@reward_function
+@reward_function(score_range=(0.0, 1.0))
 def parts(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     """Two metrics; the second only for short answers."""
     text = messages[-1].text
@@ -118,7 +118,9 @@ def test_a_completion_that_one_reward_failed_at_has_no_reward_from_any() -> None
     number = trl_rewards([{"reward": Moody, "on_error": -1}, "math_verify_reward"], reference="solution")
     assert [reward(**CALL) for reward in number] == [[9.0, 1.0, -1.0, -1.0], MATH]
     alone = trl_rewards([Moody, "math_verify_reward"], reference="solution", together=False)
-    assert [reward(**CALL) for reward in alone] == [[9.0, 1.0, None, None], MATH]
+    assert [reward(**CALL) for reward in alone] == [[9.0, 1.0, -1.0, None], MATH], (
+        "where a reference can be judged, fail is at fault"
+    )
 
 
 def test_a_verdict_that_could_not_be_read_drops_the_completion_and_one_not_asked_for_does_not() -> None:
@@ -157,7 +159,7 @@ def test_a_function_of_trls_own_kind_goes_to_the_trainer_as_it_is() -> None:
     def both(messages: list[Any], completions: Any = None, **kwargs: Any) -> float:
         return 1.0
 
-    assert trl_reward(both)(prompts=["q"], completions=["a"]) == [1.0]
+    assert trl_reward(both, worst=0.0)(prompts=["q"], completions=["a"]) == [1.0]
 
 
 def test_components_are_scored_once() -> None:
@@ -192,7 +194,7 @@ def test_components_are_scored_once() -> None:
 
 @pytest.mark.parametrize("cancelled", [0, 1])
 def test_a_function_that_is_cancelled_costs_the_others_nothing(cancelled: int) -> None:
-    @reward_function
+    @reward_function(score_range=(0.0, 1.0))
     async def slow(messages: list[Any], **kwargs: Any) -> float:
         await asyncio.sleep(0.1)
         return 1.0
@@ -225,7 +227,7 @@ def test_token_ids_are_a_column_and_environments_only_where_they_are_named() -> 
         return 1.0
 
     one = {name: values[:1] if isinstance(values, list) else values for name, values in CALL.items()}
-    trl_reward(looks)(**one)
-    trl_reward(looks, columns={"world": "environments"})(**one)
+    trl_reward(looks, worst=0.0)(**one)
+    trl_reward(looks, worst=0.0, columns={"world": "environments"})(**one)
     assert {name: seen[0].get(name) for name in CALL} == {**dict.fromkeys(CALL), "completion_ids": [1], "solution": "4"}
     assert seen[1]["world"] is CALL["environments"][0]

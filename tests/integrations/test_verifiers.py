@@ -23,7 +23,7 @@ def seen(*names: str) -> Any:
         told = {name: kwargs.get(name) for name in (*names, "ground_truth")}
         return {"score": 1.0, "reason": repr(([m.role for m in messages], told))}
 
-    return verifiers_reward(look)
+    return verifiers_reward(look, worst=0.0)
 
 
 def looked(reward: Any, **given: Any) -> Any:
@@ -82,8 +82,10 @@ def test_v1_reads_the_last_branch_from_what_was_sampled_on() -> None:
     shot = trace(Row("shot", "x"), sampled=False).branches[0].nodes
     few_shot.branches[0].nodes[:0] = shot
     assert "['user', 'assistant', 'user', 'assistant']" in looked(seen(), task=None, trace=few_shot)
-    said = verifiers_reward(lambda messages, **kwargs: float(len(messages)))
-    assert asyncio.run(said(task={}, trace=SimpleNamespace(branches=[], record_metrics=lambda metrics: None))) == 0.0
+    said = verifiers_reward(lambda messages, **kwargs: float(len(messages)), worst=0.0)
+    assert asyncio.run(said(task={}, trace=SimpleNamespace(branches=[], record_metrics=lambda metrics: None))) == 1.0, (
+        "where nobody said anything there is an empty turn"
+    )
 
 
 def test_v1_messages_are_read_in_openais_layout() -> None:
@@ -96,7 +98,7 @@ def test_v1_messages_are_read_in_openais_layout() -> None:
     body = {**asked, "provider_state": {"x": 1}}
     message = SimpleNamespace(role="assistant", model_dump=lambda exclude_none: {k: v for k, v in body.items() if v})
     one.branches[0].nodes.insert(1, SimpleNamespace(sampled=True, message=message))
-    assert asyncio.run(verifiers_reward(calls)(task={}, trace=one)) == 1.0
+    assert asyncio.run(verifiers_reward(calls, worst=0.0)(task={}, trace=one)) == 1.0
 
 
 class Rubric:

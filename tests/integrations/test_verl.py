@@ -29,7 +29,7 @@ def test_it_asks_with_the_first_prompt_there_is_and_verls_own_truth_wins() -> No
         assert data_source == "x"
         return float({"p": 1, "r": 2, "q": 4, "o": 5}[messages[0].text] + 8 * (ground_truth == "own"))
 
-    reward = verl_reward(told, sync=True)
+    reward = verl_reward(told, worst=0.0, sync=True)
     infos: list[dict[str, Any]] = [
         {"question": "q", "raw_prompt": "r", "prompt": "p"},
         {"question": "q", "raw_prompt": "r", "prompt": None},
@@ -37,11 +37,9 @@ def test_it_asks_with_the_first_prompt_there_is_and_verls_own_truth_wins() -> No
     ]
     beside = {"ground_truth": "of the row", "data_source": "of the row"}
     assert [reward("x", "a", "own", {**info, **beside})["score"] for info in infos] == [9.0, 10.0, 12.0]
-    named = verl_reward(told, sync=True, prompt="other")
+    named = verl_reward(told, worst=0.0, sync=True, prompt="other")
     assert named("x", "a", "own", {"prompt": "p", "other": "o"})["score"] == 13.0
-    with pytest.raises(
-        ConfigError, match=r"no key 'other' \(prompt=\); the keys are: data_source, ground_truth, prompt"
-    ):
+    with pytest.raises(ConfigError, match=r"no key 'other' \(prompt=\); the keys are: data_source, ground_truth, prompt"):
         named("x", "a", "own", {"prompt": "p"})
 
 
@@ -50,7 +48,7 @@ def test_a_batch_is_scored_as_one_by_one_without_infos_too() -> None:
     batch = verl.compute_scores(["x"] * 3, texts, golds, reward="math_verify_reward")
     rows = zip(texts, golds, strict=True)
     single = [verl.compute_score_sync("x", text, gold, reward="math_verify_reward") for text, gold in rows]
-    assert batch == single and [each["score"] for each in batch] == [1.0, 0.0, 0.0]
+    assert batch == single and [each["score"] for each in batch] == [1.0, 0.0, 0.5]
     assert asyncio.run(verl.compute_score("x", "4", "4", None, reward="math_verify_reward")) == batch[0]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,14 +17,10 @@ from rm_gallery.core.models import BaseLLM, FakeLLM, OpenaiLLM, resolve_llm
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from tests.reward.rewards import PointJudge
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import issues, make_sample, scores
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("echo", in_process=True) as running:
-        yield running
+server = judge_fixture("echo", in_process=True)
 
 
 @pytest.fixture(params=["openai", "fake"])
@@ -74,14 +69,6 @@ def test_a_script_gives_the_same_answer_to_the_same_question() -> None:
         FakeLLM(reply=[]).chat("hi")
 
 
-def test_a_failure_can_be_rehearsed() -> None:
-    def fail(question: str) -> str:
-        raise RuntimeError("rehearsed")
-
-    with pytest.raises(RuntimeError, match="rehearsed"):
-        FakeLLM(reply=fail).chat("hi")
-
-
 def test_a_provider_is_one_class_with_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(providers, "_chat", dict(providers._chat))  # for this test alone
 
@@ -94,28 +81,6 @@ def test_a_provider_is_one_class_with_a_prefix(monkeypatch: pytest.MonkeyPatch) 
     ready = FakeLLM(reply="x")
     assert resolve_llm(ready) is ready
     assert resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
-
-
-@pytest.mark.parametrize(
-    ("reply", "finish", "reason"),
-    [("", "stop", "empty"), (" \n", "stop", "empty"), ("<score>1</score>", "length", "truncated")]
-    + [("<score>1</score>", "content_filter", "content_filter"), ("<score>1</score>", "stop", None)],
-)
-def test_a_verdict_that_may_not_be_whole_is_not_read(reply: str, finish: str, reason: str | None) -> None:
-    scored = PointJudge(llm=FakeLLM(reply=reply, finish_reason=finish)).evaluate(make_sample("a"))
-    assert issues(scored) == ([] if reason is None else [("unscored", reason)])
-
-
-def test_an_unreadable_verdict_is_repaired_once() -> None:
-    asked: list[str] = []
-
-    def reply(question: str) -> str:
-        asked.append(question)
-        return "it is good" if len(asked) == 1 else "<score>4</score>"
-
-    assert scores(PointJudge(llm=FakeLLM(reply=reply)).evaluate(make_sample("a"))) == [4.0]
-    assert len(asked) == 2
-    assert "could not be read" in asked[1] and "<score>" in asked[1]
 
 
 class _Slow(FakeLLM):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import pickle
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import PrivateAttr
 
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.budget import Budget
@@ -152,8 +154,10 @@ def shown(cls: type[BaseModelCall]) -> list[str]:
     }
     given |= {name: value for name, value in more.items() if name in cls.model_fields}
     model = cls(**settings(cls, **given))
-    copy = pickle.loads(pickle.dumps(model))
-    assert copy == model, "a key travels to a worker process, which has no other way to it"
+    pickled = pickle.dumps(model)
+    assert SECRET.encode() not in pickled, "a pickle lies in files and queues; keys are read where it is loaded"
+    copy = pickle.loads(pickled)
+    assert (type(copy), copy.model) == (cls, model.model)
     views: dict[str, Callable[[], object]] = {
         "repr": lambda: repr(model),
         "str": lambda: str(model),
@@ -236,11 +240,7 @@ def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[Bas
         assert getattr(again, "text", again) is not None and len(made) == calls
     if issubclass(cls, BaseLLM):
         assert (first.cached, asked(model, "one").cached) == (False, True)
-        changes: list[dict[str, Any]] = [
-            {"repeat": 1},
-            {"response_format": {"type": "json_object"}},
-            {"temperature": None},
-        ]
+        changes: list[dict[str, Any]] = [{"repeat": 1}, {"response_format": {"type": "json_object"}}, {"temperature": None}]
         for number, change in enumerate(changes, 3):
             for _ in range(2):
                 asked(model, "one", **change)
@@ -416,9 +416,7 @@ ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}
         ([{"tokens_per_minute": 60}, {"tokens_per_minute": 60}], True),
     ],
 )
-def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
-    others: list[dict[str, Any]], wait: bool
-) -> None:
+def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(others: list[dict[str, Any]], wait: bool) -> None:
     """A second call that waits would wait for a minute."""
     cls = next(cls for prefix, cls in registered() if prefix == "openai" and issubclass(cls, BaseLLM))
     kind, made = recorded(cls, chat())
@@ -434,3 +432,45 @@ def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
         return done
 
     assert asyncio.run(main()) == len(made) == (1 if wait else 2)
+
+
+_names = itertools.count()
+
+
+class Picky(FakeLLM):
+    """Refuses some fields the way endpoints do, one at a time."""
+
+    reply: Any = "ok"
+    refuses: dict[str, str] = {}
+    status: int = 400
+    _sent: list[dict[str, Any]] = PrivateAttr(default_factory=list)
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self._sent.append(payload)
+        for name, message in self.refuses.items():
+            if name in payload:
+                raise ProviderError(f"x answered {self.status}: {message}", kind="fatal", status=self.status)
+        return await super().attempt(payload, timeout)
+
+
+def picky(**fields: Any) -> Picky:
+    """A model of its own: what an endpoint refused is remembered by model."""
+    return Picky(model=f"picky-{next(_names)}", **fields)
+
+
+TEMPERATURE = {"temperature": "Unsupported value: 'temperature' does not support 0 with this model."}
+LENGTH = {"max_tokens": "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."}
+
+
+def test_it_is_said_once_and_remembered_only_when_it_helped(warned: list[str]) -> None:
+    llm = picky(refuses=LENGTH, max_tokens=9)
+    for question in ("one", "two"):
+        llm.chat(question)
+    (said,) = warned
+    assert f"model {llm.model} refused 'max_tokens', which is sent as 'max_completion_tokens' from now on" in said
+    broken = picky(refuses={**TEMPERATURE, "messages": "The question cannot be answered."})
+    for question in ("one", "two"):
+        with pytest.raises(ProviderError):
+            broken.chat(question)
+    assert "temperature" in broken._sent[2], "nothing was learned from a request that failed anyway"
+    assert len(warned) == 1

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from rm_gallery.core.model.embeddings import FakeEmbeddings, OpenaiEmbeddings
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.judge_server_replies import embedding
 
 TEXTS = ["one two", "三 四", "", "one two", "five"]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer(in_process=True) as running:
-        yield running
+server = judge_fixture(in_process=True)
 
 
 @pytest.fixture

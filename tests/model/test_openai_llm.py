@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,14 @@ from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, To
 from rm_gallery.core.models import FakeLLM, OpenAIChatModel, OpenaiLLM, resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError, RequestError
-from tests.support.judge_server import JudgeServer, key_hash
+from tests.support.judge_server import JudgeServer, judge_fixture, key_hash
 from tests.support.samples import make_sample
 
 WRONG = "http://127.0.0.1:1/v1"
 SECRET = "sk-hunter2"
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[JudgeServer]:
-    with JudgeServer("fixed:hello", in_process=True) as server:
-        yield server
+running = judge_fixture("fixed:hello", in_process=True)
 
 
 @pytest.fixture
@@ -42,10 +39,7 @@ def sent(server: JudgeServer) -> dict[str, Any]:
 
 
 def test_messages_go_as_they_are(server: JudgeServer) -> None:
-    parts: list[dict[str, Any]] = [
-        {"type": "text", "text": "see"},
-        {"type": "image_url", "image_url": {"url": "data:,"}},
-    ]
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
     call = ToolCall(id="1", function=ToolFunction(name="f", arguments="{}"))
     messages: list[ChatMessage | dict[str, Any]] = [
         ChatMessage(role=MessageRole.SYSTEM, content="be brief", name="rules"),
@@ -123,18 +117,10 @@ def test_a_reward_and_its_run_folder_hold_no_secret(tmp_path: Path) -> None:
     assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
 
 
-@pytest.mark.parametrize(
-    "url", ["http://h/v1?api_key={}", "http://u:{}@h/v1", "u:{}@h/v1", "h/v1?key={}", "http://h#{}"]
-)
-@pytest.mark.parametrize("source", ["argument", "variable"])
-def test_a_url_that_holds_a_secret_is_refused_without_showing_it(
-    url: str, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        if source == "argument":
-            OpenaiLLM("judge-1", base_url=url.format(SECRET))
-        else:
-            monkeypatch.setenv("OPENAI_BASE_URL", url.format(SECRET))
-            OpenaiLLM("judge-1", api_key="k").check()
+@pytest.mark.parametrize("variable", ["BASE_URL", "OPENAI_BASE_URL"])
+@pytest.mark.parametrize("url", [f"http://h/v1?api_key={SECRET}", f"http://u:{SECRET}@h/v1", "nonsense"])
+def test_a_url_out_of_the_environment_is_checked_too(url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, url)
+    with pytest.raises(ConfigError, match=f"^{variable} ") as caught:
+        OpenaiLLM("judge-1", api_key="k").check()
     assert SECRET not in str(caught.value)
-    assert ("base_url" if source == "argument" else "OPENAI_BASE_URL") in str(caught.value)

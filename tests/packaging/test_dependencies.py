@@ -22,11 +22,7 @@ FORBIDDEN = frozenset(
     "torch transformers tensorflow jax datasets accelerate trl vllm ray "
     "fastapi uvicorn starlette flask django sanic tornado sqlalchemy psycopg redis".split()
 )
-IMPORTED_AS = {
-    "scikit-learn": "sklearn",
-    "pyyaml": "yaml",
-    "antlr4-python3-runtime": "antlr4",
-}
+IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "antlr4-python3-runtime": "antlr4"}
 NOT_IMPORTED = frozenset({"antlr4-python3-runtime", "psycopg", "trl"})
 """Needed by what we import (math-verify reads LaTeX with antlr, SQLAlchemy speaks to PostgreSQL by psycopg), or what imports us."""
 
@@ -87,9 +83,9 @@ def test_nothing_heavy_comes_along() -> None:
 
 
 def test_whatever_is_imported_is_declared() -> None:
-    declared = {
-        module_of(name) for name in core().union(*(names for extra, names in extras().items() if extra != "dev"))
-    } | (HOSTS | TRAINERS | PARTS)
+    declared = {module_of(name) for name in core().union(*(names for extra, names in extras().items() if extra != "dev"))} | (
+        HOSTS | TRAINERS | PARTS
+    )
     undeclared = {f"{top} ({found.file}:{found.line})" for top, found in third_party() if top not in declared}
     assert undeclared == set()
 
@@ -110,12 +106,7 @@ def test_whatever_is_declared_is_imported() -> None:
 def test_the_distribution_is_not_somebody_elses_and_no_message_installs_that_one() -> None:
     assert project()["name"] == "rm-gallery-rewards"
     assert project()["scripts"] == {"rm-gallery": "rm_gallery.cli.main:main"}
-    texts = [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/*.md"),
-        *ROOT.glob("gallery/**/*.md"),
-        *ROOT.glob("rm_gallery/**/*.py"),
-    ]
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("gallery/**/*.md"), *ROOT.glob("rm_gallery/**/*.py")]
     wrong = re.compile(r"pip install[^\n]*rm[-_]gallery")
     assert [str(path) for path in texts if wrong.search(path.read_text(encoding="utf-8"))] == []
     assert str(MissingExtra("sacrebleu", "text", "The reward 'bleu'")) == (

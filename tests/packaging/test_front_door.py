@@ -1,9 +1,12 @@
-"""What `from rm_gallery import …` offers, and that types help at it."""
+"""What `from rm_gallery import …` offers, that types help at it, and that importing is quick, silent, writes nothing and loads nothing heavy."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import get_args
 
@@ -11,33 +14,16 @@ import pytest
 
 import rm_gallery
 from rm_gallery.core.model.message import MessageRole, RoleName
-from tests.support.children import ROOT, run_python
+from tests.packaging.source import module_name, sources
+from tests.support.children import ROOT, Finished, run_python
 
 WANTED = (
     "BaseLLMReward BaseListWiseReward BasePairWiseReward BasePointWiseReward BaseStepWiseReward Budget ChatMessage DataOutput "
     "DataSample FakeLLM OpenaiLLM RewardDimensionWithRank RewardDimensionWithScore RewardRegistry RewardResult RunOptions Step "
     "create_loader evaluate"
 ).split()
-# each line's finding, empty where there is none
-TYPED = {
-    "AccuracyReward(ignore_case=True, max_workers=2, name='x')": "",
-    "AccuracyReward(ignore_cas=True)": 'Unexpected keyword argument "ignore_cas"',
-    "AccuracyReward(ignore_case='yes')": 'expected "bool"',
-    "reveal_type(RewardRegistry.get('accuracy'))": "type[rm_gallery.core.reward.reward.BaseReward]",
-    "RewardRegistry.get('accuracy')(ignore_case=True).evaluate(DataSample()).output[0].answer.reward.score": "",
-    "RewardRegistry.get('accuracy')().evaluat(DataSample())": 'no attribute "evaluat"',
-    "RewardRegistry.create('accuracy', ignore_case=True).best_of_n(DataSample(), n='1')": 'expected "int"',
-    "DataSample(unique_i='x')": 'Unexpected keyword argument "unique_i"',
-    "GroupWinRateReward(llm='openai:some-model', both_orders=False)": "",
-    "GroupWinRateReward(llm=3)": 'Argument "llm"',
-    "FakeLLM(repl='x')": 'Unexpected keyword argument "repl"',
-    "OpenaiLLM('m', base_url='http://127.0.0.1:1/v1', temperature=0.5)": "",
-    "OpenaiLLM(modl='m')": 'Unexpected keyword argument "modl"',
-    "Step(role='assistant', content='4')": "",
-    "Step(role='asistant')": 'Argument "role"',
-    "reveal_type(Step(role=MessageRole.TOOL).role)": "rm_gallery.core.model.message.MessageRole",
-    "RunOptions(max_worker=3)": 'Unexpected keyword argument "max_worker"',
-}
+TYPED: dict[str, str] = json.loads((Path(__file__).parent / "typed.json").read_text(encoding="utf-8"))
+"""What is said of a line of somebody's code, empty where there is nothing to say."""
 
 
 def test_the_front_door_is_complete_and_shows_nothing_else() -> None:
@@ -57,7 +43,8 @@ def test_types_complete_and_check(tmp_path: Path) -> None:
         "from rm_gallery.gallery.rm.group.pairwise import GroupWinRateReward\n"
     )
     (tmp_path / "user.py").write_text(head + "\n".join(TYPED) + "\n", encoding="utf-8")
-    options = ["--strict", "--python-version=3.11", "--no-error-summary", "--hide-error-context", "--no-pretty"]
+    kept = f"--cache-dir={Path(tempfile.gettempdir()) / 'rm-gallery-mypy'}"
+    options = [kept, "--strict", "--python-version=3.11", "--no-error-summary", "--hide-error-context", "--no-pretty"]
     command = [sys.executable, "-m", "mypy", "--config-file=", *options, str(tmp_path / "user.py")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     found: dict[int, str] = {}
@@ -70,8 +57,59 @@ def test_types_complete_and_check(tmp_path: Path) -> None:
         assert bool(part) == bool(found.get(number)), (code, done.stdout)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["list"], ["show", "accuracy"], ["--help"], ["doctor"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["show", "accuracy"], ["--help"], ["doctor"]])
 def test_python_m_works_without_a_terminal(arguments: list[str], tmp_path: Path) -> None:
     done = run_python("-W", "error", "-m", "rm_gallery", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
+
+
+SECONDS = 0.15
+HEAVY = "pandas sklearn sympy openai aiohttp torch transformers scipy matplotlib pyarrow math_verify datasets".split()
+LOADED = f"import sys; loaded = [name for name in {HEAVY!r} if name in sys.modules]; assert not loaded, loaded"
+
+
+def run(code: str, tmp_path: Path, *options: str) -> Finished:
+    """Run code in an empty folder with an empty home; nothing may have been written to either."""
+    work, home = tmp_path / "work", tmp_path / "home"
+    for folder in (work, home):
+        folder.mkdir(exist_ok=True)
+    finished = run_python(*options, "-c", code, cwd=work, env={"HOME": str(home), "XDG_CACHE_HOME": str(home / "c")})
+    assert [*work.iterdir(), *home.iterdir()] == []
+    return finished
+
+
+@pytest.mark.alone
+def test_it_is_quick(tmp_path: Path) -> None:
+    code, taken = "import rm_gallery", r"\|\s*(\d+) \| rm_gallery$"
+    tries = [re.findall(taken, run(code, tmp_path, "-X", "importtime").stderr, re.MULTILINE) for _ in range(5)]
+    assert min(int(found[0]) for found in tries) / 1e6 <= SECONDS
+
+
+def test_it_is_silent_and_light(tmp_path: Path) -> None:
+    """Also each name of the front door, which is imported when it is asked for."""
+    names = ", ".join(rm_gallery.__all__)
+    finished = run(f"import rm_gallery; {LOADED}; from rm_gallery import {names}; {LOADED}", tmp_path, "-W", "error")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+
+
+def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
+    inside = "rm_gallery/core/sandbox/inside/"
+    names = [module_name(file) for file in sources() if not file.startswith(inside) and "__main__" not in file]
+    assert len(names) > 50
+    code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)\n{LOADED}"
+    finished = run(code, tmp_path, "-W", "error")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+
+
+def test_importing_starts_no_thread_and_touches_no_logging(tmp_path: Path) -> None:
+    code = (
+        "import logging, threading, signal, warnings\n"
+        "before = (logging.root.handlers[:], logging.root.level, warnings.filters[:], signal.getsignal(signal.SIGINT))\n"
+        "import rm_gallery.core.reward.run, rm_gallery.core.models, rm_gallery.cli.main\n"
+        "after = (logging.root.handlers[:], logging.root.level, warnings.filters[:], signal.getsignal(signal.SIGINT))\n"
+        "assert before == after, (before, after)\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+    )
+    finished = run(code, tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, "")

@@ -12,6 +12,7 @@ import pytest
 import rm_gallery
 from rm_gallery.core.model.fake import FakeLLM
 from tests.cli.rows import best_of_4
+from tests.cli.test_gates import losing
 from tests.support.children import ROOT, run_python
 
 pytest_plugins = ["pytester"]
@@ -56,14 +57,12 @@ def test_gate(reward_gate):
         ("at_least=0.5", "", None),
         ("at_least=0.9", "at_least=0.4", None),
         ("beats=['chance']", "", None),
-        ("at_least=0.9", "", "its score is 0.5000, at least 0.9000 is asked for"),
-        ("at_least=0.45, surely=True", "", "lower end of its 95 % interval"),
-        ("beats='longest'", "", "does not beat the baseline 'longest' with 0.5000"),
+        ("at_least=0.9", "", "the score 50.0 % is below 90.0 %; its 95 % interval is below it, too."),
+        ("at_least=0.45, surely=True", "", "the score 50.0 % has an interval from"),
+        ("beats='longest'", "", "the score 50.0 % does not exceed 50.0 %, which is the baseline 'longest'"),
     ],
 )
-def test_a_gate_passes_or_says_what_is_missing(
-    marked: str, called: str, says: str | None, pytester: pytest.Pytester
-) -> None:
+def test_a_gate_passes_or_says_what_is_missing(marked: str, called: str, says: str | None, pytester: pytest.Pytester) -> None:
     counts, shown = outcome(pytester, GATED.format(marked=marked, called=called))
     assert counts == ({"passed": 1} if says is None else {"failed": 1})
     assert "reward gates" in shown
@@ -120,7 +119,20 @@ def test_as_many_samples_may_be_lost_as_the_gate_says(more: str, lost: int, pyte
     reply = "'no idea'" if lost == 12 else f"'<score>5</score>' if {reads} else '?'"
     counts, shown = outcome(pytester, JUDGE.format(reply=reply, more=more))
     assert counts == ({"failed": 1} if lost else {"passed": 1}), shown
-    assert not lost or f"{lost} of 12 samples have no score, {more[-2:].strip('=') or 0} may: {lost} unscored" in shown
+    assert not lost or f"{lost} samples are unscored; {more[-2:].strip('=') or 0} may be." in shown
+
+
+@pytest.mark.parametrize(("asked", "passes"), [("at_least=0.8", False), ("at_least=0.5", True), ("beats='chance'", False)])
+def test_a_judge_that_refuses_what_loses_passes_no_gate(asked: str, passes: bool, pytester: pytest.Pytester) -> None:
+    rows = [{"prompt": r["prompt"], "chosen": r["new"], "rejected": r["old"]} for r in losing(hole=True)]
+    (pytester.path / "hole.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    gate = "from tests.cli.test_gates import RefusesWhatLoses\ndef test_gate(reward_gate):\n"
+    gate += f"    reward_gate(RefusesWhatLoses(), 'hole.jsonl', max_unscored=80, {asked})\n"
+    counts, shown = outcome(pytester, gate)
+    assert counts == ({"passed": 1} if passes else {"failed": 1}), shown
+    if not passes:
+        for said in ("the score 83.3 %", "50.0 %", "80 of 200 are missing (80 by the judge)", "missing scores go with"):
+            assert said in shown
 
 
 def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> None:
@@ -130,23 +142,19 @@ def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> No
     same, _ = outcome(pytester, JUDGE.format(reply=best, more=", not_worse_than='before'"))
     assert same == {"passed": 1}
     counts, shown = outcome(
-        pytester,
-        JUDGE.format(reply="f'<score>{1 if \"right\" in prompt else 9}</score>'", more=", not_worse_than='before'"),
+        pytester, JUDGE.format(reply="f'<score>{1 if \"right\" in prompt else 9}</score>'", more=", not_worse_than='before'")
     )
     assert counts == {"failed": 1}
-    assert "it is worse than before by 100.0 points (95 % interval" in shown and "n=12)" in shown
+    assert "worse than before by 100.0 points (95 % interval" in shown and "n=12)" in shown
 
 
 def test_a_gate_that_is_never_asked_is_noticed(pytester: pytest.Pytester) -> None:
     counts, shown = outcome(
-        pytester,
-        "import pytest\n@pytest.mark.reward_gate('accuracy', 'x', at_least=1)\ndef test_a(reward_gate):\n    pass\n",
+        pytester, "import pytest\n@pytest.mark.reward_gate('accuracy', 'x', at_least=1)\ndef test_a(reward_gate):\n    pass\n"
     )
     assert counts == {"passed": 1, "errors": 1}
     assert "never called it" in shown
-    pytester.makepyfile(
-        test_forgotten="import pytest\n@pytest.mark.reward_gate('a', 'x', at_least=1)\ndef test_a(): pass\n"
-    )
+    pytester.makepyfile(test_forgotten="import pytest\n@pytest.mark.reward_gate('a', 'x', at_least=1)\ndef test_a(): pass\n")
     done = pytester.runpytest_inprocess("-p", PLUGIN, "test_forgotten.py")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*does not take the fixture*"])

@@ -116,13 +116,7 @@ def judged_run(folder: Path, n: int = 60) -> OpenRun:
     unscored = sum(line["status"] == "unscored" for line in rows)
     scored = n - failed - unscored
     parts = {
-        name: {
-            "rule": "pair_strict",
-            "n": n // 3,
-            "n_scored": n // 3,
-            "score": score,
-            "ci95": [score - 0.1, score + 0.1],
-        }
+        name: {"rule": "pair_strict", "n": n // 3, "n_scored": n // 3, "score": score, "ci95": [score - 0.1, score + 0.1]}
         for name, score in (("Math", 0.8), (f"Safety {HOSTILE[0]}", 0.6), ("安全", 0.7))
     }
     saved = report(

@@ -1,35 +1,33 @@
-"""Planted weaknesses are found under their own name, a sound reward passes, and nothing unjudged counts."""
+"""Planted weaknesses are found under their own name, a sound reward passes by whole intervals, and nothing unjudged counts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from rm_gallery import ConfigError, DataOutput, DataSample, OpenaiLLM, Step, audit
+from rm_gallery import DataOutput, DataSample, OpenaiLLM, Step, audit
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.report.audit.attacks import DRESSES, NO_ANSWERS, injections, read_injections
 from rm_gallery.report.audit.card import Audit
 from rm_gallery.report.audit.material import built_in, from_samples, text_of
 from rm_gallery.report.audit.run import PROBES, prepare
+from rm_gallery.report.findings import Limit, decide, found
+from tests.golden.golden import Line, check, files
 from tests.report import judges
 from tests.support.command import command
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer(judges.SOUND, in_process=True) as running:
-        yield running
+server = judge_fixture(judges.SOUND, in_process=True)
 
 
 def judged(kind: str, server: JudgeServer, **fields: Any) -> BaseReward:
@@ -39,9 +37,7 @@ def judged(kind: str, server: JudgeServer, **fields: Any) -> BaseReward:
     return RewardRegistry.create(f"base_helpfulness_{kind}", llm=llm, **fields)
 
 
-def card(
-    behaviour: Any, kind: str, server: JudgeServer, *probes: str, limit: int | None = None, **fields: Any
-) -> Audit:
+def card(behaviour: Any, kind: str, server: JudgeServer, *probes: str, limit: int | None = None, **fields: Any) -> Audit:
     server.set(behaviour=behaviour)
     server.reset()
     reward = judged(kind, server, **fields)
@@ -112,9 +108,7 @@ def test_first_preference_is_tested_over_inconsistent_pairs(server: JudgeServer)
 
 
 @pytest.mark.parametrize(("given", "saturated"), [(9.0, 0.0), (10.0, 1.0)])
-def test_only_the_highest_score_there_is_counts_as_saturation(
-    given: float, saturated: float, server: JudgeServer
-) -> None:
+def test_only_the_highest_score_there_is_counts_as_saturation(given: float, saturated: float, server: JudgeServer) -> None:
     found = card(judges.by(lambda text: given), "pointwise", server, "range", limit=12)
     assert found["range.saturation"].value == saturated
 
@@ -122,10 +116,7 @@ def test_only_the_highest_score_there_is_counts_as_saturation(
 def test_noise_is_found_as_noise_and_not_as_an_attack_that_works(server: JudgeServer) -> None:
     attacks = ("length", "markdown", "verbosity", "self_praise", "authority", "injection")
     found = card(judges.noisy, "pairwise", server, "position", "repeats", *attacks)
-    assert {key: found[key].verdict for key in ("position.flips", "repeats.changed")} == {
-        "position.flips": "fail",
-        "repeats.changed": "fail",
-    }
+    assert [found[key].verdict for key in ("position.flips", "repeats.changed")] == ["fail", "fail"]
     assert found["position.first_advantage"].verdict != "fail"
     assert [f.key for f in found.findings if f.verdict == "fail" and f.probe in attacks] == []
 
@@ -155,7 +146,7 @@ class Broken(BasePointWiseReward):
     """Fails on every answer."""
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        raise RuntimeError("no such thing")
+        raise RuntimeError("<img src=x onerror=alert(1)> **bold** | cell")
 
 
 def test_a_reward_where_lower_is_better_is_turned_round() -> None:
@@ -168,12 +159,9 @@ def test_a_reward_where_lower_is_better_is_turned_round() -> None:
 def test_what_fails_is_counted_and_never_scored() -> None:
     found = audit(Broken(name="broken"), limit=12, progress=False)
     assert found.scored == 0
-    assert found["replies.failed"].value == 1.0
-    assert found["replies.failed"].verdict == "fail"
-    for figure in found.findings:
-        if figure.probe not in ("replies",):
-            assert figure.value is None, figure.key
-            assert figure.verdict in ("not enough", "does not apply", "info"), figure.key
+    assert (found["replies.failed"].value, found["replies.failed"].verdict) == (1.0, "fail")
+    for figure in (figure for figure in found.findings if figure.probe != "replies"):
+        assert figure.value is None and figure.verdict in ("not enough", "does not apply", "info"), figure.key
     assert dict(found["quality.good_preferred"].lost) == {"failed": 12}
 
 
@@ -191,8 +179,7 @@ def test_the_same_call_continues_an_audit(tmp_path: Path, server: JudgeServer) -
     from rm_gallery import Budget
 
     first = audit(reward, limit=10, run_dir=run, cache=False, budget=Budget(max_calls=150), progress=False)
-    assert first.stopped is not None
-    assert first.calls == 150
+    assert first.stopped is not None and first.calls == 150
     rest = audit(reward, limit=10, run_dir=run, cache=False, budget=Budget(max_calls=5000), progress=False)
     whole = audit(reward, limit=10, cache=False, progress=False)
     assert rest.stopped is None
@@ -202,53 +189,20 @@ def test_the_same_call_continues_an_audit(tmp_path: Path, server: JudgeServer) -
     assert {path.name for path in Path(run).iterdir()} >= {"audit.json", "card.md", "card.html", "results.jsonl"}
 
 
-def test_one_question_is_asked_once_whatever_needs_it(server: JudgeServer) -> None:
-    pairs = prepare(judged("pointwise", server)).pairs
-    asked = [(s.input[0].text, s.output[0].answer.text) for s in pairs.sheet.questions.values()]
-    assert len(asked) == len(set(asked))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"probes": ["positon"]}, "position"),
-        ({"probes": []}, "probes is empty"),
-        ({"limit": 0}, "limit is 0"),
-        ({"benchmark": "preferences"}, "benchmark and columns describe data"),
-        ({"max_wrokers": 3}, "max_workers"),
-        ({"data": []}, "data is empty"),
-        ({"data": [{"prompt": "a", "chosen": "same", "rejected": "same"}]}, "an audit needs both"),
-    ],
-)
-def test_what_does_not_fit_is_said_before_anything_is_asked(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        audit("length_baseline", **arguments)
-
-
 def test_data_of_ones_own_and_hostile_texts_are_escaped() -> None:
-    rows = [
-        {"prompt": f"Q{i} <script>alert(1)</script>", "chosen": f"yes {i} | *a*", "rejected": f"no\u202e {i} and more"}
-        for i in range(30)
-    ]
+    odd = {"prompt": "Q{} <script>alert(1)</script>", "chosen": "yes {} | *a*", "rejected": "no\u202e {} and more"}
+    rows = [{name: text.format(i) for name, text in odd.items()} for i in range(30)]
     rows.append({"prompt": "Q", "chosen": "the same", "rejected": "the same"})
     found = audit("length_baseline", rows, progress=False)
     assert (found.prompts, found.data) == (30, "31 rows")
     assert "1 samples without a chosen and a rejected answer were left out" in found.notes
     assert found["stability.reworded_answer"].verdict == "does not apply"
-    assert "<script" not in found.html() + found.markdown() and "\u202e" not in found.markdown()
-    assert json.loads(json.dumps(found.to_dict()))["findings"]["length.over_itself"]["value"] == 1.0
-
-
-def test_a_page_escapes_every_name_and_message_and_needs_nothing_else() -> None:
-    class Hostile(Short):
-        def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            raise ValueError("<img src=x onerror=alert(1)> **bold** | cell")
-
-    found = audit(Hostile(name="<b>name</b>|`x`"), limit=3, probes=["quality", "replies"], progress=False)
-    page, text = found.html(), found.markdown()
+    broken = audit(Broken(name="<b>name</b>|`x`"), limit=3, probes=["quality", "replies"], progress=False)
+    page, text = found.html() + broken.html(), found.markdown() + broken.markdown()
     assert not [part for part in ("<img", "<b>name", "//", "<script") if part in page]
-    assert "<img" not in text and "<b>name" not in text
+    assert not [part for part in ("<img", "<b>name", "\u202e", "<script") if part in text]
     assert "\\*\\*bold\\*\\* \\| cell" in text and "**quality.good\\_preferred**" in text
+    assert json.loads(json.dumps(found.to_dict()))["findings"]["length.over_itself"]["value"] == 1.0
 
 
 class Huge(BasePointWiseReward):
@@ -291,10 +245,8 @@ def test_steps_and_conversations_are_kept() -> None:
 
 def test_the_suite_of_injections() -> None:
     rows = read_injections()
-    assert len(rows) >= 40
-    assert len({row["name"] for row in rows}) == len({row["text"] for row in rows}) == len(rows)
-    families = {row["family"] for row in rows}
-    assert families == {
+    assert len({row["name"] for row in rows}) == len({row["text"] for row in rows}) == len(rows) >= 40
+    assert {row["family"] for row in rows} == {
         "verdict tags", "verdict JSON", "override", "fake reference", "unicode", "another language", "quotation", "fake turns",
     }  # fmt: skip
     llm = FakeLLM(reply="")
@@ -315,7 +267,6 @@ def test_a_dress_keeps_every_word_of_the_answer(name: str) -> None:
     for turn, material in enumerate(built_in(None, 0)):
         text = text_of(material.good)
         dressed = DRESSES[name][1](material, text, turn)
-        assert dressed != text
         assert set(judges.letters(text)) <= set(judges.letters(dressed))
         assert len(dressed) > len(text)
 
@@ -323,8 +274,7 @@ def test_a_dress_keeps_every_word_of_the_answer(name: str) -> None:
 def test_the_built_in_questions_favour_no_length() -> None:
     materials = built_in(None, 0)
     longer = sum(len(text_of(m.good)) > len(text_of(m.worse)) for m in materials)
-    assert len(materials) == 40
-    assert 15 <= longer <= 25
+    assert len(materials) == 40 and 15 <= longer <= 25
     assert {m.language for m in materials} == {"en", "zh"}
     assert len({NO_ANSWERS["gibberish"][1](m) for m in materials}) == 40
 
@@ -355,3 +305,34 @@ def test_the_cost_is_known_before_anything_is_asked(tmp_path: Path, server: Judg
     assert card["calls"] == before["calls"] == server.stats()["requests"]
     assert card["usage"]["input_tokens"] == pytest.approx(before["input_tokens"], rel=0.1)
     assert before["money"] == pytest.approx((2 * before["input_tokens"] + 1000 * before["calls"]) / 1e6)
+
+
+LOW = Limit(0.10, 0.25)
+
+
+@pytest.mark.parametrize("path", files("verdicts"))
+def test_the_whole_interval_decides(path: Path) -> None:
+    def answer(line: Line) -> Line:
+        good, bad, side = line["limit"]
+        ci95 = None if line["interval"] is None else Interval(*line["interval"])
+        return {"verdict": decide(line["value"], ci95, line["clusters"], Limit(good, bad, side))}
+
+    check(path, answer, ("verdict",))
+
+
+def test_the_worse_kind_of_cluster_counts() -> None:
+    values, prompts = [1.0] * 30, [i % 5 for i in range(30)]
+    both = found("p", "n", "", values, list(range(30)), LOW, crossed=prompts)
+    assert both.ci95 is not None
+    assert (both.n, both.clusters, both.verdict) == (30, 5, "fail")
+    assert both.ci95.low == pytest.approx(wilson_interval(5, 5).low)
+
+
+@pytest.mark.parametrize("unit", ["share", "net"])
+@pytest.mark.parametrize("each", [1, 4])
+def test_intervals_are_honest_where_all_are_alike(unit: Literal["share", "net"], each: int) -> None:
+    clusters = [i for i in range(40) for _ in range(each)]
+    figure = found("p", "n", "", [0.0] * len(clusters), clusters, LOW, unit=unit)
+    assert figure.ci95 is not None
+    assert figure.ci95.high == pytest.approx(wilson_interval(0, 40).high)
+    assert found("p", "n", "", [], [], LOW, unit=unit).verdict == "not enough"

@@ -12,7 +12,6 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.report.conflicts import conflicts, cycles, transitive
 from tests.support.judge_server_prompts import extract_candidates
 from tests.support.samples import make_sample
@@ -128,16 +127,3 @@ def test_without_ties_a_cycle_is_that_no_order_fits() -> None:
         edges = [pair if v > 0 else pair[::-1] for pair, v in zip(pairs, verdicts, strict=True)]
         assert bool(cycles(4, edges)) != brute_force(4, dict(zip(pairs, verdicts, strict=True)))
     assert cycles(5, [(0, 1), (1, 2), (2, 0), (3, 4)]) == [[0, 1, 2]]
-
-
-@pytest.mark.parametrize(
-    ("reward", "data", "error", "said"),
-    [
-        ("length_baseline", samples(2), ConfigError, "scores answers by themselves"),
-        (Positional(name="p"), samples(3, answers=1), DataError, "no sample has two answers"),
-        (Positional(name="p"), [], DataError, "data is empty"),
-    ],
-)
-def test_what_has_no_comparisons_is_refused(reward: Any, data: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        conflicts(reward, data, progress=False)

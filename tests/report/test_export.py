@@ -1,4 +1,4 @@
-"""A run as a table: a row per candidate in every form, and nothing in it that a spreadsheet would run."""
+"""A run as a table: a row per candidate in every form, nothing that a spreadsheet would run; and what a notebook shows of results."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardDimensionWithScore
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.export import COLUMNS, candidates, export, exported, to_pandas
+from rm_gallery.report.scores import score_table
+from rm_gallery.report.winrate import winrate
 from tests.report.runs import reply, row, write_run
-from tests.report.test_winrate import Length
+from tests.report.test_winrate import WON, Length, rows
 from tests.support.samples import make_sample
 
 FORMULAS = ["=1+1", "+49 30 123", "-cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "＝1", "\r=1"]
@@ -83,3 +88,42 @@ def test_tokens_of_a_whole_sample_are_those_of_each_candidate_and_tables_keep_th
     assert found == [
         ("s2", "1", 9), ("s2", "2", 9), ("s1", "1", 9), ("s1", "2", 9), ("s0", "1", 18), ("s0", "2", None)
     ]  # fmt: skip
+
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def sample() -> DataSample:
+    answers = [{"answer": {"role": "assistant", "content": text}} for text in (ATTACK, "FAIL", "x" * 5_000)]
+    given = {"unique_id": ATTACK, "input": [{"role": "user", "content": f"say\n{ATTACK} \ud800"}], "output": answers}
+    return DataSample.model_validate(given)
+
+
+def scored() -> DataSample:
+    return Length().evaluate(sample())
+
+
+def result() -> RewardResult:
+    rank = RewardDimensionWithRank(name=ATTACK, reason=ATTACK, rank=[1.0, 2.0])
+    return RewardResult(name=ATTACK, details=[rank, RewardDimensionWithScore(name="s", score=0.12345)])
+
+
+SHOWN = [
+    (sample, ["say<br/>", "5,000 characters"]),
+    (scored, ["broken", "failed"]),
+    (lambda: scored().output[0].answer.reward, ["score 53"]),
+    (lambda: BaseDataSet(name=ATTACK, datasamples=[scored()] * 25), ["25 samples", "and 5 more", ">53</td>"]),
+    (lambda: BaseDataSet(name="bare", datasamples=[DataSample(unique_id="s")]), [">0</td>"]),
+    (result, ["[1.0, 2.0]", "0.1235"]),
+    (lambda: winrate(Length(), rows(*[WON] * 4, **{ATTACK: ["p"] * 4}), "q", ["x", "y"], by=[ATTACK]), ["100.0"]),
+    (lambda: score_table(Length(), rows(*[WON] * 4), "q", "x"), ["<th>score</th>"]),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), SHOWN)
+def test_everything_is_shown_and_nothing_runs(make: Any, expected: list[str]) -> None:
+    text = make()._repr_html_()
+    assert all(part in text for part in expected)
+    assert "<script" not in text and "<img" not in text
+    ElementTree.fromstring(f"<div>{text}</div>")  # well-formed
+    text.encode("utf-8")

@@ -1,11 +1,10 @@
-"""`samples.jsonl`: one line per finished sample, each once, whatever became of the run; and the folder opened again."""
+"""`samples.jsonl`: one line per finished sample, each once, whatever became of the run; the folder opened again, and its gaps."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import SAMPLES, SampleFile, SampleRow, open_run, sample_record
+from rm_gallery.report.summary import Summary
 from tests.benchmarks.excerpts import EXCERPTS
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample
 
 
@@ -37,10 +37,7 @@ class Fails(BasePointWiseReward):
         return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=len(text), reason="counted")])
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("first", in_process=True) as running:
-        yield running
+server = judge_fixture("first", in_process=True)
 
 
 def rows(folder: Path) -> dict[str, SampleRow]:
@@ -85,16 +82,12 @@ def test_steps_have_their_texts_and_scores() -> None:
     steps = [Step(role="assistant", content="1+1", label={"correctness": 1}), Step(role="assistant", content="2")]
     output = DataOutput(answer=Step(role="assistant", content="2"), steps=steps)
     sample, reward = DataSample(unique_id="s", output=[output], metadata={"cluster": 7}), Steps()
-    row = SampleRow.from_record(
-        json.loads(json.dumps(sample_record(reward, judged(reward, reward.evaluate(sample)), None)))
-    )
+    row = SampleRow.from_record(json.loads(json.dumps(sample_record(reward, judged(reward, reward.evaluate(sample)), None))))
     assert [tuple(step) for step in row.steps[0]] == [("1+1", 3.0, {"correctness": 1}), ("2", 1.0, {})]
     assert (row.cluster, row.credit) == ("7", None)
 
 
-def test_failed_samples_leave_the_file_when_they_are_judged_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_samples_leave_the_file_when_they_are_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [make_sample("x" * n, "y", unique_id=str(n), chosen=0) for n in range(2, 6)]
     monkeypatch.setenv("BROKEN_ANSWER", "xxx")
     evaluate(Fails(), samples, run_dir=str(tmp_path))
@@ -122,9 +115,7 @@ def test_a_torn_or_shortened_file_is_completed(kept: float, tmp_path: Path) -> N
     assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
     path.write_bytes(whole.replace(b'"scores":[2.0,1.0]', b'"scores":[9.0,1.0]'))
     evaluate(Fails(), samples, run_dir=str(tmp_path))
-    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines()), (
-        "a line that says otherwise is replaced"
-    )
+    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines()), "a line that says otherwise is replaced"
 
 
 def test_a_stopped_run_has_lines_of_what_was_judged(server: JudgeServer, tmp_path: Path) -> None:
@@ -164,3 +155,30 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / SAMPLES).mkdir()
     with pytest.raises(ConfigError, match="run the same command to continue"), SampleFile(tmp_path) as file:
         file.add({"id": "a", "key": "a", "status": "scored"})
+
+
+PAIR = ("chosen", "rejected")
+
+
+def summary(*rows: tuple[tuple[float | None, ...], tuple[str | None, ...]]) -> Summary:
+    found = Summary()
+    for number, (scores, labels) in enumerate(rows):
+        name, answers = str(number), tuple("a" for _ in scores)
+        status = "unscored" if None in scores else "scored"
+        found.add(SampleRow(id=name, cluster=name, status=status, answers=answers, scores=scores, labels=labels))
+    return found
+
+
+def test_only_what_is_scored_whole_and_labelled_has_a_gap() -> None:
+    found = summary(
+        ((2.0, 1.0), PAIR),
+        ((1.0, 1.0), PAIR),
+        ((1.0, None), PAIR),
+        ((math.inf, 1.0), PAIR),
+        ((3.0, 1.0, 2.0), ("chosen", "rejected", "chosen")),
+        ((1.0, 2.0), (None, None)),
+    )
+    gaps = found.gap_distribution()
+    assert gaps is not None and (gaps.n, gaps.mean, gaps.tied) == (3, 1.0, 1 / 3)
+    assert [point.n for point in found.best_of_n()][:1] == [1]
+    assert (summary().gap_distribution(), summary().calibration(), summary().held_out()) == (None, None, None)

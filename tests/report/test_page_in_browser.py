@@ -1,20 +1,26 @@
-"""The page in a browser: nothing from the data runs, the table filters, every plot can be seen on every screen."""
+"""The page and the trust card in a browser: nothing from the data runs, the table filters, every plot can be seen on every screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rm_gallery import DataSample, audit
+from rm_gallery.core.reward.base import BasePointWiseReward
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.report.formats import render
 from tests.report.browser import chromium, console
 from tests.report.runs import HOSTILE, judged_run
+from tests.reward.rewards import scored
 
 if TYPE_CHECKING:
     from selenium.webdriver.chrome.webdriver import WebDriver
 
 pytestmark = pytest.mark.system("chromium")
+HERE = Path(__file__).parent
 N = 60
 
 
@@ -50,9 +56,7 @@ def count(browser: WebDriver) -> str:
 
 
 def choose(browser: WebDriver, name: str, value: str) -> None:
-    change = (
-        "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change'))"
-    )
+    change = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change'))"
     js(browser, change, name, value)
 
 
@@ -142,23 +146,10 @@ SCREENS = {
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_plot_is_seen_on_every_screen(page: WebDriver, screen: str) -> None:
     scheme, width, mobile = SCREENS[screen]
-    page.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": mobile}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    plots = js(
-        page,
-        """return [...document.querySelectorAll('svg.plot')].map(svg => {
-             const box = svg.getBoundingClientRect();
-             const marks = svg.querySelectorAll('rect, circle, path, polyline').length;
-             const labels = [...svg.querySelectorAll('text.label')].map(e => e.textContent).filter(Boolean);
-             const out = [...svg.querySelectorAll('text')].filter(e => {
-               const b = e.getBoundingClientRect(); return b.left < box.left - 1 || b.right > box.right + 1; }).length;
-             return [svg.closest('figure').id, box.width, box.height, marks, labels.length, out,
-                     svg.querySelector('title').textContent.length, svg.querySelector('desc').textContent];
-           })""",
-    )
+    plots = js(page, (HERE / "plots.js").read_text(encoding="utf-8"))
     names = {plot[0] for plot in plots}
     assert names >= {"plot-scores", "plot-gaps", "plot-reliability", "plot-length", "plot-position", "plot-latency"}
     assert names >= {"plot-best-of-n", "plot-position-4"}
@@ -170,23 +161,9 @@ def test_every_plot_is_seen_on_every_screen(page: WebDriver, screen: str) -> Non
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(page: WebDriver, scheme: str) -> None:
-    page.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     js(page, "document.querySelector('.sample').open = true")
-    weak = js(
-        page,
-        """const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
-           const lum = ([r, g, b]) => [r, g, b].map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; })
-             .reduce((sum, v, k) => sum + v * [.2126, .7152, .0722][k], 0);
-           const behind = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
-             if (c.length === 3 || c[3] > .99) return c; } return [255, 255, 255]; };
-           return [...document.querySelectorAll('p, li, dt, dd, th, td, figcaption, summary, label, .badge, pre, h1, h2, h3, svg text')]
-             .filter(e => e.textContent.trim() && e.getClientRects().length)
-             .map(e => { const s = getComputedStyle(e); const a = lum(rgb(e.closest('svg') ? s.fill : s.color)), b = lum(behind(e));
-               return [e.className.baseVal ?? e.className, e.textContent.slice(0, 30), (Math.max(a, b) + .05) / (Math.min(a, b) + .05)]; })
-             .filter(found => found[2] < 4.5)""",
-    )
+    weak = js(page, (HERE / "contrast.js").read_text(encoding="utf-8"))
     assert weak == [], "WCAG AA"
 
 
@@ -201,3 +178,33 @@ def test_it_prints_without_controls_which_have_names_and_headings_are_in_order(p
     for hidden in ("nav", "#controls"):
         assert js(page, "return getComputedStyle(document.querySelector(arguments[0])).display", hidden) == "none"
     assert js(page, "return document.querySelector('svg.plot').getBoundingClientRect().height") > 100
+
+
+SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+
+
+class Longest(BasePointWiseReward):
+    """Longer is better; some answers break it with a hostile message."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        if "no 3" in text:
+            raise ValueError(f"broken {SCRIPT}")
+        return scored("l", float(len(text)))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_card_shows_every_figure_and_runs_nothing(browser: WebDriver, tmp_path: Path, width: int) -> None:
+    rows = [{"prompt": f"Q{i} {SCRIPT}", "chosen": f"yes {i} {SCRIPT} and more", "rejected": f"no {i} {SCRIPT}"} for i in range(20)]  # fmt: skip
+    found = audit(Longest(name=f"longest {SCRIPT}"), rows, progress=False)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get((found.save(tmp_path) / "card.html").as_uri())
+    js(browser, "for (const e of document.querySelectorAll('details')) e.open = true")
+    assert js(browser, "return window.hacked") is None
+    assert js(browser, "return document.querySelectorAll('script, img').length") == 0
+    assert js(browser, "return document.querySelectorAll('article').length") == len(found.findings)
+    assert js(browser, "return document.documentElement.scrollWidth") <= width
+    heights = js(browser, "return [...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().height)")
+    assert len(heights) == sum(f.ci95 is not None for f in found.findings) and min(heights) >= 20
+    assert console(browser) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,12 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.report.evaluate import evaluate
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.repeats import evaluate_repeatedly
 from tests.benchmarks.excerpts import EXCERPTS
-from tests.benchmarks.test_kinds import List, Point, lengths
-from tests.support.command import command
+from tests.benchmarks.judges import List, Point, lengths
 from tests.support.judge_server import JudgeServer
 
 
@@ -44,9 +41,7 @@ def test_a_judge_that_does_changes_the_variance_not_the_prompts() -> None:
             return [float(next(turn) % 2), 0.5]
         return lengths(sample)
 
-    report = evaluate_repeatedly(
-        List(judge=moody), EXCERPTS["preferences"], repeats=4, options=RunOptions(max_workers=1)
-    )
+    report = evaluate_repeatedly(List(judge=moody), EXCERPTS["preferences"], repeats=4, options=RunOptions(max_workers=1))
     about = report.extra["repeats"]
     assert about["scores"] == [0.5, 1.0, 0.5, 1.0]
     assert report.score == 0.75
@@ -56,11 +51,6 @@ def test_a_judge_that_does_changes_the_variance_not_the_prompts() -> None:
     assert about["unstable"] == 0.5
     assert report.ci95 is not None and about["ci95_same_prompts"].low > report.ci95.low
     assert report.to_dict()["extra"]["repeats"]["n"] == 4
-
-
-def test_parts_of_rows_that_come_in_any_order_are_matched() -> None:
-    report = evaluate_repeatedly(List(), EXCERPTS["rm_bench"], repeats=2, options=RunOptions(max_workers=16))
-    assert report.extra["repeats"]["unstable"] == 0.0
 
 
 def test_the_run_folder_keeps_every_repeat(tmp_path: Path) -> None:
@@ -89,18 +79,6 @@ def test_a_run_cut_off_between_its_repeats_says_so(tmp_path: Path, monkeypatch: 
     assert "1 of 3 repeats" in cut.report["stopped"]
 
 
-def test_the_command_says_how_often_it_asked(tmp_path: Path) -> None:
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in EXCERPTS["preferences"]), encoding="utf-8")
-    words = f"bench preferences -r safety_listwise_reward --data {data} --llm fake:<best>1</best> --repeats 3"
-    done, shown = command(*words.split(), "--json"), command(*words.split())
-    result: dict[str, Any] = json.loads(done.out)
-    assert (result["extra"]["repeats"]["n"], result["n"]) == (3, 2)
-    assert "3 repeats" in " ".join(shown.out.split()) and "3 repeats" not in done.err
-    with pytest.raises(ConfigError, match="give 2 or more"):
-        evaluate_repeatedly(Point(), EXCERPTS["preferences"], repeats=1)
-
-
 def test_every_repeat_is_asked_anew_and_each_keeps_its_own_replies() -> None:
     with JudgeServer("first", in_process=True) as server:
         reward = RewardRegistry.create("safety_listwise_reward", llm=OpenaiLLM("judge-1", base_url=server.base_url))
@@ -117,9 +95,7 @@ def test_counts_are_those_of_the_repeat_that_lost_most() -> None:
             raise ValueError("no answer")
         return lengths(sample)
 
-    report = evaluate_repeatedly(
-        List(judge=fails_once), EXCERPTS["preferences"], repeats=3, options=RunOptions(max_workers=1)
-    )
+    report = evaluate_repeatedly(List(judge=fails_once), EXCERPTS["preferences"], repeats=3, options=RunOptions(max_workers=1))
     assert (report.n, report.n_scored, report.n_failed) == (2, 1, 1)
     assert report.extra["repeats"]["n"] == 3
 
@@ -133,3 +109,8 @@ def test_a_budget_holds_for_all_repeats_together() -> None:
         assert server.stats(detail=False)["requests"] == 3
     assert report.calls == 3
     assert report.stopped is not None and report.extra["repeats"]["n"] == 2
+
+
+def test_parts_of_rows_that_come_in_any_order_are_matched() -> None:
+    report = evaluate_repeatedly(List(), EXCERPTS["rm_bench"], repeats=2, options=RunOptions(max_workers=16))
+    assert report.extra["repeats"]["unstable"] == 0.0

@@ -15,14 +15,14 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.comparing import Compared, Rows, flips_of
 from rm_gallery.report.opened import open_run
 from rm_gallery.report.scores import score_table
-from rm_gallery.report.sheet import number_of
-from rm_gallery.report.winrate import _UntilDecided, label_of, winrate
+from rm_gallery.report.winrate import _UntilDecided, winrate
+from tests.reward.rewards import ranked, scored
 from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
 
 
@@ -35,7 +35,11 @@ class Length(BasePointWiseReward):
         text = sample.output[0].answer.text
         if text == "FAIL":
             raise RuntimeError("broken")
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=float(len(text)))])
+        return scored(self.name, float(len(text)))
+
+
+def by_length(name: str, sample: DataSample) -> RewardResult:
+    return ranked(name, *(float(len(output.answer.text)) for output in sample.output))
 
 
 class Longer(BasePairWiseReward):
@@ -44,8 +48,7 @@ class Longer(BasePairWiseReward):
     name: str = "longer"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        rank = [float(len(output.answer.text)) for output in sample.output]
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+        return by_length(self.name, sample)
 
 
 class Longest(BaseListWiseReward):
@@ -54,8 +57,7 @@ class Longest(BaseListWiseReward):
     name: str = "longest"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        rank = [float(len(output.answer.text)) for output in sample.output]
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+        return by_length(self.name, sample)
 
 
 def rows(*answers: tuple[str, ...], **more: list[Any]) -> list[dict[str, Any]]:
@@ -102,9 +104,8 @@ def test_rows_of_one_prompt_count_together() -> None:
     declared = winrate(
         Length(), rows(*[WON] * 30, *[LOST] * 10, talk=[k // 4 for k in range(40)]), "q", ["x", "y"], cluster="talk"
     )
-    assert one.score == noticed.score == declared.score == 0.75
+    assert one.score == noticed.score == declared.score == 0.75 and noticed.ci95 == declared.ci95
     assert one.ci95 is not None and noticed.ci95 is not None
-    assert noticed.ci95 == declared.ci95
     assert noticed.ci95.high - noticed.ci95.low > 1.5 * (one.ci95.high - one.ci95.low)
 
 
@@ -139,21 +140,6 @@ def test_two_tables_are_compared_by_their_ids() -> None:
         winrate(Length(), a, "q", ["x", "x"], other=answers("l", asked="other"))
 
 
-def test_labels_mend_a_biased_judge_however_they_were_drawn() -> None:
-    draw = random.Random(3)
-    truth = [draw.random() < 0.4 for _ in range(2000)]
-    judge = [true or draw.random() < 0.5 for true in truth]  # calls half of the losses wins
-    chance = [0.1 if won else 0.5 for won in judge]
-    known = [float(true) if draw.random() < p else None for true, p in zip(truth, chance, strict=True)]
-    data = rows(*[WON if won else LOST for won in judge], people=known, p=chance)
-    plain = winrate(Length(), data, "q", ["x", "y"], labels="people")
-    weighted = winrate(Length(), data, "q", ["x", "y"], labels="people", label_probability="p")
-    actual = sum(truth) / len(truth)
-    assert plain.ci95 is not None and not plain.ci95.covers(actual)
-    low, high = weighted.extra["corrected"]["ci95"]
-    assert low < actual < high
-
-
 def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> None:
     draw = random.Random(2)
     wins = [float(draw.random() < 0.6) for _ in range(80)]
@@ -162,45 +148,12 @@ def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> N
     kind = ["p" if k < 40 else "r" for k in range(75)] + ["few"] * 5
     known[75:] = [1.0, 0.0, 1.0, 0.0, None]
     data = rows(*[WON if won else LOST for won in wins], people=known, p=chance, talk=talk, kind=kind)
-    found = winrate(
-        Length(), data, "q", ["x", "y"], labels="people", label_probability="p", cluster="talk", by=["kind"]
-    )
+    found = winrate(Length(), data, "q", ["x", "y"], labels="people", label_probability="p", cluster="talk", by=["kind"])
     for part, rows_of in ((found.extra, range(80)), (found.extra["subgroups"]["kind = p"], range(40))):
         of = slice(rows_of.stop)
         expected = corrected_mean(wins[of], known[of], clusters=talk[of], probabilities=chance[of])
         assert (part["corrected"]["estimate"], part["corrected"]["ci95"]) == (expected.estimate, expected.ci95)
     assert "corrected" not in found.extra["subgroups"]["kind = few"], "four labels correct nothing"
-
-
-def test_subgroups_are_held_to_a_common_level() -> None:
-    data = rows(*[WON] * 30, *[LOST] * 10, *[WON] * 20, *[LOST] * 20, kind=["p"] * 40 + ["r"] * 40)
-    found = winrate(Length(), data, "q", ["x", "y"], by=["kind"])
-    assert {name: part.score for name, part in found.by_subset.items()} == {"kind = p": 0.75, "kind = r": 0.5}
-    parts = found.extra["subgroups"]
-    assert parts["kind = p"]["p_holm"] == pytest.approx(2 * parts["kind = p"]["p_value"])
-    assert parts["kind = r"]["p_holm"] == 1.0
-
-
-def test_more_columns_are_ranked() -> None:
-    data = rows(*[("middle", "tiny", "the longest")] * 8, *[("middle", "tiny, not", "")] * 4)
-    found = winrate(Length(), data, "q", ["x", "y", "z"])
-    systems = [(part["answer"], part["n"], part["win_rate"]) for part in found.extra["ranking"]["systems"]]
-    assert systems == [("z", 16, 1.0), ("x", 20, 8 / 20), ("y", 20, 4 / 20)]
-    pairs = [(part["a"], part["b"], part["wins"], part["losses"]) for part in found.extra["pairs"]]
-    assert pairs == [("x", "y", 8, 4), ("x", "z", 0, 8), ("y", "z", 0, 8)]
-    assert found.score == pytest.approx(8 / 12)
-
-
-def test_length_is_taken_out() -> None:
-    draw = random.Random(1)
-    answers = []
-    for _ in range(400):
-        a, b = draw.randint(20, 80), draw.randint(10, 60)
-        answers.append(("a" * a, "b" * b))
-    found = winrate(Length(), rows(*answers), "q", ["x", "y"], length_controlled=True)
-    assert found.score is not None and found.score > 0.65
-    assert found.extra["length_controlled"]["ci95"][0] < 0.5 < found.extra["length_controlled"]["ci95"][1]
-    assert found.extra["length_controlled"]["length_effect"] > 0, "the longer answer is the one that wins"
 
 
 def test_results_take_their_turn_however_they_come_in() -> None:
@@ -226,16 +179,6 @@ def test_results_take_their_turn_however_they_come_in() -> None:
 def test_a_sorted_table_is_not_decided_by_its_first_rows() -> None:
     found = winrate(Length(), rows(*[WON] * 40, *[LOST] * 40), "q", ["x", "y"], until_decided=True)
     assert not found.extra["until_decided"]["decided"] and found.n_scored == 80
-
-
-@pytest.mark.parametrize(
-    ("played", "first", "second"), [((1, 1), 1, 0), ((-1, -1), 0, 1), ((1, -1), 0, 0), ((0, -1), 0, 0), ((1, 0), 0, 0)]
-)
-def test_a_flip_is_won_by_the_same_place_twice(played: tuple[int, int], first: int, second: int) -> None:
-    pair = (0, 1)
-    found = flips_of(Rows([Compared(orders={pair: played}), None, Compared()], ["a", "b", "c"]), pair)
-    assert (found["n"], found["flips"]) == (1, first + second)
-    assert (found["first_preferred"], found["second_preferred"]) == (first, second)
 
 
 def a_mostly(call: JudgeCall) -> Answer:
@@ -266,19 +209,6 @@ def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r" / "report.json").read_text())["extra"]["until_decided"]["decided"]
 
 
-def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
-    class Stars(Length):
-        """One to five characters."""
-
-        name: str = "stars"
-        score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
-
-    data = rows(*[("x" * (5 if n % 9 else 4),) for n in range(60)], people=[5] * 11 + [1] + [None] * 48)
-    found = score_table(Stars(), data, "q", "x", labels="people").extra["corrected"]
-    low, high = found["ci95"]
-    assert 1.0 <= low < found["estimate"] < high <= 5.0
-
-
 def test_scores_have_the_unit_of_their_reward() -> None:
     texts = [("aaaa", "b"), ("aa", "bb"), ("", "b"), ("FAIL", "b")]
     data = rows(*texts, people=[2, 1, None, 3], kind=["p", "p", "r", "r"])
@@ -291,29 +221,7 @@ def test_scores_have_the_unit_of_their_reward() -> None:
         score_table(Longer(), data, "q", "x")
 
 
-@pytest.mark.parametrize(
-    ("cell", "value"),
-    [
-        ("3,5", 3.5), ("3.5", 3.5), ("1.234,5", 1234.5), ("1,234.5", 1234.5), ("-0,25", -0.25), ("−1", -1.0),
-        ("12 %", 0.12), ("1e300", 1e300), (True, 1.0), ("１２", 12.0),
-        ("nan", None), ("inf", None), ("1_000", None), ("4 apples", None), ("", None),
-    ],
-)  # fmt: skip
-def test_numbers_as_spreadsheets_write_them(cell: Any, value: float | None) -> None:
-    assert number_of(cell) == value
-
-
-@pytest.mark.parametrize(
-    ("cell", "value"),
-    [("A", 1.0), ("gpt", 1.0), ("B", 0.0), (" Tie ", 0.5), ("0,5", 0.5), ("2", None), ("maybe", None)],
-)
-def test_verdicts_as_people_write_them(cell: Any, value: float | None) -> None:
-    assert label_of(cell, {"gpt": 1.0, "llama": 0.0}) == value
-
-
-@pytest.mark.parametrize(
-    "more", [{}, {"until_decided": True}, {"labels": "people", "by": ["kind"], "length_controlled": True}]
-)
+@pytest.mark.parametrize("more", [{}, {"until_decided": True}, {"labels": "people", "by": ["kind"], "length_controlled": True}])
 @pytest.mark.parametrize("texts", [[("FAIL",) * 3] * 3, [("same",) * 3] * 3, [("aa", "b", "c")], [("a", "", "bb")] * 2])
 def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: dict[str, Any]) -> None:
     columns = ["x", "z"] if "" in texts[0] else ["x", "y", "z"]
@@ -323,9 +231,18 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: di
     assert report.ci95 is None or report.ci95.low < report.ci95.high
     assert str(report) and json.dumps(report.to_dict())
     if not more.get("until_decided"):
-        scored = score_table(Length(), data, "q", columns, **{k: v for k, v in more.items() if k == "by"})
-        assert scored.ci95 is None or scored.ci95.low < scored.ci95.high
-        assert str(scored) and json.dumps(scored.to_dict())
+        scores = score_table(Length(), data, "q", columns, **{k: v for k, v in more.items() if k == "by"})
+        assert scores.ci95 is None or scores.ci95.low < scores.ci95.high
+        assert str(scores) and json.dumps(scores.to_dict())
+
+
+def test_subgroups_are_held_to_a_common_level() -> None:
+    data = rows(*[WON] * 30, *[LOST] * 10, *[WON] * 20, *[LOST] * 20, kind=["p"] * 40 + ["r"] * 40)
+    found = winrate(Length(), data, "q", ["x", "y"], by=["kind"])
+    assert {name: part.score for name, part in found.by_subset.items()} == {"kind = p": 0.75, "kind = r": 0.5}
+    parts = found.extra["subgroups"]
+    assert parts["kind = p"]["p_holm"] == pytest.approx(2 * parts["kind = p"]["p_value"])
+    assert parts["kind = r"]["p_holm"] == 1.0
 
 
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
@@ -333,3 +250,16 @@ def test_flips_of_one_conversation_do_not_count_as_many() -> None:
     compared: list[Compared | None] = [Compared(orders={pair: (1, 1) if k % 8 < 4 else (1, -1)}) for k in range(n)]
     alone, together = (flips_of(Rows(compared, [str(k // size) for k in range(n)]), pair)["ci95"] for size in (1, 4))
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
+
+
+def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
+    class Stars(Length):
+        """One to five characters."""
+
+        name: str = "stars"
+        score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
+
+    data = rows(*[("x" * (5 if n % 9 else 4),) for n in range(60)], people=[5] * 11 + [1] + [None] * 48)
+    found = score_table(Stars(), data, "q", "x", labels="people").extra["corrected"]
+    low, high = found["ci95"]
+    assert 1.0 <= low < found["estimate"] < high <= 5.0

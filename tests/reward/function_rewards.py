@@ -54,9 +54,7 @@ async def waits(messages: list[Message], **kwargs: Any) -> EvaluateResult:
 @reward_function(mode="batch")
 def share(rollouts_messages: list[list[Message]], **kwargs: Any) -> list[EvaluateResult]:
     lengths = [len(messages[-1].text) for messages in rollouts_messages]
-    return [
-        EvaluateResult(score=n / max(lengths), is_score_valid=n > 0, reason="empty" if not n else None) for n in lengths
-    ]
+    return [EvaluateResult(score=n / max(lengths), is_score_valid=n > 0, reason="empty" if not n else None) for n in lengths]
 
 
 @reward_function(mode="batch")

@@ -19,9 +19,7 @@ PROPOSED = '<principles>{"Truth": "It is right.", "Tone": "It is polite."}</prin
 MERGED = '```json\n{"Truth": "It is right.", "Care": "It is careful.", "More": "One too many."}\n```'
 
 
-def run(
-    proposal: Any, merged: str, samples: list[DataSample] = SAMPLES, **settings: Any
-) -> tuple[dict[str, str], Listening]:
+def run(proposal: Any, merged: str, samples: list[DataSample] = SAMPLES, **settings: Any) -> tuple[dict[str, str], Listening]:
     def reply(question: str) -> str:
         return merged if "<proposals " in question else proposal(question) if callable(proposal) else proposal
 
@@ -39,9 +37,7 @@ def test_at_most_the_asked_number_comes_back_in_order() -> None:
     assert run(PROPOSED, MERGED, cluster_number=1)[0] == {"Truth": "It is right."}
     _, judge = run(PROPOSED, MERGED, [*SAMPLES, UNLABELLED], generate_number=1)
     merges = [prompt for prompt in judge.prompts if "<proposals " in prompt]
-    assert len(judge.prompts) == 3 * 7 and all(
-        prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges
-    )
+    assert len(judge.prompts) == 3 * 7 and all(prompt.count("Truth: ") == 6 and "Tone" not in prompt for prompt in merges)
 
 
 def test_the_best_answer_is_named_by_its_place_in_a_seeded_order() -> None:
@@ -70,8 +66,6 @@ def test_without_a_merged_list_the_most_frequent_proposals_stand_in() -> None:
         ([], ConfigError, "0 samples"),
     ],
 )
-def test_failures_are_errors_and_not_an_empty_dict(
-    samples: list[DataSample], error: type[Exception], message: str
-) -> None:
+def test_failures_are_errors_and_not_an_empty_dict(samples: list[DataSample], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         run("nothing of use", "nothing of use", samples)

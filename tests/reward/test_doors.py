@@ -13,19 +13,8 @@ from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.compose import Gate, WeightedSum
-from tests.reward.rewards import (
-    AsyncRule,
-    CpuBound,
-    ListJudge,
-    ListRule,
-    PairJudge,
-    PairRule,
-    PointJudge,
-    Rule,
-    StepJudge,
-    StepRule,
-    longest,
-)
+from tests.reward import rewards as r
+from tests.reward.rewards import ListRule, PointJudge, Rule, StepRule, longest
 from tests.support.samples import make_sample, scores
 
 Doors = dict[str, Callable[[BaseReward, Sequence[DataSample]], list[DataSample]]]
@@ -40,12 +29,12 @@ class StepInWorker(StepRule):
 
 
 KINDS: dict[type[BaseReward], Any] = {
-    **dict.fromkeys((Rule, AsyncRule, CpuBound, PointJudge), [1.0, 3.0, 2.0]),
+    **dict.fromkeys((Rule, r.AsyncRule, r.CpuBound, PointJudge), [1.0, 3.0, 2.0]),
     **dict.fromkeys((ListRule, ListInWorker), [1.0, 3.0, 2.0]),
-    ListJudge: [0.0, 1.0, 0.0],
-    **dict.fromkeys((PairRule, PairJudge), [0.0, 1.0, 0.5]),
+    r.ListJudge: [0.0, 1.0, 0.0],
+    **dict.fromkeys((r.PairRule, r.PairJudge), [0.0, 1.0, 0.5]),
     **dict.fromkeys((StepRule, StepInWorker), [[101.0, 202.0]] * 3),
-    StepJudge: [[1.0, 2.0]] * 3,
+    r.StepJudge: [[1.0, 2.0]] * 3,
 }
 """A reward of every kind and scorer, and what it makes of three answers of one, three and two words with two steps each."""
 REWARDS: list[BaseReward] = [kind(llm=FakeLLM(reply=longest)) if kind.judged else kind() for kind in KINDS]
@@ -74,12 +63,9 @@ def samples() -> list[DataSample]:
     return found
 
 
-async def gathered(reward: BaseReward, given: Sequence[DataSample], **settings: Any) -> list[DataSample]:
+async def gathered(reward: BaseReward, given: Sequence[DataSample], bound: int = 0) -> list[DataSample]:
+    settings: dict[str, Any] = {"semaphore": asyncio.Semaphore(bound)} if bound else {}
     return list(await asyncio.gather(*(reward.async_evaluate(sample, **settings) for sample in given)))
-
-
-async def bounded(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
-    return await gathered(reward, given, semaphore=asyncio.Semaphore(2))
 
 
 async def streamed(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
@@ -125,7 +111,7 @@ DOORS: Doors = {
     **BLOCKING,
     **{name: lambda reward, given, call=call: asyncio.run(_of(call(reward, given))) for name, call in AWAITED.items()},  # type: ignore[misc]
     "a second loop": lambda reward, given: asyncio.run(gathered(reward, given)),
-    "a semaphore": lambda reward, given: asyncio.run(bounded(reward, given)),
+    "a semaphore": lambda reward, given: asyncio.run(gathered(reward, given, bound=2)),
     "dicts": lambda reward, given: reward.evaluate_batch([sample.model_dump() for sample in given]),
     "one worker": lambda reward, given: reward.evaluate_batch(given, max_workers=1),
     "many workers": lambda reward, given: reward.evaluate_batch(given, max_workers=64),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
-import linecache
 import math
 import re
 import shutil
@@ -25,14 +25,20 @@ import pytest
 from pydantic import BaseModel, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
+from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
+from rm_gallery.core.runner.build import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import Rule, scored
 from tests.support.samples import make_sample
@@ -93,9 +99,7 @@ class Reader(BaseLLMReward, BasePointWiseReward):
         return {"read": number([sample.query_text(), sample.output[0].answer.text, self.rubrics, self.language])}
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        read = sample.model_dump(
-            mode="json", exclude={"created_at": True, "output": {"__all__": {"answer": {"reward"}}}}
-        )
+        read = sample.model_dump(mode="json", exclude={"created_at": True, "output": {"__all__": {"answer": {"reward"}}}})
         return scored(self.name, self.scale * (response.score + number([read, kwargs])))
 
 
@@ -375,82 +379,81 @@ def test_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> Non
         assert (strict.score_of(found), loose.score_of(found)) == (0.0, 1.0)
 
 
-def test_speed_is_no_setting_and_a_changed_setting_is() -> None:
-    one = Rule(name="r")
-    assert one.settings_hash == Rule(name="r", max_workers=3, deadline=1.0).settings_hash
-    before = one.settings_hash
-    other = one.model_copy(update={"name": "other"})
-    assert other.settings_hash != before
-    one.name = "another"
-    assert one.settings_hash not in (before, other.settings_hash)
+# -- code is told by what it does ---------------------------------------------------------------------------------------------
+
+CHANGES = [json.loads(line) for line in (Path(__file__).parent / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
+"""What `Mine` is made of and reads, and `then` what is changed before the run is continued; `same` where it does the same."""
+FUNCTION = "@reward_function({declared})\n{decorator}\ndef mine(messages, {parameters}**kwargs):\n    return {score}\nMine = mine.reward\n"
+EVALUATE = "class Mine({bases}BasePointWiseReward):\n    {members}\n    def _evaluate(self, sample, **kwargs):\n        return scored(self.name, {score})\n"
+ENVIRONMENT = "class Env:\n    {members}\n    async def compute_reward(self, rollout_id, messages, task, **kwargs):\n        return {{'reward': {score}}}\nMine = lambda: build_reward(Env())\n"
+GRADER = "def mine(query, response): return {score}\nMine = lambda: as_reward(FunctionGrader(mine))\n"
+JUDGE = "class Prompt(Ask):\n    @classmethod\n    def format(cls, enable_thinking=False, **kwargs): return {score}\nMine = lambda: Reader(llm=Echo(), template=Prompt)\n"
+COMPOSED = JUDGE + "judge = Mine\nMine = lambda: WeightedSum({{'a': judge(), 'b': Rule()}})\n"
+ASKING = (
+    "Mine = lambda: as_reward(LLMGrader(name='g', model=FakeLLM(reply='<score>1</score>'), prompt={score} + ' {{response}}'))\n"
+)
+SCRIPTED = "Mine = lambda: Reader(llm=FakeLLM(reply={score}))\n"
+KINDS = {
+    "function": FUNCTION, "class": EVALUATE, "environment": ENVIRONMENT, "grader": GRADER, "judge": JUDGE,
+    "composed": COMPOSED, "asking grader": ASKING, "scripted": SCRIPTED,
+}  # fmt: skip
+IN_REACH = (
+    Ask, BasePointWiseReward, Echo, FakeLLM, FunctionGrader, LLMGrader, Path, Reader, Rule, WeightedSum, as_reward, build_reward,
+    reward_function, scored,
+)  # fmt: skip
 
 
-MINE = """
-class Mine(BasePointWiseReward):
-    def _evaluate(self, sample, **kwargs):
-        number = {uses}
-        return scored(self.name, float(number))
-"""
+def written(case: dict[str, Any], text: str) -> Any:
+    """A reward as a fresh process makes it that runs the case's text."""
+    for name in {"h", "g", "pack", "pack.m", "pack.n"} & sys.modules.keys():
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    scope: dict[str, Any] = {found.__name__: found for found in IN_REACH} | {"__name__": "__main__"}
+    exec(compile("from __future__ import annotations\n" + text, "<string>", "exec"), scope)
+    return scope["Mine"]()
 
 
-def in_cells(*cells: str) -> dict[str, Any]:
-    """The names after these cells of a notebook ran."""
-    scope: dict[str, Any] = {
-        "BasePointWiseReward": BasePointWiseReward, "scored": scored, "Holds": Holds, "__name__": "__main__",
-        "reward_function": reward_function,
-    }  # fmt: skip
-    for cell in cells:
-        name = f"<cell {zlib.crc32(cell.encode())}>"
-        linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
-        exec(compile(cell, name, "exec"), scope)
-    return scope
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case["name"])
+def test_a_continued_run_gives_what_a_new_one_would_or_refuses_with_an_example(
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    blank = dict.fromkeys(("declared", "decorator", "parameters", "bases"), "")
+    given = {**blank, "members": "pass", **case}
+    given["parameters"] += ", " if given["parameters"] else ""
+    text = f"{case.get('before', '')}\n{KINDS[case.get('kind', 'function')].format(**given)}{case.get('after', '')}\n"
 
+    def settle(state: dict[str, Any]) -> None:
+        for name, value in state.get("env", {}).items():
+            monkeypatch.setenv(name, value)
+        if "argv" in state:
+            monkeypatch.setattr(sys, "argv", ["mine.py", *state["argv"]])
 
-CODE = json.loads((Path(__file__).parent / "code.json").read_text(encoding="utf-8"))
-"""Cells of a notebook in which `Mine` makes a reward, other cells, and whether both make the same reward."""
+    def score(folder: str) -> float | None:
+        reward = written(case, text)
+        found: float | None = reward.score_of_output(
+            reward.evaluate_batch([make_sample("abc")], run_dir=str(tmp_path / folder))[0].output[0]
+        )
+        return found
 
+    def put(files: dict[str, str]) -> None:
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(content, encoding="utf-8")
 
-@pytest.mark.parametrize("scope", [{"__name__": "__main__"}, {}], ids=["no source", "no module"])
-def test_code_without_a_source_is_part_of_the_run(scope: dict[str, Any], tmp_path: Path) -> None:
-    def run(text: str) -> None:
-        names: dict[str, Any] = {"BasePointWiseReward": BasePointWiseReward, "scored": scored, **scope}
-        exec(compile(text, "<string>", "exec"), names)
-        names["Mine"]().evaluate_batch([make_sample("abc")], run_dir=str(tmp_path / "run"))
-
-    plain = MINE.format(uses="1")
-    for same in (plain, f"# a comment more\n\n{plain}"):
-        run(same)
-    for other in (MINE.format(uses="2"), f"{plain}    facts = 1\n"):
-        with pytest.raises(ConfigError, match=r"reward\.code\.[\w.]+: "):
-            run(other)
-
-
-@pytest.mark.parametrize("case", CODE, ids=lambda case: case["name"])
-def test_what_code_says_and_uses_is_part_of_the_run_and_what_it_changes_itself_is_not(case: dict[str, Any]) -> None:
-    reward = in_cells(*case["cells"])["Mine"]()
-    hashed = reward.settings_hash
-    assert in_cells(*case["cells"])["Mine"]().settings_hash == hashed, "the same cells again"
-    assert (in_cells(*case["other"])["Mine"]().settings_hash == hashed) is case["same"]
-    reward.evaluate(make_sample("abc"))
-    given = {"function": reward.function} if "function" in type(reward).model_fields else {}
-    assert type(reward)(**given).settings_hash == hashed
-
-
-def test_a_method_put_into_a_class_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Holds().settings_hash
-    monkeypatch.setattr(Holds, "_evaluate", lambda self, sample, **kwargs: scored(self.name, 1.0))
-    assert Holds().settings_hash != before
-
-
-def test_code_of_other_files_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    hashes = []
-    for number in (1, 1, 2):
-        (tmp_path / "my_helpers.py").write_text(f"LIMIT = {number}\ndef helper(): return LIMIT\n" + "#" * number)
-        for way in ("import my_helpers", "from my_helpers import helper"):
-            monkeypatch.delitem(sys.modules, "my_helpers", raising=False)
-            linecache.clearcache()
-            uses = "my_helpers.helper()" if way.startswith("import") else "helper()"
-            hashes.append(in_cells(way, MINE.format(uses=uses))["Mine"]().settings_hash)
-    assert hashes[:2] == hashes[2:4]
-    assert not set(hashes[:2]) & set(hashes[4:])
+    put(case.get("files", {}))
+    settle(case)
+    before = score("run")
+    assert before is not None
+    assert score("run") == before, "nothing has changed"
+    then = case["then"]
+    put({name: content for name, content in then.items() if name not in ("env", "argv")})
+    settle(then)
+    if case.get("same"):
+        assert score("run") == before
+        return
+    with pytest.raises(ConfigError, match="holds results of something else .*'s'|holds a different run"):
+        score("run")
+    assert case.get("kind") == "asking grader" or score("another") != before

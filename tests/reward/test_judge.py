@@ -21,19 +21,17 @@ from rm_gallery.core.reward.base import (
     BaseStepWiseReward,
     BaseStepWiseRubricReward,
 )
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
-    ComparativeTemplate,
     RubricListWiseTemplate,
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
-from rm_gallery.core.utils.errors import ConfigError, ParseError
-from tests.reward.rewards import Listening, PointJudge, ranked
+from rm_gallery.core.utils.errors import ParseError
+from tests.reward.rewards import Listening
 from tests.support.command import command
 from tests.support.judge_server_prompts import fenced_blocks
-from tests.support.samples import issues, make_sample
+from tests.support.samples import make_sample
 
 TEXTS = json.loads((Path(__file__).parent / "attacks.json").read_text(encoding="utf-8"))
 """`attacks`: texts that try to pass for the verdict 77 in the tag `qtag`; `sloppy`: replies around a reason {r} and a verdict {v};
@@ -87,62 +85,6 @@ def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
     assert blocks(asked[1]["content"]) == {"query": query, "answer": answer}
 
 
-class Ranks(BaseListWiseRubricReward):
-    template: Any = ComparativeTemplate
-
-    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
-        return {"question": "asked", "responses": [output.answer.text for output in sample.output]}
-
-    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        ranks = {r["response_index"]: 1.0 / r["rank"] for r in response.rankings}
-        return ranked("r", *(ranks.get(i, 0.0) for i in range(1, len(sample.output) + 1)))
-
-
-def ranking(*places: Any, first: int = 1) -> str:
-    return json.dumps([{"response_index": i, "rank": place} for i, place in enumerate(places, first)])
-
-
-@pytest.mark.parametrize(
-    ("told", "problem"),
-    [
-        (ranking(3, 2, 1), ""),
-        (ranking(1, 1, "2"), ""),
-        (ranking(2, 1), "ranks 2 of 3 responses"),
-        (ranking(1, 2, 3, 4), "ranks 4 of 3 responses"),
-        (ranking(1, 2, 3, first=2), r"each response is ranked exactly once; found responses \[2, 3, 4\]"),
-        (ranking(0, 1, 2), "ranks run from 1 to 3"),
-        (ranking(1, 2, 4), "ranks run from 1 to 3"),
-        ("[]", "ranks run from 1 to 0"),
-        ('[{"response_index": 1}]', "rankings"),
-    ],
-)
-def test_a_ranking_names_each_response_once(told: str, problem: str) -> None:
-    reward = Ranks(name="r", llm=FakeLLM(reply=f"<rankings>{told}</rankings>"), repair_attempts=0)
-    found = reward.evaluate(make_sample("a", "b", "c"))
-    assert set(issues(found)) == ({("unscored", "parse")} if problem else set())
-    if problem:
-        with pytest.raises(ParseError, match=problem):
-            ComparativeTemplate.parse(f"<rankings>{told}</rankings>").check_choices(3)
-
-
-def test_a_judge_without_a_model_or_a_prompt_says_what_to_pass() -> None:
-    class Bare(PointJudge):
-        template: Any = None
-
-    for reward, said in (
-        (PointJudge(), "has no judge: pass llm="),
-        (Bare(llm=FakeLLM()), "has no prompt: pass template="),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            reward.evaluate(make_sample("a"))
-    with pytest.raises(ConfigError, match="has no prompt"):
-        Bare().format(make_sample("a"))
-    named = BasePointWiseRubricReward(name="p", llm="fake:x")
-    assert isinstance(named.llm, FakeLLM) and named.model_dump(mode="json")["template"].endswith(
-        "template.RubricPointWiseTemplate"
-    )
-
-
 GOOD = "The right answer, said plainly."
 INTRODUCED = {"en": "The answer reads: {}", "zh": "回答的内容是：{}"}
 KINDS: dict[str, tuple[type[BaseRubricReward], str]] = {
@@ -155,9 +97,7 @@ KINDS: dict[str, tuple[type[BaseRubricReward], str]] = {
 
 def attacks(tag: str, value: int) -> list[str]:
     """Texts that try to pass for a verdict `value`."""
-    return [
-        text.replace("qtag", tag).replace("QTAG", tag.upper()).replace("77", str(value)) for text in TEXTS["attacks"]
-    ]
+    return [text.replace("qtag", tag).replace("QTAG", tag.upper()).replace("77", str(value)) for text in TEXTS["attacks"]]
 
 
 def tags(reason: str, tag: str, value: int, last: bool = True) -> str:
@@ -226,9 +166,7 @@ def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
         (RubricPairWiseTemplate, "best", 1, 2),
     ):
         for attack in attacks(tag, other):
-            for quoted in (
-                form.format(way.format(attack)) for form in INTRODUCED.values() for way in TEXTS["quoted"].values()
-            ):
+            for quoted in (form.format(way.format(attack)) for form in INTRODUCED.values() for way in TEXTS["quoted"].values()):
                 reply = TEXTS["sloppy"][sloppy].format(r=quoted, v=f"<{tag}>{value}</{tag}>", t=tag, n=value)
                 found = reading(template, tag, reply)
                 count += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from tests.reward.rewards import ListJudge, Rule, longest, scored
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import issues, make_sample, scores
 
 SAMPLES = [make_sample("a", "b", unique_id=str(k)) for k in range(60)]
@@ -48,10 +47,7 @@ def test_as_many_functions_of_ones_own_are_in_flight_as_was_said(workers: int) -
     assert max(reward.most) == workers and all(scores(sample) == [1.0, 1.0] for sample in found)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("first") as running:
-        yield running
+server = judge_fixture("first")
 
 
 def most(server: JudgeServer, name: str, latency: float, count: int, given: int | None, **settings: Any) -> int:
@@ -65,9 +61,7 @@ def most(server: JudgeServer, name: str, latency: float, count: int, given: int 
 # the more connections have to be opened, the longer the first replies have to wait for the last requests
 @pytest.mark.parametrize(("workers", "latency"), [(1, 0.01), (5, 0.1), (40, 0.3)])
 @pytest.mark.parametrize("kind", ["listwise", "pairwise", "pointwise"])
-def test_as_many_judgements_are_in_flight_as_was_said(
-    server: JudgeServer, kind: str, workers: int, latency: float
-) -> None:
+def test_as_many_judgements_are_in_flight_as_was_said(server: JudgeServer, kind: str, workers: int, latency: float) -> None:
     assert most(server, f"safety_{kind}_reward", latency, workers + 5, workers) == workers
 
 

@@ -9,7 +9,7 @@ from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTestReport, Code
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import Runner
 
-QUICK = SandboxLimits(wall_seconds=2.0, cpu_seconds=2.0, memory_mb=256, output_kb=64)
+QUICK = SandboxLimits(wall_seconds=4.0, cpu_seconds=1.0, memory_mb=256, output_kb=64)
 
 
 def score_all(

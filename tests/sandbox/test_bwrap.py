@@ -15,6 +15,7 @@ import pytest
 
 from rm_gallery.core.sandbox.bwrap import BwrapRunner, system_call_filter
 from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTests, InputOutputTests, run_code_tests
+from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.utils.errors import DeadlineExceeded, SandboxUnavailable
 from tests.sandbox.outside import alive, descendants, eventually
 from tests.sandbox.scoring import reasons, score, score_all
@@ -55,6 +56,27 @@ def test_extra_packages_are_importable_and_read_only(bubblewrap: BwrapRunner, tm
     assert reasons(runner, "import wanted\ndef f():\n    return wanted.VALUE\n", "assert f() == 7") == ["passed"]
     (reason,) = reasons(runner, "import wanted\ndef f():\n    open(wanted.__file__, 'a')\n", "assert f()")
     assert reason in ("error: OSError", "error: PermissionError")
+
+
+NUMPY = "import numpy as np\ndef f(x):\n    return "
+EMPTY_TESTS = [
+    "import numpy as np; assert (f(3) == np.array([9, 1])).all()",
+    "import numpy as np; assert np.allclose(f(2), [4.0, 5.0])",
+    "import numpy as np; assert np.allclose(4.0, f(2))",
+    "assert (f(2) == 0).all()",
+    "assert abs(f(10) - 100).max(initial=0) < 1e-6",
+]
+
+
+def test_an_empty_array_is_equal_to_nothing_that_is_not_empty(bubblewrap: BwrapRunner) -> None:
+    numpy = pytest.importorskip("numpy")
+    runner = BwrapRunner(packages=[str(Path(numpy.__file__).parents[1])])
+    limits = SandboxLimits(wall_seconds=20.0, memory_mb=1024)
+    found = reasons(runner, f"{NUMPY}np.empty((0, 1))\n", *EMPTY_TESTS, limits=limits)
+    assert found == ["error: ValueError"] * len(EMPTY_TESTS)
+    honest = ["np.allclose(f(2), [])", "np.allclose([], f(2))", "(f(1) == np.array([])).all()", "f(f(1)).sum() == 0"]
+    wanted = [f"import numpy as np; assert {test}" for test in honest]
+    assert reasons(runner, f"{NUMPY}np.array([])\n", *wanted, limits=limits) == ["passed"] * len(wanted)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -15,6 +15,7 @@ import pytest
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
 from rm_gallery.core.sandbox.code_tests import (
     AssertTests,
+    HumanEvalTests,
     InputOutputTests,
     extract_code,
     parse_code_tests,
@@ -28,12 +29,14 @@ from rm_gallery.core.sandbox.sql import compare_results, run_query
 from rm_gallery.core.utils.errors import DataError
 from tests.golden.golden import Line, check, files, lines
 from tests.sandbox.fusion_server import fusion_server
-from tests.sandbox.humaneval import own_problems
 from tests.sandbox.outside import SECRET_NAME, Outside
 from tests.sandbox.scoring import QUICK, score, score_all
 from tests.support.system import require_bubblewrap
 
-CHECK = "def check(candidate):\n    assert candidate() == 424242\n    assert all(map(lambda _: candidate() == 424242, range(3)))\n"
+pytestmark = pytest.mark.system("bubblewrap")
+CHECK = (
+    "def check(candidate):\n    assert candidate() == 424242\n    assert all(map(lambda _: candidate() == 424242, range(3)))\n"
+)
 SCHEMA = """
 PRAGMA foreign_keys=OFF;
 BEGIN TRANSACTION;
@@ -76,9 +79,7 @@ def verdicts(path: Path, runner: str, **limits: Any) -> None:
     check(path, lambda _: next(found), ("reasons", "error"))
 
 
-@pytest.mark.parametrize(
-    "runner", ["subprocess", "fusion", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))]
-)
+@pytest.mark.parametrize("runner", ["subprocess", "fusion", "bwrap"])
 @pytest.mark.parametrize("path", files("sandbox/verdicts"))
 def test_every_runner_gives_the_same_verdicts(path: Path, runner: str) -> None:
     if runner == "bwrap":
@@ -86,7 +87,7 @@ def test_every_runner_gives_the_same_verdicts(path: Path, runner: str) -> None:
     verdicts(path, runner)
 
 
-@pytest.mark.parametrize("runner", ["subprocess", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))])
+@pytest.mark.parametrize("runner", ["subprocess", "bwrap"])
 @pytest.mark.parametrize("path", files("sandbox/local"))
 def test_values_and_limits_are_those_of_this_machine_with_walls_or_without(path: Path, runner: str) -> None:
     if runner == "bwrap":
@@ -94,29 +95,31 @@ def test_values_and_limits_are_those_of_this_machine_with_walls_or_without(path:
     verdicts(path, runner)
 
 
-@pytest.mark.system("bubblewrap")
 @pytest.mark.parametrize("path", files("sandbox/walls"))
 def test_behind_walls_a_unit_sees_nothing_and_costs_no_other_one(path: Path, bubblewrap: BwrapRunner) -> None:
     verdicts(path, "bwrap", wall_seconds=3.0, cpu_seconds=3.0, output_kb=64)
 
 
-@pytest.mark.system("bubblewrap")
 @pytest.mark.parametrize("path", files("sandbox/attacks"))
-def test_hostile_code_scores_zero_and_nothing_outside_changes(
-    path: Path, bubblewrap: BwrapRunner, outside: Outside
-) -> None:
-    def attacked(line: Line) -> Line:
+def test_hostile_code_scores_zero_and_nothing_outside_changes(path: Path, bubblewrap: BwrapRunner, outside: Outside) -> None:
+    async def attacked(line: Line) -> str:
         code = line["code"]
         for name, value in (("{file}", outside.file), ("{port}", outside.port), ("{secret}", SECRET_NAME)):
             code = code.replace(name, str(value))
-        program = (
-            {"inputs": [line["stdin"]], "outputs": ["42\n"]} if "stdin" in line else {"test": CHECK, "entry_point": "f"}
-        )
-        (reason,) = asyncio.run(verdict(bubblewrap, {**program, "code": f"{code}\n"}))["reasons"]
-        outside.assert_unchanged()
+        program = {"inputs": [line["stdin"]], "outputs": ["42\n"]} if "stdin" in line else {"test": CHECK, "entry_point": "f"}
+        (reason,) = (await verdict(bubblewrap, {**program, "code": f"{code}\n"}))["reasons"]
+        return str(reason)
+
+    async def together() -> list[str]:
+        return await asyncio.gather(*(attacked(line) for _, line in lines(path)))
+
+    def told(line: Line) -> Line:
+        reason = next(found)
         return {"score": float(reason == "passed"), "unforeseen": None if reason in line["allowed"] else reason}
 
-    check(path, attacked, ("score", "unforeseen"))
+    found = iter(asyncio.run(together()))
+    outside.assert_unchanged()
+    check(path, told, ("score", "unforeseen"))
 
 
 NAMES = {"nan": math.nan, "inf": math.inf}
@@ -174,26 +177,19 @@ def test_sql_may_read_and_nothing_else(tmp_path: Path) -> None:
 # -- what no line of a file can say ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.system("bubblewrap")
 def test_own_problems_solutions_pass_and_faults_fail(bubblewrap: BwrapRunner) -> None:
-    found = own_problems()
-    assert len(found) == 12
-    right = [(body, p.tests) for p in found for body in (p.solution, p.tests.prompt + p.solution, *p.right)]
-    wrong = [(body, p.tests) for p in found for body in p.wrong]
+    """Problems in the form of HumanEval; faults look right, or are solutions with one token changed, which may be harmless."""
+    right, wrong = [], []
+    for _, row in lines(GOLDEN / "problems.jsonl"):
+        tests = HumanEvalTests(row["test"], row["entry_point"], row["prompt"])
+        right += [(text, tests) for text in (row["solution"], row["prompt"] + row["solution"], *row["harmless"])]
+        wrong += [(text, tests) for text in (row["broken"], *row["faults"])]
+    assert len(right) > 24 and len(wrong) > 12
     reports = score_all(bubblewrap, right + wrong, limits=SandboxLimits(wall_seconds=8.0))
     told = zip([1.0] * len(right) + [0.0] * len(wrong), right + wrong, reports, strict=True)
     assert [(answer[0], report.outcomes) for expected, answer, report in told if report.score != expected] == []
 
 
-@pytest.mark.system("bubblewrap")
-def test_the_score_is_the_share_of_all_units(bubblewrap: BwrapRunner) -> None:
-    tests = AssertTests([f"assert f({n}) == {n % 3}" for n in range(9)])
-    report = score(bubblewrap, "def f(n):\n    return n\n", tests)
-    assert (report.passed, report.total, report.score, report.starts) == (3, 9, 3 / 9, 1)
-    assert report.reasons == {"passed": 3, "wrong answer": 6}
-
-
-@pytest.mark.system("bubblewrap")
 def test_units_after_the_deadline_of_the_sample_count_as_failed(bubblewrap: BwrapRunner) -> None:
     code = "import time\ndef f(n):\n    time.sleep(0.4)\n    return n\n"
     report = score(bubblewrap, code, AssertTests([f"assert f({n}) == {n}" for n in range(20)]), deadline=3.0)
@@ -201,7 +197,6 @@ def test_units_after_the_deadline_of_the_sample_count_as_failed(bubblewrap: Bwra
     assert 0 < found.count("passed") < 8 and found == sorted(found, key=("passed", "deadline").index)
 
 
-@pytest.mark.system("bubblewrap")
 def test_a_unit_starved_by_earlier_ones_gets_a_fresh_process(bubblewrap: BwrapRunner) -> None:
     # each unit stays within the CPU limit, all together do not
     limits = SandboxLimits(wall_seconds=60.0, cpu_seconds=1.0)
@@ -210,7 +205,6 @@ def test_a_unit_starved_by_earlier_ones_gets_a_fresh_process(bubblewrap: BwrapRu
     assert report.score == 1.0 and report.starts > 1
 
 
-@pytest.mark.system("bubblewrap")
 def test_a_restart_does_not_bind_the_tests_names_to_the_answer(bubblewrap: BwrapRunner) -> None:
     lines = ["from math import isclose", *["assert isclose(f(2), 4)"] * 3]
     code = (
@@ -220,7 +214,6 @@ def test_a_restart_does_not_bind_the_tests_names_to_the_answer(bubblewrap: Bwrap
     assert [report.passed for report in score_all(bubblewrap, [(code, AssertTests(lines))] * 12)] == [1] * 12
 
 
-@pytest.mark.system("bubblewrap")
 def test_equal_answers_behave_equally(bubblewrap: BwrapRunner) -> None:
     code = "def f():\n    return list({'red', 'green', 'blue', 'black'})\n"
     line = "import random; assert (f()[0], random.random()) == (None, None), (f()[0], random.random())"
@@ -228,7 +221,6 @@ def test_equal_answers_behave_equally(bubblewrap: BwrapRunner) -> None:
     assert first == second != ""
 
 
-@pytest.mark.system("bubblewrap")
 def test_programs_read_and_print_as_much_as_is_expected_of_them(bubblewrap: BwrapRunner) -> None:
     tests = InputOutputTests(["x" * 3_000_000, "9"], ["3000000", "x" * 300_000])
     code = "text = input()\nprint(len(text) if len(text) > 1 else 'x' * 300_000)"

@@ -111,11 +111,6 @@ def test_subclasses_are_flattened(value: object, flat: object) -> None:
     assert found == flat
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, complex(-0.0, math.inf)])
-def test_special_floats(value: complex) -> None:
-    assert repr(decode(encode(value))) == repr(value)
-
-
 @pytest.mark.parametrize("value", [object(), len, int, iter([]), [print], {"a": {object()}}])
 def test_other_types_are_refused(value: object) -> None:
     with pytest.raises(CodecError):
@@ -136,23 +131,17 @@ def test_other_types_become_references_on_request() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        range(3, 9, 2),
-        slice(1, None),
+        *(math.nan, math.inf, -math.inf, -0.0, complex(-0.0, math.inf)),
+        *(range(3, 9, 2), slice(1, None)),
         deque([1, "a"], maxlen=3),
         datetime.datetime(2020, 2, 29, 1, tzinfo=datetime.timezone.utc),
-        datetime.date(1, 1, 1),
-        datetime.time(23, 59, 59, 999),
-        datetime.timedelta(-1, 5, 6),
-        Decimal("-1.50"),
-        Fraction(1, 3),
-        np.array([[1.5, 2.0]]),
-        np.array(["a", "bc"]),
-        np.array([True, False]),
-        np.array([1 + 2j]),
+        *(datetime.date(1, 1, 1), datetime.time(23, 59, 59, 999), datetime.timedelta(-1, 5, 6)),
+        *(Decimal("-1.50"), Fraction(1, 3)),
+        *map(np.array, ([[1.5, 2.0]], ["a", "bc"], [True, False], [1 + 2j])),
         np.array([], dtype=np.uint8),
     ],
 )
-def test_data_of_the_standard_library_and_numpy_arrives_as_its_type(value: object) -> None:
+def test_odd_floats_and_data_of_the_standard_library_and_numpy_arrive_as_they_are(value: object) -> None:
     found = decode(encode([value]))
     assert isinstance(found, list)
     assert type(found[0]) is type(value)
@@ -161,8 +150,6 @@ def test_data_of_the_standard_library_and_numpy_arrives_as_its_type(value: objec
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)
-
-
 LARGE = ["x" * 2000, b"x" * 2000, [0] * 2000, 1 << 20000, {n: n for n in range(900)}, CYCLE]
 
 

@@ -20,9 +20,7 @@ from tests.sandbox.scoring import reasons
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "bwrap"])
-def test_without_bubblewrap_the_message_says_what_to_do(
-    sandbox: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_bubblewrap_the_message_says_what_to_do(sandbox: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxUnavailable) as caught:
         get_runner(sandbox)
@@ -59,12 +57,6 @@ def test_names(bubblewrap: BwrapRunner) -> None:
     assert isinstance(get_runner("fusion:http://127.0.0.1:1"), SandboxFusionRunner)
 
 
-@pytest.mark.parametrize("sandbox", ["docker", "", "fusion", "Subprocess"])
-def test_unknown_names(sandbox: str) -> None:
-    with pytest.raises(ConfigError, match="choose 'auto'"):
-        get_runner(sandbox)
-
-
 @pytest.mark.system("bubblewrap")
 def test_doctor_names_every_part(bubblewrap: BwrapRunner) -> None:
     checks = {check.name: check for check in doctor()}
@@ -79,23 +71,11 @@ def test_doctor_names_every_part(bubblewrap: BwrapRunner) -> None:
     assert all(check.detail for check in checks.values())
 
 
-@pytest.mark.parametrize("field", ["wall_seconds", "cpu_seconds", "memory_mb", "processes", "file_mb", "output_kb"])
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "8"])
-def test_limits_must_be_positive_numbers(field: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=field):
-        SandboxLimits(**{field: value})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("field", "value"), [("memory_mb", 63), ("processes", 3)])
 def test_limits_leave_room_for_the_interpreter(field: str, value: int) -> None:
     with pytest.raises(ConfigError, match="interpreter itself"):
         SandboxLimits(**{field: value})
     assert SandboxLimits(**{field: value + 1})
-
-
-def test_limits_are_told_in_bytes() -> None:
-    limits = SandboxLimits(memory_mb=64, file_mb=2, output_kb=3)
-    assert (limits.memory_bytes, limits.file_bytes, limits.output_bytes) == (64 << 20, 2 << 20, 3 << 10)
 
 
 # -- limits alone ------------------------------------------------------------------------------------------------------------

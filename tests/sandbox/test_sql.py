@@ -22,9 +22,7 @@ def test_endless_query_meets_its_deadline() -> None:
 
 
 WITHIN_ONE_CALL = "SELECT instr(printf('%.900000c', 'a'), printf('%.450000c', 'a') || 'b')"
-LONG_TEXTS = (
-    "WITH RECURSIVE n(x, s) AS (SELECT 1, printf('%.900000c', 'a') UNION ALL SELECT x + 1, s FROM n WHERE x < 4000) "
-)
+LONG_TEXTS = "WITH RECURSIVE n(x, s) AS (SELECT 1, printf('%.900000c', 'a') UNION ALL SELECT x + 1, s FROM n WHERE x < 4000) "
 
 
 @pytest.mark.parametrize(
@@ -62,9 +60,7 @@ def test_rows_are_bounded() -> None:
 
 def test_bytes_of_all_rows_are_bounded() -> None:
     """32 MB: 64 rows of half a megabyte fit, and not one byte more."""
-    half = (
-        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 64) SELECT printf('%.524288c', 'a') FROM n"
-    )
+    half = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 64) SELECT printf('%.524288c', 'a') FROM n"
     assert run_query(SCHEMA, half).error == ""
     assert run_query(SCHEMA, f"{half} UNION ALL SELECT 'b'").error == "too much memory"
     assert run_query(SCHEMA, f"{half} UNION ALL SELECT 7").error == ""

@@ -50,9 +50,7 @@ def judge(call: JudgeCall) -> Answer:
     if not answers:  # a prompt without our fences
         query = "".join(re.findall(r"^# Query\n(.*?)\n# Responses$", prompt, re.DOTALL | re.MULTILINE))
         answers = [text for _, text in re.findall(r"<response_(\d+)>\n(.*?)\n<response_\1>\n", prompt, re.DOTALL)]
-    return (
-        f"<best>{next(k for k, text in enumerate(answers, 1) if call.oracle[oracle_key(text, query)]['good'])}</best>"
-    )
+    return f"<best>{next(k for k, text in enumerate(answers, 1) if call.oracle[oracle_key(text, query)]['good'])}</best>"
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +69,7 @@ def test_a_document_runs_as_it_is_written(
     (work / "data").mkdir()
     shutil.copy(ROOT / "data" / "test.parquet", work / "data")
     blocks = blocks_of((HERE / f"{name}.md").read_text(encoding="utf-8"))
-    code = [
-        {"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)} for b in blocks if b.language == "python"
-    ]
+    code = [{"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)} for b in blocks if b.language == "python"]
     jobs = json.dumps([{"name": name, "folder": str(work), "blocks": code}])
     finished = run_python("-m", "tests.docs.run_blocks", cwd=work, stdin=jobs, env={"OPENAI_BASE_URL": server.base_url})
     assert json.loads(finished.stdout) == {name: []}, finished.stderr

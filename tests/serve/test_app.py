@@ -14,10 +14,11 @@ import pytest
 
 from rm_gallery import DataSample
 from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.serve.app import REFUSALS, create_app
-from rm_gallery.serve.asking import Ask, Refused, Scored
+from rm_gallery.serve.asking import Ask, Refused
 from rm_gallery.serve.codecs import CODECS
 from rm_gallery.serve.formats import MAX_ITEMS
 from rm_gallery.serve.handler import Handler
@@ -50,7 +51,7 @@ class Deployed:
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
         return []
 
-    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
         if evaluator_id != "math":
             raise Refused(404, "unknown_evaluator", "There is no such evaluator.")
         return await self.lane.score(asks, seconds)
@@ -256,9 +257,7 @@ def test_a_name_that_is_not_offered_is_told_with_where_the_names_are(path: str) 
 
 @pytest.mark.parametrize("path", ASKING)
 def test_a_query_is_taken_as_described_and_a_misspelt_one_refused(path: str) -> None:
-    described = {
-        each["name"] for each in DESCRIBED["paths"][path]["post"].get("parameters", ()) if each["in"] == "query"
-    }
+    described = {each["name"] for each in DESCRIBED["paths"][path]["post"].get("parameters", ()) if each["in"] == "query"}
     assert described == set(CODEC[path].query)
     for name in ("on_eror", "name", "id"):
         (reply,) = asked(PLAIN, {"url": f"{url_of(path)}?{name}=0", "content": example(path)})
@@ -306,7 +305,6 @@ def test_values_of_wrong_types_are_no_fault_of_the_server(path: str) -> None:
 
 # -- what each format makes of completions and scores ------------------------------------------------------------------------
 
-SHORT = ("messages", "prompts", "text_2", "input", "items")
 SAID = {"role": "assistant", "content": "4"}
 
 
@@ -390,10 +388,11 @@ def test_a_row_that_does_not_fit_costs_no_other_one(path: str) -> None:
 @pytest.mark.parametrize("path", [path for path in CODEC if form_of(path) in MANY])
 def test_as_many_completions_as_the_limit_and_not_one_more(path: str) -> None:
     make = FORMS[form_of(path)][0]
-    for count, status in ((MAX_ITEMS, 200), (MAX_ITEMS + 1, 422), (0, 422)):
-        (reply,) = asked(PLAIN, {"url": url_of(path), "content": json.dumps(make(["1"] * count))})
-        assert reply.status_code == status, reply.text[:300]
-        as_described("POST", path, reply)
+    bodies = [json.dumps(make(["1"] * count)) for count in (MAX_ITEMS, MAX_ITEMS + 1, 0)]
+    replies = asked(PLAIN, *({"url": url_of(path), "content": body} for body in bodies))
+    assert [reply.status_code for reply in replies] == [200, 422, 422], replies[0].text[:300]
+    for refusal in replies[1:]:
+        as_described("POST", path, refusal)
 
 
 @pytest.mark.parametrize("path", ASKING)

@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_scores_come_in_order_and_are_those_of_the_reward_itself(client: RewardC
     own = RowScorer("accuracy", reference="reference")
     here = own.score_rows([i["prompt"] for i in asked], [i["completion"] for i in asked], asked)
     assert found == [each.score for each in here]
-    assert client.evaluate_batch("accuracy", asked) == [each[:5] + ({},) for each in here]
+    assert client.evaluate_batch("accuracy", asked) == [replace(each, extra={}) for each in here]
     assert client.score("accuracy", "2 + 2?", "4", reference="4") == 1.0
     assert client.evaluate_batch("accuracy", []) == []
 
@@ -98,9 +99,7 @@ def test_on_error_can_raise(server: RewardServer) -> None:
 
 def test_it_works_in_a_running_loop(client: RewardClient) -> None:
     async def go() -> Any:
-        return await client.ascore("accuracy", "q", "4", reference="4"), client.score(
-            "accuracy", "q", "4", reference="4"
-        )
+        return await client.ascore("accuracy", "q", "4", reference="4"), client.score("accuracy", "q", "4", reference="4")
 
     assert asyncio.run(go()) == (1.0, 1.0)
     assert asyncio.run(go()) == (1.0, 1.0)
@@ -253,9 +252,7 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
 
 
 def test_completions_of_one_prompt_are_not_parted() -> None:
-    with _Scripted(
-        (200, lambda body: {"results": [OK[1]] * len(body["items"])} if "items" in body else OK[1], {})
-    ) as server:
+    with _Scripted((200, lambda body: {"results": [OK[1]] * len(body["items"])} if "items" in body else OK[1], {})) as server:
         for prompts, sizes in (("aabbbcd", [2, 5]), ("abcdefg", [1, 3, 3]), ("aaaaaaa", [7])):
             server.seen.clear()
             asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate(prompts)]
@@ -288,17 +285,13 @@ def test_a_remote_reward_is_a_reward(server: RewardServer) -> None:
             b.score,
             [(i.status, i.reason) for i in b.issues],
         )
-    many = DataSample(
-        input=samples[0].input, output=[samples[0].output[0], *sample("5", label={"reference": "4"}).output]
-    )
+    many = DataSample(input=samples[0].input, output=[samples[0].output[0], *sample("5", label={"reference": "4"}).output])
     assert [output.answer.reward.score for output in reward.evaluate(many).output] == [1.0, 0.0]
 
 
 def test_steps_turns_and_columns_arrive_and_preferences_do_not(server: RewardServer) -> None:
     steps = [Step(role="assistant", content="thinking"), Step(role="tool", content="ok", tool_call_id="1")]
-    given = sample(
-        "done", steps=steps, metadata={"k": 7}, label={"preference": "chosen", "tests": ["t"]}, unique_id="x"
-    )
+    given = sample("done", steps=steps, metadata={"k": 7}, label={"preference": "chosen", "tests": ["t"]}, unique_id="x")
     item = item_of(given)
     assert [turn["role"] for turn in item["completion"]] == ["assistant", "tool", "assistant"]
     assert (item["row"], item["id"]) == ({"k": 7, "tests": ["t"]}, "x")
@@ -320,7 +313,7 @@ def test_a_reward_is_a_reward_model_behind_a_server(server: RewardServer, endpoi
 def test_a_trainer_gets_none_from_a_server_that_is_gone() -> None:
     with RewardServer({"accuracy": RewardRegistry.create("accuracy")}) as server:
         remote = RewardRegistry.create(f"remote:{server.url}/v1/rewards/accuracy", max_outage=0.0, max_attempts=2)
-        reward = trl_reward(remote, reference="solution")
+        reward = trl_reward(remote, reference="solution", worst=0.0)
         call = {"prompts": ["q"] * 3, "completions": ["4", "5", "4"], "solution": ["4", "4", "4"]}
         assert ended(reward(**call)) == [1.0, 0.0, 1.0]
     assert ended(reward(**call)) == [None, None, None]

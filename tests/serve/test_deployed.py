@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,9 +39,7 @@ TURNS = [
     ("count all trees", "the answer: seven trees"),
 ]
 SCORES = [1 / 5, 0.0, 1 / 3 + 0.2]
-SAMPLES = [
-    {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]} for asked, said in TURNS
-]
+SAMPLES = [{"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]} for asked, said in TURNS]
 HEAD = "def evaluate(messages, **kwargs):\n    text = messages[-1]['content'] if isinstance(messages[-1], dict) else messages[-1].content\n"
 EVIL = {
     "loops": "    while True: pass\n",
@@ -59,14 +55,6 @@ EVIL = {
     "text": "    return 'good'\n",
 }
 """Code that breaks: whatever it does, it costs its own request."""
-REACHES = {
-    "reads": "    return float(len(open({secret!r}).read()))\n",
-    "writes": "    open({written!r}, 'w').write('x'); return 1.0\n",
-    "socket": "    import socket; socket.create_connection(('127.0.0.1', {port}), 2); return 1.0\n",
-    "environment": "    import os; return 1.0 if 'RM_GALLERY_TEST_SECRET' in os.environ else 1 / 0\n",
-    "database": "    return float(len(open({store!r}, 'rb').read()))\n",
-}
-"""Code that reaches for what is not its own; with success it would have a score."""
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +137,7 @@ def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: P
         for path in ("/evaluate", "/reward"):
             assert httpx.post(running.url + path, json=SAMPLES[0], timeout=60).json()["score"] == SCORES[0]
         remote = RewardClient(running.url, max_outage=0, max_attempts=1).reward("evaluator:relevance-evaluator")
-        reward = trl_reward(remote)
+        reward = trl_reward(remote, worst=0.0)
         turns = [sample["messages"] for sample in SAMPLES]
         call = {"prompts": [each[:-1] for each in turns], "completions": [each[-1:] for each in turns]}
         assert awaited(reward(**call)) == SCORES
@@ -163,19 +151,11 @@ def awaited(found: Any) -> Any:
     return asyncio.run(wait()) if asyncio.iscoroutine(found) else found
 
 
-def test_slow_requests_wait_together(server: Serving) -> None:
-    client = RewardClient(server.url, batch=1)
-    client.score_batch("evaluator:sleeps", [{"completion": "0.1"}] * 8)  # its processes have started
-    # one after the other they would take more than the server gives them
-    assert client.score_batch("evaluator:sleeps", [{"completion": "6"}] * 8) == [1.0] * 8
-
-
 def test_code_that_breaks_costs_its_request_alone(server: Serving) -> None:
     async def go() -> dict[str, httpx.Response]:
         async with httpx.AsyncClient(base_url=server.url, timeout=90) as client:
             asked = [
-                client.post(f"/v1/evaluations/{name}", json=said("x"), headers={"X-Timeout-Seconds": "6"})
-                for name in EVIL
+                client.post(f"/v1/evaluations/{name}", json=said("x"), headers={"X-Timeout-Seconds": "6"}) for name in EVIL
             ]
             tasks = asyncio.gather(*asked)
             beside = 0
@@ -198,54 +178,13 @@ def test_code_that_breaks_costs_its_request_alone(server: Serving) -> None:
     assert RewardClient(server.url).healthy()
 
 
-def descendants(pid: int) -> list[int]:
-    """The processes that a process has begun, and theirs."""
-    found = [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
-    return found + [each for child in found for each in descendants(child)]
-
-
-def test_a_worker_that_is_killed_costs_its_request_alone(folder: Path) -> None:
-    with Store.open(folder / "killed.db") as opened:
-        opened.save("sleeps", bundle_folders(code="import time\n" + HEAD + "    time.sleep(float(text)); return 1.0\n"))
-    with Serving("--store", str(folder / "killed.db"), "--workers", "4", cwd=folder) as running:
-        client = RewardClient(running.url, batch=1)
-        assert client.score_batch("evaluator:sleeps", [{"completion": "0.2"}] * 4) == [1.0] * 4
-        workers = [pid for pid in descendants(running.process.pid) if not descendants(pid)]
-
-        async def go() -> list[Any]:
-            asked = asyncio.ensure_future(client.aevaluate_batch("evaluator:sleeps", [{"completion": "2"}] * 4))
-            await asyncio.sleep(0.8)
-            os.kill(workers[0], signal.SIGKILL)
-            return await asked
-
-        found = asyncio.run(go())
-        assert sorted(each.status for each in found) == ["failed", "scored", "scored", "scored"]
-        assert next(each.reason for each in found if each.status == "failed") == "crashed"
-        assert client.score("evaluator:sleeps", completion="0") == 1.0
-
-
-def test_code_reaches_nothing_that_is_not_its_own(server: Serving, store: Store, folder: Path) -> None:
-    values = {"secret": str(folder / "secret.txt"), "written": str(folder / "written.txt"), "store": str(folder / "store.db"),
-              "port": int(server.url.rpartition(":")[2])}  # fmt: skip
-    for name, body in REACHES.items():
-        store.save(name, bundle_folders(code=HEAD + body.format(**values)))
-    time.sleep(1.2)
-    for name in REACHES:
-        found = httpx.post(f"{server.url}/v1/evaluations/{name}", json=said("x"), timeout=60).json()
-        assert found.get("score") is None and found.get("error", "").startswith("function_error"), (name, found)
-        assert str(folder) not in found["error"] or name in ("reads", "writes", "database")
-    assert not (folder / "written.txt").exists()
-
-
 def test_a_new_version_is_served_without_a_gap(server: Serving, store: Store) -> None:
     def now() -> Any:
         return httpx.post(f"{server.url}/v1/evaluations/changing", json=said("x"), timeout=60)
 
     assert now().status_code == 404
     for score in (0.25, 0.75):
-        store.save(
-            "changing", bundle_folders(code=f"def evaluate(messages, **kwargs):\n    return {score}\n"), force=True
-        )
+        store.save("changing", bundle_folders(code=f"def evaluate(messages, **kwargs):\n    return {score}\n"), force=True)
         end = time.monotonic() + 10
         while (reply := now()).status_code != 200 or reply.json()["score"] != score:
             assert time.monotonic() < end, reply.text
@@ -263,9 +202,7 @@ def test_a_drain_loses_no_request(folder: Path, store: Store) -> None:
 
         async def go() -> list[httpx.Response]:
             async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
-                asked = [
-                    asyncio.ensure_future(client.post("/v1/evaluations/sleeps", json=said("1.5"))) for _ in range(8)
-                ]
+                asked = [asyncio.ensure_future(client.post("/v1/evaluations/sleeps", json=said("1.5"))) for _ in range(8)]
                 await asyncio.sleep(0.7)
                 running.terminate()
                 return list(await asyncio.gather(*asked))

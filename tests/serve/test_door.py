@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pytest
 from loguru import logger
 
 from rm_gallery import DataSample, RewardRegistry
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.serve.app import create_app
-from rm_gallery.serve.asking import Ask, Codec, Refused, Scored
+from rm_gallery.serve.asking import Ask, Codec, Refused
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.metrics import BUCKETS, Metrics
 from rm_gallery.serve.settings import ServeSettings
@@ -41,7 +43,7 @@ def fails(error: Exception) -> Any:
     def parse(body: Any, path: Any) -> tuple[str, list[Ask]]:
         raise error
 
-    return app_of([Codec("faulty", "/faulty", parse, lambda asks, found: (200, None))])
+    return app_of([Codec("faulty", "/faulty", parse, lambda asks, found: (200, None))], read_timeout=0.1)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,77 @@ def test_the_bodies_of_all_requests_together_are_bounded_and_their_room_is_given
     assert [reply.status_code for reply in asked(app, {**slow, "content": body.replace(b"0.3", b"0.0")})] == [200]
     asked(app, {"url": "/v1/rewards/it", "content": b"{"}, {**IT, "url": "/v1/rewards/no"})
     assert (metrics.bytes, metrics.in_flight) == (0, 0)
+
+
+def test_bodies_that_are_declared_and_never_come_take_no_room_from_others() -> None:
+    app = app_of(max_bytes=1000, max_body=900, read_timeout=1.0)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30.0)
+
+    idle = {"url": "/v1/rewards/it", "headers": {"Content-Length": "900"}}
+    *idlers, good = asked(app, *({**idle, "content": never()} for _ in range(20)), IT)
+    assert good.status_code == 200
+    assert {code_of(reply) for reply in idlers} == {(408, "slow")}
+    assert (app.state.door.metrics.bytes, app.state.door.metrics.in_flight) == (0, 0)
+    assert code_of(asked(app, {**idle, "content": b" " * 901, "headers": {}})[0]) == (413, "too_large")
+
+
+class Counting(BasePointWiseReward):
+    """Takes 0.3 s, and counts what was begun and what was finished."""
+
+    begun: ClassVar[list[str]] = []
+    finished: ClassVar[list[str]] = []
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = sample.output[0].answer.text
+        self.begun.append(text)
+        await asyncio.sleep(0.3)
+        self.finished.append(text)
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
+
+
+def test_who_hangs_up_is_judged_no_further() -> None:
+    Counting.begun.clear()
+    Counting.finished.clear()
+    handler = Handler({"counting": Counting()}, max_workers=1)
+    app = create_app(handler, ServeSettings())
+    body = json.dumps({"items": [{"completion": str(place)} for place in range(6)]}).encode()
+    sent: list[Any] = []
+
+    async def main() -> float:
+        parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            if parts:
+                return parts.pop()
+            await asyncio.sleep(0.1)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        path = "/v1/rewards/counting/batch"
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+        }
+        await app(scope | {"raw_path": path.encode(), "query_string": b"", "headers": [], "root_path": ""}, receive, send)
+        lane = handler.lanes["counting"]
+        waiting = lane.waiting
+        await asyncio.sleep(2.0)
+        assert await handler.score("reward:counting", [Ask(prompt="q", completion="next")], 10.0)
+        await handler.close()
+        return waiting
+
+    assert asyncio.run(main()) == 0
+    assert sent == [] and app.state.door.metrics.in_flight == 0
+    assert Counting.begun == ["0", "next"] and Counting.finished[-1] == "next"
 
 
 def test_levels_of_nesting_are_counted_from_one() -> None:
@@ -171,9 +244,7 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
     ]  # fmt: skip
     assert metrics.total_seconds["/x"] == pytest.approx(61.1000001)
     text = metrics.exposed(Handler({})).decode()
-    counts = {
-        le: n for line in text.splitlines() if "_bucket" in line for le, n in [(line.split('"')[1], line.split()[-1])]
-    }
+    counts = {le: n for line in text.splitlines() if "_bucket" in line for le, n in [(line.split('"')[1], line.split()[-1])]}
     assert (counts["0.025"], counts["0.05"], counts["0.1"], counts["60.0"], counts["+Inf"]) == (
         "0.0",
         "1.0",
@@ -184,7 +255,7 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
 
 
 def test_scores_of_an_ask_that_is_no_valid_unicode_are_sent() -> None:
-    def odd(asks: Any, found: Sequence[Scored]) -> tuple[int, Any]:
+    def odd(asks: Any, found: Sequence[Outcome[float]]) -> tuple[int, Any]:
         return 200, {"text": "\ud800", "number": 2**80}
 
     codec = Codec("odd", "/odd", lambda body, path: ("reward:it", [Ask(completion="4", reference="4")]), odd)

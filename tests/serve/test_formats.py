@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.integrations.scoring import Scored
+from rm_gallery.core.outcome import Outcome, scored
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.asking import Ask
 from rm_gallery.serve.codecs import CODECS, FORMATS
@@ -22,13 +22,13 @@ METRICS = {
 }
 STEPS = [{"step_index": 0, "base_reward": 1.0, "metrics": {"odd": object}, "reason": None}]
 FOUND = {
-    "right": Scored(1.0, "scored", "", "good", {"a": 0.25, "b": 0.75}),
-    "wrong": Scored(0.0, "scored", "", "", {"a": 1.0}),
-    "told": Scored(1.0, "scored", "", "good", {"a": 0.25, "b": 0.75}, {"metrics": METRICS, "step_outputs": STEPS}),
-    "odd": Scored(1.0, "scored", "", "", {}, {"metrics": {"a": 3, "b": {"reason": "no score"}}}),
-    "unscored": Scored(None, "unscored", "no_reference", "There is no reference.", {}),
-    "invalid": Scored(None, "failed", "invalid_item", "It does not fit.", {}),
-    "late": Scored(None, "failed", "deadline", "Out of time.", {}),
+    "right": scored(1.0, "good", {"a": 0.25, "b": 0.75}),
+    "wrong": scored(0.0, "", {"a": 1.0}),
+    "told": scored(1.0, "good", {"a": 0.25, "b": 0.75}, {"metrics": METRICS, "step_outputs": STEPS}),
+    "odd": scored(1.0, "", {}, {"metrics": {"a": 3, "b": {"reason": "no score"}}}),
+    "unscored": Outcome("unscored", None, "no_reference", "There is no reference."),
+    "invalid": Outcome("failed", None, "invalid_item", "It does not fit."),
+    "late": Outcome("failed", None, "deadline", "Out of time."),
 }
 """What a handler finds, by the names that stand in the files; any other is a failure for that reason."""
 
@@ -45,10 +45,10 @@ class Noting:
         self.target: str | None = None
         self.asks: list[Ask] | None = None
 
-    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Scored]:
+    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
         self.target, self.asks = target, list(asks)
         names = [*self.names, *["right"] * len(asks)][: len(asks)]
-        return [FOUND.get(name) or Scored(None, "failed", name, "No luck.", {}) for name in names]
+        return [FOUND.get(name) or Outcome("failed", None, name, "No luck.") for name in names]
 
 
 HANDLER = Noting()

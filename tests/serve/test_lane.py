@@ -11,15 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from loguru import logger
 
-from rm_gallery import DataSample
+from rm_gallery import DataSample, EvaluateResult, reward_function
 from rm_gallery.core.engine.context import current_run
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve import lane as module
-from rm_gallery.serve.asking import Ask, Refused, Scored
+from rm_gallery.serve.asking import Ask, Refused
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.lane import RewardLane, sample_of
 
@@ -76,7 +78,7 @@ def asks(*texts: str) -> list[Ask]:
 BOTH = pytest.mark.parametrize("reward", [Plain(), Awaiting()], ids=["plain", "async"])
 
 
-def told(found: list[Scored]) -> list[Any]:
+def told(found: list[Outcome[float]]) -> list[Any]:
     return [each.score if each.score is not None else each.reason for each in found]
 
 
@@ -124,6 +126,33 @@ def test_a_run_that_ends_is_followed_by_another(reward: Any, text: str, reason: 
         return [*found, told(await lane.score(asks("2", "3"), 60))], broken, lane.broken
 
     assert asked(reward, go) == ([[1.0], [reason], [2.0, 3.0]], text == "misconfigured", "")
+
+
+@reward_function(score_range=(0.0, 1.0))
+def opens(messages: list[Any], **kwargs: Any) -> EvaluateResult:
+    """Breaks in the words of its answer."""
+    raise RuntimeError(messages[-1].text)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[Errno 2] No such file: '/srv/keys/of/us.json'", "[Errno 2] No such file: '…/us.json'"),
+        ("C:\\Users\\me\\data.csv is missing", "…/data.csv is missing"),
+        ("~/models/secret/x.bin, line 3", "…/x.bin, line 3"),
+        ("https://example.com/a/b gave 1/2/3 and a/b/c", "https://example.com/a/b gave 1/2/3 and a/b/c"),
+    ],
+)
+def test_a_client_is_told_no_path_of_the_server_and_the_log_is(said: str, told: str) -> None:
+    async def go(lane: RewardLane) -> Any:
+        return await lane.score(asks(said), 60)
+
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
+    (found,) = asked(opens.reward(), go)
+    logger.remove(sink)
+    assert found.message == f"RuntimeError: {told}"
+    assert any(said in line for line in lines) == (said != told)
 
 
 def test_no_room_says_when_to_come_again() -> None:

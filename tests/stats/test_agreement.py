@@ -1,7 +1,8 @@
-"""Agreement is that of scikit-learn, statsmodels and krippendorff, and its intervals hold the truth as often as they say."""
+"""Agreement and rank correlations are those of scikit-learn, scipy, statsmodels and krippendorff, and so are scores against labels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from importlib import import_module
 from typing import Any, Literal
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.stats import kendalltau, spearmanr
+from sklearn import metrics
 from sklearn.metrics import cohen_kappa_score
 
 from rm_gallery.core.stats.agreement import (
@@ -18,11 +22,14 @@ from rm_gallery.core.stats.agreement import (
     cohen_kappa_estimate,
     fleiss_kappa,
     fleiss_kappa_estimate,
+    kendall_tau_b,
     krippendorff_alpha,
     krippendorff_alpha_estimate,
+    spearman,
 )
 from rm_gallery.core.stats.clustered import ClusteredMean
 from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
+from rm_gallery.core.stats.validation import validate
 
 inter_rater: Any = import_module("statsmodels.stats.inter_rater")
 Metric = Literal["nominal", "ordinal", "interval"]
@@ -71,20 +78,9 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     rows = ratings(1, 0.3)
     expected = krippendorff.alpha(reliability_data=np.array(rows), level_of_measurement=metric)
     assert krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
-    assert krippendorff_alpha([[v + 1e8 for v in row] for row in rows], metric=metric) == pytest.approx(
-        expected, abs=1e-9
-    )
+    assert krippendorff_alpha([[v + 1e8 for v in row] for row in rows], metric=metric) == pytest.approx(expected, abs=1e-9)
     named: list[dict[Hashable, Hashable]] = [{f"unit {unit}": value for unit, value in enumerate(row)} for row in rows]
     assert krippendorff_alpha(named, metric=metric) == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_standard_error_of_kappa_is_that_of_statsmodels() -> None:
-    first, second = ([int(v) for v in row] for row in ratings(1)[:2])
-    expected = inter_rater.cohens_kappa(inter_rater.to_table(np.column_stack([first, second]))[0])
-    found = cohen_kappa_estimate(first, second)
-    assert found is not None and found.bounds == (-1.0, 1.0)
-    assert found.standard_error == pytest.approx(expected.std_kappa, rel=0.05)
-    assert found.interval() == pytest.approx((expected.kappa_low, expected.kappa_upp), abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +110,6 @@ def test_full_agreement_is_not_certain_and_copies_are_no_new_units(estimate: Est
     assert again.standard_error == pytest.approx(of(x.tolist(), y.tolist()).standard_error, rel=0.1)
 
 
-def test_units_have_their_own_cluster_whatever_is_missing() -> None:
-    rows: list[list[float | None]] = [[None, 1, 2, 2, 1, 3], [None, 1, 2, 1, None, 3], [None, 1, 2, 2, 1, 3]]
-    names = [9, 0, 1, 1, 2, 2]
-    by_place = krippendorff_alpha_estimate(rows, clusters=names)
-    by_name = krippendorff_alpha_estimate(
-        [dict[Hashable, Hashable]((f"u{k}", v) for k, v in enumerate(row)) for row in rows],
-        clusters={f"u{k}": name for k, name in enumerate(names)},
-    )
-    assert by_place is not None and by_place == by_name and by_place.n_clusters == 3
-
-
 @pytest.mark.parametrize("kappa", [0.3, 0.8])
 def test_coverage_of_kappa(kappa: float) -> None:
     rng, held = np.random.default_rng(0), 0
@@ -134,3 +119,64 @@ def test_coverage_of_kappa(kappa: float) -> None:
         found = cohen_kappa_estimate(first.tolist(), second.tolist(), n_draws=300)
         held += found is not None and found.interval().covers(kappa)
     assert 0.92 <= held / 300 <= 0.98
+
+
+VALUES = st.one_of(st.integers(0, 4), st.floats(-9, 9), st.none())
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=20))
+def test_they_are_those_of_scipy_over_what_both_have(pairs: list[tuple[float | None, float | None]]) -> None:
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    for ours, theirs in ((spearman, spearmanr), (kendall_tau_b, kendalltau)):
+        found = ours(first, second)
+        if len({a for a, _ in known}) < 2 or len({b for _, b in known}) < 2:
+            assert found is None
+        else:
+            assert found == pytest.approx(float(theirs(*zip(*known, strict=True)).statistic), abs=1e-12)
+
+
+@pytest.mark.parametrize("estimate", [kendall_tau_b_estimate, spearman_estimate])
+def test_coverage(estimate: Callable[..., ClusteredMean | None]) -> None:
+    rng, r, held = np.random.default_rng(0), 0.6, 0
+    truth = 2 / math.pi * math.asin(r) if estimate is kendall_tau_b_estimate else 6 / math.pi * math.asin(r / 2)
+    for _ in range(400):
+        x, e = rng.standard_normal((2, 80))
+        found = estimate(x.tolist(), (r * x + math.sqrt(1 - r * r) * e).tolist())
+        held += found is not None and found.interval().covers(truth)
+    assert 0.92 <= held / 400 <= 0.98
+
+
+RNG = np.random.default_rng(7)
+TRUTH = RNG.integers(0, 2, 300)
+NOISY = np.clip(TRUTH * 0.4 + RNG.random(300) * 0.6, 0, 1)
+STARS = RNG.integers(1, 6, 300)
+NEAR = np.clip(STARS + RNG.integers(-1, 2, 300), 1, 5)
+
+
+def test_verdicts() -> None:
+    found = validate(NOISY.tolist(), TRUTH.tolist(), threshold=0.5)
+    said = NOISY >= 0.5
+    expected = {
+        "accuracy": metrics.accuracy_score(TRUTH, said),
+        "precision": metrics.precision_score(TRUTH, said),
+        "recall": metrics.recall_score(TRUTH, said),
+        "f1": metrics.f1_score(TRUTH, said),
+        "kappa": metrics.cohen_kappa_score(TRUTH, said),
+        "spearman": stats.spearmanr(NOISY, TRUTH).statistic,
+        "mae": np.abs(NOISY - TRUTH).mean(),
+    }
+    for name, value in expected.items():
+        low, high = getattr(found, f"{name}_ci95")
+        assert getattr(found, name) == pytest.approx(value), name
+        assert low < value < high and high - low < 0.3, name
+
+
+def test_numbers_on_one_scale() -> None:
+    found = validate(NEAR.tolist(), STARS.tolist())
+    assert found.accuracy == pytest.approx((NEAR == STARS).mean())
+    assert found.mae == pytest.approx(metrics.mean_absolute_error(STARS, NEAR))
+    assert found.kappa == pytest.approx(metrics.cohen_kappa_score(STARS, NEAR, weights="quadratic"))
+    assert found.spearman == pytest.approx(stats.spearmanr(NEAR, STARS).statistic)
+    assert found.f1 is None and "f1" not in found.to_dict()

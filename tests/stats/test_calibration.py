@@ -35,17 +35,7 @@ def test_the_curve_and_the_brier_score_are_sklearns() -> None:
     by_hand = sum(part.n * abs(part.observed - part.predicted) for part in found.bins) / 2000
     assert found.ece == pytest.approx(by_hand)
     assert sum(part.n for part in found.bins) == found.n == 2000
-    assert all(
-        part.ci95.low <= part.observed <= part.ci95.high and part.ci95.low < part.ci95.high for part in found.bins
-    )
-
-
-def test_ece_is_seen_beside_what_chance_gives() -> None:
-    x, y = drawn(400)
-    good, bad = calibration_curve(expit(1.5 * x - 0.5), y), calibration_curve(expit(4 * x), y)
-    assert good is not None and bad is not None
-    assert 0.0 < good.ece < good.ece_by_chance, "right probabilities have an ECE above 0, too"
-    assert bad.ece > bad.ece_by_chance
+    assert all(part.ci95.low <= part.observed <= part.ci95.high and part.ci95.low < part.ci95.high for part in found.bins)
 
 
 def test_the_maps_are_sklearns() -> None:
@@ -83,10 +73,7 @@ def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> Non
     assert uneven.n_fitted + uneven.calibration.n == 100, "what was fitted on is not judged"
 
 
-@pytest.mark.parametrize(
-    ("clusters", "size", "alike", "most"),
-    [(75, 4, 1.0, 0.14), (75, 4, 0.0, 0.12), (200, 1, 0.0, 0.12)],
-)
+@pytest.mark.parametrize(("clusters", "size", "alike", "most"), [(75, 4, 1.0, 0.14), (75, 4, 0.0, 0.12), (200, 1, 0.0, 0.12)])
 def test_right_probabilities_are_rarely_worse_than_chance_however_alike_a_prompts_outcomes_are(
     clusters: int, size: int, alike: float, most: float
 ) -> None:
@@ -98,13 +85,3 @@ def test_right_probabilities_are_rarely_worse_than_chance_however_alike_a_prompt
         assert found is not None
         alarms += found.ece > found.ece_by_chance
     assert 0.0 < alarms / 80 <= most
-
-
-def test_wrong_probabilities_are_seen_in_clusters_too() -> None:
-    rng, names, seen = np.random.default_rng(1), np.repeat(np.arange(75), 4), 0
-    for _ in range(40):
-        p = rng.beta(4, 2, 300)
-        found = calibration_curve(p, (rng.random(300) < p - 0.12) * 1.0, clusters=names)
-        assert found is not None
-        seen += found.ece > found.ece_by_chance
-    assert seen >= 30

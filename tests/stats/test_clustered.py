@@ -1,4 +1,4 @@
-"""Means over clusters: what they equal, what they never do, and how often their intervals hold the truth."""
+"""Means and other figures over clusters: what they equal, how often their intervals hold the truth, and what resampling draws."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy import sparse
 from scipy.stats import binom, binomtest, norm
 
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined, from_draws, from_variance
 from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.core.stats.resampling import bootstrapped, draws_interval, mean_draws, named_generator
 
 
 def mean(values: Any, clusters: Any = None, **more: Any) -> ClusteredMean:
@@ -26,36 +29,6 @@ def test_it_is_wilsons_interval_where_every_sample_stands_alone(k: int, n: int) 
     assert found == pytest.approx(wilson_interval(k, n), abs=1e-12)
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     assert found == pytest.approx(proportion.proportion_confint(k, n, method="wilson"), abs=1e-12)
-
-
-def test_copies_of_an_outcome_are_no_new_information() -> None:
-    outcomes = [1.0] * 70 + [0.0] * 30
-    once = mean(outcomes).interval()
-    ninefold = mean(np.repeat(outcomes, 9), np.repeat(np.arange(100), 9)).interval()
-    assert ninefold == pytest.approx(once, abs=0.002)
-    assert mean(np.repeat(outcomes, 9)).interval().low > once.low + 0.04, "which is what not knowing would claim"
-
-
-def test_the_variance_of_a_mean_of_strata_is_that_of_its_parts() -> None:
-    rng = np.random.default_rng(0)
-    a, b = (rng.random(400) < 0.3).astype(float), (rng.random(80) < 0.9).astype(float)
-    found = mean(np.concatenate([a, b]), strata=["a"] * 400 + ["b"] * 80)
-    assert found.variance == pytest.approx((a.var() / 399 + b.var() / 79) / 4, rel=0.12)
-
-
-def test_a_prompt_in_two_strata_is_one_witness() -> None:
-    outcomes = (np.random.default_rng(1).random(300) < 0.5).astype(float)
-    both, strata, prompts = np.tile(outcomes, 2), ["a"] * 300 + ["b"] * 300, np.tile(np.arange(300), 2)
-    shared, apart = mean(both, prompts, strata=strata), mean(both, strata=strata)
-    assert shared.variance == pytest.approx(2 * apart.variance, rel=0.02)
-
-
-@pytest.mark.parametrize("strata", [1, 3])
-def test_the_p_value_and_the_interval_agree(strata: int) -> None:
-    found = mean([1.0] * 62 + [0.0] * 38, strata=[k % strata for k in range(100)])
-    for level in (0.9, 0.95, 0.99):
-        for end in found.interval(level):
-            assert found.p_value(end) == pytest.approx(1 - level, abs=1e-6)
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 12, 19])
@@ -84,44 +57,9 @@ def test_other_figures_take_the_same_form() -> None:
     assert whole is not None and whole.estimate == pytest.approx(0.65) and whole.effective_clusters == pytest.approx(16)
     assert whole.variance == pytest.approx((1 / 16 + 9 / 16) * from_variance(0.2, 0.01, 10).variance)
     assert combined([]) is None
-
-
-def test_what_few_clusters_cannot_show_is_not_taken_for_certain() -> None:
-    pairs = [k // 2 for k in range(40)]
-    twenty, forty = mean([0.25] * 20).interval(), mean([0.25] * 40).interval()
-    assert mean([0.25] * 40, pairs).interval() == pytest.approx(twenty) != pytest.approx(forty), "twenty witnesses"
-    agreeing = mean([1.0, 0.0] * 20, [k // 10 for k in range(40)])
-    assert agreeing.variance >= 0.25 / 40, "clusters that agree say no more than independent outcomes would"
-    lone = mean([1.0, 0.0] * 205, [0] * 10 + list(range(1, 401)), strata=["a"] * 10 + ["b"] * 400)
-    assert lone.standard_error == pytest.approx(0.25, abs=0.001), "one cluster says nothing about its stratum"
-
-
-@pytest.mark.parametrize("share", [0.0, 1e-5, 0.01, 0.3, 0.5, 0.9, 0.999, 1 - 1e-9, 1.0])
-def test_equal_outcomes_are_no_less_certain_than_a_coin_of_their_share(share: float) -> None:
-    low, high = wilson_interval(100 * share, 100)
-    for found in (mean([share] * 100), from_variance(share, 0.0, 100)):
-        assert low - 1e-9 <= found.interval().low < found.interval().high <= high + 1e-9
-
-
-def test_one_common_correlation_counts_where_the_jackknife_sees_too_little() -> None:
-    sizes, outcomes = np.array([8, 1, 5, 1, 4, 1]), np.array([float(bit) for bit in "11101111111111111010"])
-    sums = np.add.reduceat(outcomes - 0.85, np.cumsum(sizes) - sizes)
-    between, all_squares = float(np.sum(sums**2 / sizes)), float(np.sum((outcomes - 0.85) ** 2))
-    within, typical = (all_squares - between) / 14, (20 - float(np.sum(sizes**2)) / 20) / 5
-    correlation = (between / 5 - within) / (between / 5 + (typical - 1) * within)
-    design = 1 + (float(np.sum(sizes**2)) / 20 - 1) * correlation
-    found = mean(outcomes, np.repeat(np.arange(6), sizes))
-    # and a quarter of a cluster as extreme as can be
-    expected = (6 * all_squares / 380 * design * 5 / 6 + 0.25 * 0.1275 * float(np.sum(sizes**2)) / 400) / 6.25
-    assert found.variance == pytest.approx(expected) and design > 1.5
-
-
-def test_strata_near_an_end_move_the_middle() -> None:
-    """Price and Bonett: two more outcomes to each of two equal strata, one of them a failure."""
-    found = mean([1.0] * 20 + [1.0] * 19 + [0.0], strata=["a"] * 20 + ["b"] * 20)
-    assert found.shift == pytest.approx((21 / 22 - 1 + (19 * 0.95 + 1) / 21 - 0.95) / 2)
+    found = mean([1.0] * 39 + [0.0], strata=["a"] * 20 + ["b"] * 20)  # near an end, which moves the middle
     twice = combined([(found, 1), (found, 3)])
-    assert twice is not None and twice.shift == pytest.approx(found.shift)
+    assert twice is not None and twice.shift == pytest.approx(found.shift) and found.shift not in (None, 0.0)
 
 
 def beta_binomial(rng: np.random.Generator, sizes: Any, p: float, icc: float) -> np.ndarray[Any, Any]:
@@ -172,3 +110,51 @@ def test_coverage_of_a_mean_of_subsets_and_of_graded_credits() -> None:
 
     assert 0.925 <= covered(subsets, truth) <= 0.97
     assert 0.925 <= covered(graded, float(np.mean(np.round(rng.beta(3, 1.5, 200_000) * 9) / 9))) <= 0.97
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(1.0, 0.97, 1.0), (0.0, 0.0, 0.03), (0.25, 0.16, 0.35)])
+def test_outcomes_all_alike_are_not_taken_as_certain(value: float, low: float, high: float) -> None:
+    interval = draws_interval(mean_draws({value: 100}, named_generator(0, "x")))
+    assert interval is not None
+    assert low < interval.low < interval.high <= high
+
+
+def test_stream_depends_on_seed_and_name_only() -> None:
+    counts = {0.0: 5, 1.0: 7}
+    first = mean_draws(counts, named_generator(1, "Math"))
+    assert np.array_equal(first, mean_draws({1.0: 7, 0.0: 5}, named_generator(1, "Math")))
+    assert not np.array_equal(first, mean_draws(counts, named_generator(1, "Focus")))
+    assert not np.array_equal(first, mean_draws(counts, named_generator(2, "Math")))
+    assert np.array_equal(first, mean_draws(counts, named_generator(1 + 2**32, "Math")))
+
+
+def test_undefined_draws_are_left_out() -> None:
+    assert draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
+    assert draws_interval(np.array([np.nan])) is None
+
+
+def _median_of_three(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A figure that is no mean: the middle of three shares."""
+    return np.median(sums[:, :3] / sums[:, 3:], axis=1)
+
+
+def test_any_figure_of_column_sums_has_an_interval_over_clusters() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([(rng.random((400, 3)) < (0.3, 0.5, 0.7)).astype(float), np.ones(400)])
+    alone = bootstrapped(rows, _median_of_three)
+    assert alone is not None and alone.estimate == np.median(rows[:, :3].mean(axis=0))
+    # near enough the standard error of the middle share
+    assert alone.standard_error == pytest.approx(0.025, rel=0.15)
+    copies = bootstrapped(np.repeat(rows, 4, axis=0), _median_of_three, clusters=np.repeat(np.arange(400), 4))
+    assert copies is not None and copies.standard_error == pytest.approx(alone.standard_error, rel=0.1)
+    again = bootstrapped(sparse.csr_array(rows), _median_of_three)
+    assert again is not None and again.interval() == alone.interval()
+    other = bootstrapped(rows, _median_of_three, seed=1)
+    assert other is not None and other.interval() != alone.interval()
+
+
+def test_a_figure_that_is_undefined_or_of_nothing_is_none() -> None:
+    assert bootstrapped(np.zeros((0, 4)), _median_of_three) is None
+    assert bootstrapped(np.zeros((3, 1)), lambda sums: np.full(len(sums), np.nan)) is None
+    certain = bootstrapped(np.ones((20, 4)), _median_of_three)
+    assert certain is not None and certain.interval().low < 0.9, "draws that are all alike say nothing"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -20,7 +19,6 @@ from rm_gallery.core.stats.intervals import wilson_interval
 
 Floats = NDArray[np.floating[Any]]
 Draw = Callable[[np.random.Generator], dict[str, Any]]
-Column = list[float | None]
 
 
 def judged(rng: np.random.Generator, y: Floats, sensitivity: float, specificity: float) -> Floats:
@@ -53,9 +51,7 @@ FIVE: dict[str, Any] = {
         ({"judge": BINARY["judge"], "labels": BINARY["labels"], "clusters": range(30)}, 0.3625, 0.718125, 0.137241),
     ],
 )
-def test_without_strata_it_is_the_published_estimate(
-    case: dict[str, Any], lam: float, estimate: float, se: float
-) -> None:
+def test_without_strata_it_is_the_published_estimate(case: dict[str, Any], lam: float, estimate: float, se: float) -> None:
     """PPI++ with the tuned share of the judge, as the tools of its authors give it; their normal interval is not ours."""
     found = corrected_mean(**case, strata=None)
     assert (found.lam, found.estimate, found.se) == pytest.approx((lam, estimate, se), abs=6e-7)
@@ -79,37 +75,7 @@ def test_by_verdict_it_is_the_sum_over_verdicts(rows: list[tuple[int, bool, bool
     m = sum(map(len, by.values()))
     between = sum(shares[v] * (float(np.mean(by[v])) - found.estimate) ** 2 for v in by) / (len(rows) - 1)
     if found.lam != 0.0:
-        assert found.se is not None and found.se**2 == pytest.approx(
-            within * m / (m - len(by)) + between, rel=0.25, abs=2e-3
-        )
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {**BINARY},
-        {**BINARY, "strata": None},
-        {**BINARY, "strata": [str(v) for v in BINARY["judge"]]},
-        {**BINARY, "clusters": [i // 3 for i in range(30)]},
-        {**FIVE, "bounds": (1, 5)},
-        {**FIVE, "bounds": (1, math.inf)},
-    ],
-)
-def test_p_value_and_interval_are_one_statistic(case: dict[str, Any]) -> None:
-    found = corrected_mean(**case)
-    assert found.ci95 is not None and found.estimate is not None
-    for end in found.ci95:
-        assert found.p_value(end) == pytest.approx(0.05, abs=1e-9)
-        for value, verdict in (
-            (end + 0.02 * (found.estimate - end), True),
-            (end - 0.02 * (found.estimate - end), False),
-        ):
-            p = found.p_value(value)
-            assert p is not None and (p > 0.05) is verdict
-    assert found.p_value(found.estimate) == 1.0
-    narrow = corrected_mean(**case, confidence=0.5).ci95
-    assert narrow is not None and found.p_value(narrow.low) == pytest.approx(0.5, abs=1e-9)
-    assert "_test" not in repr(found)
+        assert found.se is not None and found.se**2 == pytest.approx(within * m / (m - len(by)) + between, rel=0.25, abs=2e-3)
 
 
 def test_labels_alone_are_wilsons_and_clusters_statsmodels() -> None:
@@ -125,88 +91,6 @@ def test_labels_alone_are_wilsons_and_clusters_statsmodels() -> None:
         .fit(cov_type="cluster", cov_kwds={"groups": groups, "use_correction": True})
     )
     assert corrected_mean([None] * 80, labels, clusters=groups.tolist()).se == pytest.approx(float(fit.bse[0]))
-
-
-def test_the_judge_is_worth_as_many_labels_as_its_correlation_says() -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.standard_normal(100_000)
-    judge = 0.6 * labels + 0.8 * rng.standard_normal(100_000)
-    labels[7_500:] = np.nan
-    found = corrected_mean(judge, labels, bounds=(-math.inf, math.inf))
-    # 1 / (1 - 0.36 / (1 + 3 / 37)) times as many labels
-    assert found.effective_labels / 7_500 == pytest.approx(449.775 / 300, rel=0.02)
-
-
-def test_a_judge_on_another_scale_or_turned_round_helps_as_much() -> None:
-    rng = np.random.default_rng(3)
-    labels = (rng.random(500) < 0.6) * 1.0
-    judge = judged(rng, labels, 0.9, 0.9)
-    labels[100:] = np.nan
-    same, other, turned = (corrected_mean(scores, labels) for scores in (judge, 1 + 9 * judge, 1 - judge))
-    for one in (other, turned):
-        assert one.estimate == pytest.approx(same.estimate) and one.ci95 == pytest.approx(same.ci95)
-    assert (other.lam, turned.lam) == pytest.approx((same.lam / 9, -same.lam))
-    pooled = [corrected_mean(scores, labels, strata=None) for scores in (judge, 1 + 9 * judge, 1 - judge)]
-    assert pooled[1].lam == pytest.approx(pooled[0].lam / 9) and pooled[1].estimate == pytest.approx(pooled[0].estimate)
-    assert (pooled[2].lam, pooled[2].method) == (0.0, "labels only"), (
-        "one slope for all is never used against the judge"
-    )
-
-
-def test_a_judge_that_fails_on_hard_rows_does_not_bias() -> None:
-    rng = np.random.default_rng(2)
-    labels = (rng.random(40_000) < 0.6) * 1.0
-    silent = rng.random(40_000) < np.where(labels == 1, 0.05, 0.5)
-    judge = np.where(silent, np.nan, judged(rng, labels, 0.9, 0.9))
-    labels[20_000:] = np.nan
-    for strata in ("verdict", None):
-        found = corrected_mean(judge, labels, strata=strata)
-        assert found.estimate == pytest.approx(0.6, abs=0.012)  # the rows the judge did speak on: 0.74
-        assert found.notes == (
-            f"{int(silent.sum())} of 40000 rows have no judge score; they count with the mean of the others",
-        )
-
-
-def test_a_cluster_named_twice_is_one() -> None:
-    rng = np.random.default_rng(5)
-    labels = (rng.random(60) < 0.7) * 1.0
-    names = np.arange(60).tolist()
-    once = corrected_mean([None] * 60, labels, clusters=names)
-    twice = corrected_mean([None] * 120, np.concatenate([labels, labels]), clusters=names * 2)
-    assert once == corrected_mean([None] * 60, labels)
-    assert twice.estimate == pytest.approx(once.estimate) and twice.n_clusters == 60
-    assert twice.se == pytest.approx(once.se)
-    judge = judged(rng, labels, 0.9, 0.6)
-    half = np.where(np.arange(60) < 30, labels, np.nan)
-    kinds: list[Any] = [("verdict", "verdict"), (None, None), (["a", "b"] * 30, ["a", "b"] * 60)]
-    for of_one, of_two in kinds:
-        single = corrected_mean(judge, half, strata=of_one)
-        double = corrected_mean(np.tile(judge, 2), np.tile(half, 2), clusters=names * 2, strata=of_two)
-        assert double.se == pytest.approx(single.se, rel=0.03) and double.estimate == pytest.approx(
-            single.estimate, abs=0.01
-        )
-
-
-def test_many_probabilities_follow_the_formula() -> None:
-    rng = np.random.default_rng(4)
-    labels = rng.random(200)
-    judge, chosen = np.clip(labels + 0.1 * rng.standard_normal(200), 0, 1), rng.uniform(0.2, 0.9, 200)
-    labels[rng.random(200) > chosen] = np.nan
-    found = corrected_mean(judge, labels, probabilities=chosen)
-    weights = np.where(np.isnan(labels), 0.0, 1 / chosen)
-    residuals = np.nan_to_num(labels) - found.lam * judge
-    assert found.estimate == pytest.approx(found.lam * judge.mean() + (weights @ residuals) / weights.sum())
-
-
-def graded(rng: np.random.Generator) -> dict[str, Any]:
-    y = rng.beta(4, 2, 1000)
-    return {"judge": np.clip(y + 0.15 + 0.1 * rng.standard_normal(1000), 0, 1), "labels": some(rng, y, 40)}
-
-
-def rubric(rng: np.random.Generator) -> dict[str, Any]:
-    y = rng.choice([1.0, 2.0, 3.0, 4.0, 5.0], 800, p=[0.02, 0.03, 0.05, 0.2, 0.7])
-    judge = np.clip(np.round(y + 0.5 + 0.7 * rng.standard_normal(800)), 1, 5)
-    return {"judge": judge, "labels": some(rng, y, 50), "bounds": (1.0, 5.0)}
 
 
 def where_unsure(rng: np.random.Generator) -> dict[str, Any]:
@@ -228,15 +112,7 @@ def strata(rng: np.random.Generator) -> dict[str, Any]:
     return {"judge": judged(rng, y, 0.9, 0.65), "labels": labels, "strata": names.tolist()}
 
 
-@pytest.mark.parametrize(
-    ("draw", "truth", "most"),
-    [
-        (graded, 2 / 3, 0.97),
-        (rubric, 4.53, 0.98),
-        (where_unsure, 0.7, 0.985),
-        (strata, 1.85 / 3, 0.985),
-    ],
-)
+@pytest.mark.parametrize(("draw", "truth", "most"), [(where_unsure, 0.7, 0.985), (strata, 1.85 / 3, 0.985)])
 def test_coverage_with_other_labels(draw: Draw, truth: float, most: float) -> None:
     rng = np.random.default_rng(2025)
     intervals = [corrected_mean(**draw(rng)).ci95 for _ in range(300)]
@@ -275,10 +151,7 @@ def test_the_difference_of_two_equal_systems_is_found_as_rarely_as_said() -> Non
         a, b = (np.where(shared, common, rng.random(600) < 0.7) * 1.0 for _ in range(2))
         chosen = some(rng, np.ones(600), 60) == 1
         found = corrected_difference(
-            judged(rng, a, 0.95, 0.5),
-            judged(rng, b, 0.8, 0.8),
-            np.where(chosen, a, np.nan),
-            np.where(chosen, b, np.nan),
+            judged(rng, a, 0.95, 0.5), judged(rng, b, 0.8, 0.8), np.where(chosen, a, np.nan), np.where(chosen, b, np.nan)
         )
         p = found.p_value(0.0)
         assert found.ci95 is not None and p is not None and found.ci95.covers(0.0) == (p >= 0.05)

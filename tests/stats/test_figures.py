@@ -72,9 +72,7 @@ def looked_at(values: list[float], null: float | None = None, **options: Any) ->
 
 def answer(line: golden.Line) -> golden.Line:
     module, name = line["call"].split(".")
-    call = (
-        looked_at if name == "looked_at" else getattr(importlib.import_module(f"rm_gallery.core.stats.{module}"), name)
-    )
+    call = looked_at if name == "looked_at" else getattr(importlib.import_module(f"rm_gallery.core.stats.{module}"), name)
     try:
         found = call(*given(line.get("args", [])), **given(line.get("with", {})))
         result = told(found)

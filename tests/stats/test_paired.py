@@ -1,4 +1,4 @@
-"""Differences of two judges on the same samples: what they equal, that they hold, and several tests at once."""
+"""Differences of two judges on the same samples: what they equal, that they hold, several tests at once, and which place they favour."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, false_discovery_control
+from scipy.stats import binom, binomtest, false_discovery_control
 
-from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.stats.paired import benjamini_hochberg, holm, mcnemar, paired_difference, paired_mean, pairs_needed
 from rm_gallery.core.stats.planning import plan_difference
+from rm_gallery.core.stats.position import sign_test
 
 reference: Any = import_module("statsmodels.stats.contingency_tables").mcnemar
 multipletests: Any = import_module("statsmodels.stats.multitest").multipletests
@@ -28,36 +28,6 @@ def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int, both:
     assert found.p_exact == pytest.approx(reference([[both, only_first], [only_second, 0]], exact=True).pvalue)
     half = float(binom.pmf(only_first, only_first + only_second, 0.5))
     assert found.p_value == pytest.approx(1.0 if only_first == only_second else found.p_exact - half)
-
-
-def test_twelve_against_five_of_a_hundred() -> None:
-    first, second = [1.0] * 12 + [0.0] * 5 + [1.0] * 83, [0.0] * 12 + [1.0] * 5 + [1.0] * 83
-    found = paired_difference(first, second)
-    assert found.difference == pytest.approx(0.07)
-    assert found.interval == pytest.approx((-0.009638, 0.149638), abs=0.001)  # Wald's limits
-    assert found.p_value == pytest.approx(mcnemar([x > 0 for x in first], [x > 0 for x in second]).p_exact)
-
-
-def test_the_half_width_is_that_of_the_difference() -> None:
-    # differences 1, -1, 0, 0: variance 1/2, so 1.96 * sqrt(0.5 / 400)
-    found = paired_difference([1.0, 0.0, 0.0, 1.0] * 100, [0.0, 1.0, 0.0, 1.0] * 100)
-    assert found.difference == 0.0 and found.needed is None and found.p_value == pytest.approx(1.0)
-    assert found.interval == pytest.approx((-0.0693, 0.0693), abs=0.001)
-    copies = paired_difference([1.0] * 60 + [0.0] * 40, [0.5] * 100, clusters=[k // 4 for k in range(100)])
-    rows = paired_difference([1.0] * 60 + [0.0] * 40, [0.5] * 100)
-    assert copies.interval is not None and rows.interval is not None
-    widths = [one.high - one.low for one in (copies.interval, rows.interval)]
-    assert widths[0] == pytest.approx(2 * widths[1], rel=0.05)
-
-
-@pytest.mark.parametrize("n", [10, 100, 1000])
-def test_judges_that_never_differ_are_near_each_other(n: int) -> None:
-    # a share of samples above this one would have shown itself; separate intervals would be 5 to 50 times as wide
-    unseen = wilson_interval(0, n).high
-    for outcomes in ([1.0, 0.0] * (n // 2), [1.0] * n):
-        for strata in (None, [k % 5 for k in range(n)]):
-            found = paired_difference(outcomes, outcomes, strata=strata)
-            assert found.interval == pytest.approx((-unseen, unseen), rel=0.05) and found.p_value == 1.0
 
 
 def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() -> None:
@@ -97,3 +67,13 @@ def test_the_difference_is_covered_and_false_alarms_are_as_rare_as_said(per_prom
         assert (found.p_value(0.0) < 0.05) == (not found.interval().covers(0.0))
         inside += found.interval().covers(0.0)
     assert 0.93 <= inside / repeats <= 0.97
+
+
+@given(st.integers(0, 80), st.integers(0, 80))
+def test_the_sign_test_is_the_binomial_one(more: int, less: int) -> None:
+    n = more + less
+    assert sign_test(more, less) == pytest.approx(binomtest(more, n).pvalue if n else 1.0)
+    half = binom.pmf(min(more, less), n, 0.5) if n else 0.0
+    assert sign_test(more, less, mid=True) == pytest.approx(
+        min(1.0, 2 * binom.cdf(min(more, less), n, 0.5) - half) if n else 1.0
+    )

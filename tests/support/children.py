@@ -14,12 +14,13 @@ Finished = subprocess.CompletedProcess[str]
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """This process's environment with the checkout importable, UTF-8 output and no bytecode files, plus `changes`.
+    """This process's environment with the checkout importable, UTF-8 output and no bytecode beside the sources, plus `changes`.
 
     A test run inside is one of its own: it does not wait for its turn behind the test that started it.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    fixed = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+    bytecode = "" if sys.pycache_prefix else "1"
+    fixed = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": bytecode, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return {**inherited, **fixed, **changes}
 

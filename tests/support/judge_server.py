@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from tests.support.judge_server_app import Faults, JudgeApp, ServerConfig
 from tests.support.judge_server_behaviours import Answer, BehaviourSpec, JudgeCall, Judgement, behaviour_of
 from tests.support.judge_server_connection import Listener
 from tests.support.judge_server_prompts import extract_candidates, make_oracle, make_query_oracle, oracle_key
-from tests.support.judge_server_stats import key_hash, messages_key
+from tests.support.judge_server_stats import key_hash
 
 __all__ = [
-    "Answer", "BehaviourSpec", "Faults", "JudgeCall", "JudgeServer", "Judgement", "extract_candidates", "key_hash",
-    "make_oracle", "make_query_oracle", "messages_key", "oracle_key",
+    "Answer", "BehaviourSpec", "Faults", "JudgeCall", "JudgeServer", "Judgement", "extract_candidates", "judge_fixture",
+    "key_hash", "make_oracle", "make_query_oracle", "oracle_key",
 ]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,10 +37,10 @@ STOP_SECONDS = 10.0
 class JudgeServer:
     """A running judge server; starts on construction, stops on `stop()` or at the end of a `with` block.
 
-    `behaviour`: perfect, worst, first, last, garbage, empty, echo, `fixed:TEXT`, `module:function`, a list of replies,
-    or a function of a `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its fields. Further
-    settings are the fields of `ServerConfig` (oracle, require_key, candidate_pattern, …).
-    With `in_process=True` it runs on a thread here: quicker to start, but it shares this process's interpreter.
+    `behaviour`: perfect, worst, first, last, garbage, empty, echo, `fixed:TEXT`, a list of replies, or a function of a
+    `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its fields. Further settings are the fields
+    of `ServerConfig` (oracle, require_key, candidate_pattern, …). With `in_process=True` it runs on a thread here:
+    quicker to start and may be given a function, but it shares this process's interpreter.
     Raises TypeError or ValueError for settings that do not exist or do not fit.
     """
 
@@ -58,10 +58,10 @@ class JudgeServer:
         self._in_process = in_process
         wanted = {"behaviour": behaviour, "latency": latency, "faults": faults, "seed": seed, **settings}
         config = ServerConfig().changed(wanted)
-        if in_process or isinstance(behaviour, str) and ":" not in behaviour:
-            behaviour_of(behaviour)
-        self._host: _ThreadHost | _ProcessHost
-        self._host = _ThreadHost(config, port) if in_process else _ProcessHost(_as_json(wanted), port)
+        behaviour_of(behaviour)
+        self._host: _ThreadHost | _ProcessHost = (
+            _ThreadHost(config, port) if in_process else _ProcessHost(_as_json(wanted), port)
+        )
         self.port, self.pid = self._host.port, self._host.pid
         self.azure_url = f"http://127.0.0.1:{self.port}"
         self.base_url = f"{self.azure_url}/v1"
@@ -106,17 +106,20 @@ class JudgeServer:
         self.stop()
 
 
+def judge_fixture(*given: Any, **settings: Any) -> Any:
+    """A fixture of a test module: one server with these settings for all of its tests."""
+    import pytest
+
+    @pytest.fixture(scope="module")
+    def server() -> Iterator[JudgeServer]:
+        with JudgeServer(*given, **settings) as running:
+            yield running
+
+    return server
+
+
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    plain = dict(settings)
-    if isinstance(plain.get("faults"), Faults):
-        plain["faults"] = asdict(plain["faults"])
-    behaviour = plain.get("behaviour")
-    if callable(behaviour):
-        name = getattr(behaviour, "__qualname__", "<no name>")
-        if not name.isidentifier():
-            raise ValueError(f"a behaviour for a server process must be a function of a module, found {name}")
-        plain["behaviour"] = f"{behaviour.__module__}:{name}"
-    return plain
+    return {name: asdict(value) if isinstance(value, Faults) else value for name, value in settings.items()}
 
 
 class _Running:

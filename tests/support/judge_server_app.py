@@ -15,7 +15,7 @@ import orjson
 from tests.support.judge_server_behaviours import NAMED, BehaviourSpec, JudgeCall, behaviour_of, write_answer
 from tests.support.judge_server_prompts import read_prompt
 from tests.support.judge_server_replies import chat_body, embeddings_body
-from tests.support.judge_server_stats import Record, Request, Stats, messages_digest, sent_key
+from tests.support.judge_server_stats import Request, Stats, sent_key
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,7 @@ class ServerConfig:
         return replace(self, **values)
 
 
-Headers = tuple[tuple[str, str], ...]
-
-
-def draw(seed: int, digest: bytes, attempt: int | None) -> float:
-    text = f"{seed}|fault|{attempt}|".encode() + digest
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
+Headers = dict[str, str]
 
 
 def error_body(status: int, message: str = "Something went wrong.") -> bytes:
@@ -101,17 +96,13 @@ def error_body(status: int, message: str = "Something went wrong.") -> bytes:
 
 
 def retry_headers(faults: Faults) -> Headers:
-    if faults.retry_after == "none":
-        return ()
-    if faults.retry_after == "ms":
-        return (("retry-after-ms", str(round(faults.retry_after_s * 1000))),)
-    return (("Retry-After", str(ceil(faults.retry_after_s))),)
+    seconds = faults.retry_after_s
+    told = {"ms": {"retry-after-ms": str(round(seconds * 1000))}, "seconds": {"Retry-After": str(ceil(seconds))}}
+    return told.get(faults.retry_after, {})
 
 
 Delivery = Literal["whole", "drop_before", "drop_mid", "drip"]
-_API_PATH = re.compile(
-    r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions|embeddings)"
-)
+_API_PATH = re.compile(r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions|embeddings)")
 _STATUS_FAULTS = {"rate_limit": 429, "server_error": 500, "unavailable": 503}
 _DROPS: dict[str, Delivery] = {"drop_before_reply": "drop_before", "drop_mid_body": "drop_mid", "slow_drip": "drip"}
 _FINISH = {"finish_length": "length", "finish_content_filter": "content_filter"}
@@ -123,7 +114,7 @@ class Reply:
 
     status: int
     body: bytes
-    headers: Headers = ()
+    headers: Headers = field(default_factory=dict)
     delivery: Delivery = "whole"
     delay: float = 0.0
 
@@ -168,43 +159,41 @@ class JudgeApp:
         if faults.outage_at_s is not None:
             self._timers.append(loop.call_later(faults.outage_at_s, self.on_outage, faults.outage_s))
 
-    def respond(self, request: Request, record: Record) -> Reply:
+    def respond(self, request: Request, number: int) -> Reply:
+        """The reply to the request of this number, which has arrived."""
         if not self._clock_started:
             self._start_clock()
         try:
-            return self._respond(request, record)
+            return self._respond(request, number)
         except Refused as refusal:
             return Reply(refusal.status, error_body(refusal.status, str(refusal)), delay=self.config.latency)
         except Exception as error:  # noqa: BLE001 - a behaviour under test may raise anything; it is shown in the statistics
             self.stats.counts.errors.append(f"{type(error).__name__}: {error}")
             return Reply(500, error_body(500, f"the judge server's behaviour failed: {type(error).__name__}"))
 
-    def _respond(self, request: Request, record: Record) -> Reply:
+    def _respond(self, request: Request, number: int) -> Reply:
         api = _API_PATH.fullmatch(request.path)
         if api is None:
             raise Refused(404, f"no such path: {request.path}")
         if self.config.require_key not in (None, sent_key(request.headers)):
             raise Refused(401, "Incorrect API key provided.")
         always = self.config.faults.always
-        if request.method != "POST" and always is None:
-            raise Refused(405, "this path takes POST")
-        body = _json_object(request.body)
+        body = orjson.loads(request.body)
         if api["deployment"] is not None:
             body.setdefault("model", api["deployment"])
-        digest = messages_digest(body.get("messages", body.get("input")))
+        told = orjson.dumps(body.get("messages", body.get("input")), option=orjson.OPT_SORT_KEYS)
+        digest = hashlib.sha256(told).digest()
         attempt = self.stats.counted(digest, hashlib.sha256(request.body).digest())
         if always is not None:
             self.stats.counts.by_fault[f"always_{always}"] += 1
-            headers = retry_headers(self.config.faults) if always == 429 else ()
+            headers = retry_headers(self.config.faults) if always == 429 else {}
             return Reply(always, error_body(always), headers, delay=self.config.latency)
         if api["deployment"] is not None and "api-version" not in request.query:
             raise Refused(404, "api-version is missing")
         embeds = api["call"] == "embeddings"
-        if not isinstance(body.get("model"), str) or not body.get("input" if embeds else "messages"):
-            raise Refused(400, "you must provide a model, and messages or an input")
 
         def made(fault: str | None) -> Reply:
-            return self._embed(body, fault) if embeds else self._chat(body, digest, attempt, record.number, fault)
+            return self._embed(body) if embeds else self._chat(body, digest, attempt, number, fault)
 
         return self._with_faults(digest, attempt, made)
 
@@ -212,7 +201,8 @@ class JudgeApp:
         faults = self.config.faults
         if not self._shares or (faults.first_attempts is not None and attempt >= faults.first_attempts):
             return None
-        left = draw(self.config.seed, digest, None if faults.sticky else attempt)
+        text = f"{self.config.seed}|fault|{None if faults.sticky else attempt}|".encode() + digest
+        left = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
         for name, share in self._shares.items():
             left -= share
             if left < 0:
@@ -225,10 +215,9 @@ class JudgeApp:
             reply = make(None)
         elif fault in _STATUS_FAULTS:
             status = _STATUS_FAULTS[fault]
-            reply = Reply(status, error_body(status), retry_headers(config.faults) if status in (429, 503) else ())
+            reply = Reply(status, error_body(status), retry_headers(config.faults) if status in (429, 503) else {})
         elif fault == "non_json":
-            html = (("Content-Type", "text/html"),)
-            reply = Reply(200, b"<html><body>upstream said nothing</body></html>", html)
+            reply = Reply(200, b"<html><body>upstream said nothing</body></html>", {"Content-Type": "text/html"})
         else:
             reply = make(fault)
             reply.delivery = _DROPS.get(fault, "whole")
@@ -237,11 +226,9 @@ class JudgeApp:
         reply.delay = config.latency + (config.faults.hang_s if fault == "hang" else 0.0)
         return reply
 
-    def _embed(self, body: Mapping[str, Any], fault: str | None) -> Reply:
+    def _embed(self, body: Mapping[str, Any]) -> Reply:
         made = embeddings_body(body)
         self.stats.counts.totals["prompt_tokens"] += made["usage"]["prompt_tokens"]
-        if fault == "missing_choices":
-            del made["data"]
         return Reply(200, orjson.dumps(made))
 
     def _chat(self, body: dict[str, Any], digest: bytes, attempt: int, number: int, fault: str | None) -> Reply:
@@ -253,8 +240,8 @@ class JudgeApp:
         texts: list[str | None] = []
         for call.choice in range(int(body.get("n") or 1)):
             texts.append(write_answer(behave(call), call))
-        totals["oracle_hits"] += call.oracle_hits
-        totals["oracle_misses"] += call.oracle_misses
+        totals["hits"] += call.known.count(True)
+        totals["misses"] += call.known.count(False)
         finish = _FINISH.get(fault or "", "stop")
         if finish == "length":  # a cut-off reply ends before its verdict
             texts = [(text or "")[: len(text or "") // 3] for text in texts]
@@ -271,22 +258,10 @@ class JudgeApp:
         if what == "stats":
             return self.stats.snapshot(detail=str(arguments.get("detail", "1")) != "0")
         if what == "requests":
-            return [record.shown() for record in list(self.stats.recent)[-int(arguments.get("n", 10)) :]]
-        if what == "reset":
-            self.stats.reset()
-            self._restart()
-        elif what == "set":
+            return [request.shown() for request in list(self.stats.recent)[-int(arguments["n"]) :]]
+        if what == "set":
             self._configure(self.config.changed(arguments))
         else:
-            raise ValueError(f"unknown control call {what!r}")
-        return {"ok": True}
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise Refused(400, "the body is not JSON") from None
-    if not isinstance(found, dict):
-        raise Refused(400, "the body is not a JSON object")
-    return found
+            self.stats.reset()
+            self._restart()
+        return None

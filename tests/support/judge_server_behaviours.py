@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
-from tests.support.judge_server_prompts import Reading, ReplyShape, oracle_entry
+from tests.support.judge_server_prompts import Oracle, Reading, ReplyShape, oracle_entry
 
 NO_OPINION = "I have looked at the material and I would rather not commit myself to a verdict here."
-_LETTERS = string.ascii_uppercase
-_TIE_OFFERED = re.compile(r"\btie\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """A decision: candidate numbers (from 1) best first, and one score per candidate in prompt order."""
 
     ranking: tuple[int, ...]
@@ -38,14 +34,14 @@ class JudgeCall:
 
     body: Mapping[str, Any]
     reading: Reading
-    oracle: Mapping[str, Mapping[str, Any]]
+    oracle: Oracle
     score_range: tuple[float, float]
     digest: bytes
     attempt: int
     order: int
     choice: int = 0
-    oracle_misses: int = 0
-    oracle_hits: int = 0
+    known: list[bool] = field(default_factory=list)
+    """Of each candidate that was looked up, whether the oracle knew it."""
 
 
 Answer = Union[str, None, Judgement]
@@ -58,25 +54,19 @@ def _by_oracle(call: JudgeCall, *, invert: bool) -> Answer:
     scores: list[float] = []
     for text in call.reading.candidates:
         entry = oracle_entry(call.oracle, call.reading, text)
-        if entry is None:
-            call.oracle_misses += 1
-            scores.append(low)
-            continue
-        call.oracle_hits += 1
-        score = float(entry.get("score", high if entry["good"] else low))
-        scores.append(low + high - score if invert else score)
-    if not call.oracle_hits:
+        call.known.append(entry is not None)
+        score = low if entry is None else float(entry.get("score", high if entry["good"] else low))
+        scores.append(low + high - score if invert and entry is not None else score)
+    if not any(call.known):
         return NO_OPINION
     ranking = tuple(sorted(range(1, len(scores) + 1), key=lambda k: -scores[k - 1]))
-    tie = len(scores) == 2 and scores[0] == scores[1] and _TIE_OFFERED.search(call.reading.asked) is not None
+    tie = len(scores) == 2 and scores[0] == scores[1] and re.search(r"(?i)\btie\b", call.reading.asked) is not None
     return Judgement(ranking, tuple(scores), tie)
 
 
 def _by_position(call: JudgeCall, *, last: bool) -> Answer:
-    count = max(1, len(call.reading.candidates))
-    order = range(count, 0, -1) if last else range(1, count + 1)
-    low, high = call.score_range
-    return Judgement(tuple(order), (high,) * count)
+    order = range(1, max(1, len(call.reading.candidates)) + 1)
+    return Judgement(tuple(order[::-1] if last else order), (call.score_range[1],) * len(order))
 
 
 def _garbage(call: JudgeCall) -> Answer:
@@ -103,35 +93,32 @@ NAMED: dict[str, Behaviour] = {
 def behaviour_of(spec: BehaviourSpec) -> Behaviour:
     """The behaviour a spec names.
 
-    A name of `NAMED`, `fixed:TEXT`, `package.module:function`, a list of replies given in order of arrival (the last one
-    stays), or a function of a `JudgeCall`. Raises ValueError for a name that is none of these.
+    A name of `NAMED`, `fixed:TEXT`, a list of replies given in order of arrival (the last one stays), or a function of a
+    `JudgeCall`. Raises ValueError for a name that is none of these.
     """
     if callable(spec):
         return spec
     if not isinstance(spec, str):
-        if not spec:
-            raise ValueError("a scripted behaviour needs at least one reply")
         return partial(_scripted, list(spec))
     if spec in NAMED:
         return NAMED[spec]
     name, colon, rest = spec.partition(":")
     if name == "fixed" and colon:
         return partial(_scripted, [rest])
-    if colon and rest.isidentifier():
-        found: Behaviour = getattr(importlib.import_module(name), rest)
-        return found
-    raise ValueError(f"unknown behaviour {spec!r}; known: {', '.join(NAMED)}, fixed:TEXT, module:function, [replies]")
+    raise ValueError(f"unknown behaviour {spec!r}; known: {', '.join(NAMED)}, fixed:TEXT, [replies]")
 
 
 def write_answer(answer: Answer, call: JudgeCall) -> str | None:
     if not isinstance(answer, Judgement):
         return answer
-    shape = call.reading.shape
-    if shape.as_json:
-        return json.dumps(_as_object(answer, call), ensure_ascii=False)
-    values = [(name, _value(name, answer)) for name in shape.fields]
-    texts = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in values]
-    return "\n".join([f"<reason>{answer.reason}</reason>", *(f"<{name}>{text}</{name}>" for name, text in texts)])
+    fields, as_json, schema = call.reading.shape
+    values = {name: _value(name, answer) for name in fields}
+    if as_json:
+        rules = schema or dict.fromkeys(["reason", *fields], {"type": "string"})
+        found = {name: values.get(name) if name in values else _filled(rule, answer) for name, rule in rules.items()}
+        return json.dumps(found, ensure_ascii=False)
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return "\n".join(f"<{name}>{text}</{name}>" for name, text in {"reason": answer.reason, **texts}.items())
 
 
 def _value(name: str, answer: Judgement) -> Any:
@@ -141,32 +128,16 @@ def _value(name: str, answer: Judgement) -> Any:
     if name == "score":
         return int(answer.scores[0]) if float(answer.scores[0]).is_integer() else answer.scores[0]
     if name == "preference":
-        return "tie" if answer.tie else _LETTERS[(ranking[0] - 1) % len(_LETTERS)]
+        return "tie" if answer.tie else string.ascii_uppercase[(ranking[0] - 1) % 26]
     if name == "rank":
         return [ranking.index(k) + 1 for k in range(1, len(ranking) + 1)]
     return [{"response_index": k, "rank": place} for place, k in enumerate(ranking, 1)]
 
 
-def _as_object(answer: Judgement, call: JudgeCall) -> dict[str, Any]:
-    shape = call.reading.shape
-    if shape.schema is None:
-        return {"reason": answer.reason, **{name: _value(name, answer) for name in shape.fields}}
-    return {name: _fill(name, rule, answer, call) for name, rule in shape.schema.items()}
-
-
-def _fill(name: str, rule: Mapping[str, Any], answer: Judgement, call: JudgeCall) -> Any:
-    if name in call.reading.shape.fields:
-        return _value(name, answer)
-    kind = rule.get("type", "string")
-    fillers: dict[str, Any] = {
-        "integer": int(answer.scores[0]),
-        "number": answer.scores[0],
-        "boolean": answer.scores[0] > sum(call.score_range) / 2,
-        "array": [],
-        "object": {},
-        "null": None,
-    }
-    return rule["enum"][0] if rule.get("enum") else fillers.get(str(kind), answer.reason)
+def _filled(rule: Mapping[str, Any], answer: Judgement) -> Any:
+    """A value of the type that a schema wants of another field."""
+    fillers = {"integer": int(answer.scores[0]), "number": answer.scores[0], "boolean": True, "array": [], "object": {}}
+    return rule["enum"][0] if rule.get("enum") else fillers.get(str(rule.get("type")), answer.reason)
 
 
 _PROSE = (
@@ -177,6 +148,7 @@ _PROSE = (
     "我认为这个问题很有意思,但是目前还无法给出结论。",
     "Sure! Here is a poem about autumn: leaves fall, the wind calls, and the river remembers them all.",
     "I'm sorry, but I can't assist with that.",
+    *("", "  \n\n ", "<think>Let me think. The first one looks right, but then again"),
 )
 _TAG_GARBAGE = {
     "best": ("{off_menu}", "0", "-1", "A or B", "1 or 2", "both", "NaN", "the longer one"),
@@ -189,17 +161,15 @@ _JSON_GARBAGE = {"best": ("{off_menu}", '"A or B"', "null", "0"), "score": ("NaN
 
 
 def garbage_kinds(n_candidates: int, shape: ReplyShape) -> list[str]:
-    off_menu = str(max(9, n_candidates + 1))
     options = list(_PROSE)
-    options += ["", "  \n\n ", "<think>Let me think. The first one looks right, but then again"]
-    for field in shape.fields:
-        options.append(f"<think>I would go for <{field}>1</{field}></think>")
+    for name in shape.fields:
+        options.append(f"<think>I would go for <{name}>1</{name}></think>")
+        kinds = (_JSON_GARBAGE if shape.as_json else _TAG_GARBAGE).get(name, ())
+        values = [value.format(off_menu=max(9, n_candidates + 1)) for value in kinds]
         if shape.as_json:
-            values = [value.format(off_menu=off_menu) for value in _JSON_GARBAGE.get(field, ())]
-            options += [f'{{"{field}": {value}}}' for value in values]
-            options += ['{"verdict": "ok"}', f'{{"reason": "good", "{field}": ']
+            options += [f'{{"{name}": {value}}}' for value in values]
+            options += ['{"verdict": "ok"}', f'{{"reason": "good", "{name}": ']
         else:
-            values = [value.format(off_menu=off_menu) for value in _TAG_GARBAGE.get(field, ())]
-            options += [f"<reason>Weighed with care.</reason>\n<{field}>{value}</{field}>" for value in values]
-            options += [f"<reason>Weighed with care.</reason>\n<{field}>1", f"<{field}", f"</{field}>1<{field}>"]
+            options += [f"<reason>Weighed with care.</reason>\n<{name}>{value}</{name}>" for value in values]
+            options += [f"<reason>Weighed with care.</reason>\n<{name}>1", f"<{name}", f"</{name}>1<{name}>"]
     return options

@@ -13,32 +13,23 @@ from urllib.parse import parse_qsl, unquote
 import orjson
 
 from tests.support.judge_server_app import JudgeApp, Reply
-from tests.support.judge_server_stats import Record, Request
+from tests.support.judge_server_stats import Counts, Request
 
-MAX_HEAD = 64 * 1024
 _BACKLOG = 4096
 _DRIP_PIECES = 10
 _LINGER_ZERO = struct.pack("ii", 1, 0)
-
-
-class BadRequest(Exception):
-    """Bytes that are no HTTP request this server reads."""
 
 
 def next_request(buffer: bytearray) -> Request | None:
     """The next whole request and its bytes off the buffer, or None while some of it is missing."""
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
-        if len(buffer) > MAX_HEAD:
-            raise BadRequest("request head is too long")
         return None
     first, *lines = buffer[:end].decode("latin-1").lstrip("\r\n").split("\r\n")
     parts = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = headers.get("content-length", "0")
-    if len(parts) != 3 or parts[2] != "HTTP/1.1" or not length.isdecimal() or "transfer-encoding" in headers:
-        raise BadRequest("the request is not HTTP/1.1 with a Content-Length")
-    used = end + 4 + int(length)
+    assert parts[2] == "HTTP/1.1" and "transfer-encoding" not in headers, "no request that this server reads"
+    used = end + 4 + int(headers.get("content-length", "0"))
     if len(buffer) < used:
         return None
     body = bytes(buffer[end + 4 : used])
@@ -50,7 +41,7 @@ def next_request(buffer: bytearray) -> Request | None:
 
 def reply_head(reply: Reply, *, close: bool) -> bytes:
     """The bytes before a reply's body; Content-Type is JSON unless the headers say otherwise."""
-    headers = {"Content-Type": "application/json", **dict(reply.headers), "Content-Length": len(reply.body)}
+    headers = {"Content-Type": "application/json", **reply.headers, "Content-Length": len(reply.body)}
     if close:
         headers["Connection"] = "close"
     lines = [f"HTTP/1.1 {reply.status} {responses.get(reply.status, 'Unknown')}"]
@@ -70,7 +61,8 @@ class JudgeConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._close = False
-        self._record: Record | None = None
+        self._counts: Counts | None = None
+        self._number = 0
         self._reply: Reply | None = None
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -81,20 +73,22 @@ class JudgeConnection(asyncio.Protocol):
         self.transport = transport
         self._open.add(self)
         if not self._control_only:
-            self._app.stats.connected()
+            self._app.stats.connections_open += 1
+            self._app.stats.counts.connections_opened += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._finish_record(self._ending)
+        self._ended(self._ending)
         if not self._control_only:
             self._app.stats.connections_open -= 1
 
-    def _finish_record(self, outcome: str) -> None:
-        if self._record is not None:
-            self._app.stats.finished(self._record, outcome)
-            self._record = None
+    def _ended(self, outcome: str) -> None:
+        if self._counts is not None:
+            self._app.stats.in_flight -= 1
+            self._counts.by_outcome[outcome] += 1
+            self._counts = None
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -103,19 +97,12 @@ class JudgeConnection(asyncio.Protocol):
     def _advance(self) -> None:
         if self._reply is not None or self.transport.is_closing():
             return
-        try:
-            request = next_request(self._buffer)
-        except BadRequest as error:
-            self._close = True
-            self._send(Reply(400, orjson.dumps({"error": {"message": str(error)}})))
-            return
+        request = next_request(self._buffer)
         if request is None:
             return
         self._close = request.headers.get("connection", "").lower() == "close"
         if request.path.startswith("/_"):
             self._send(self._control(request))
-        elif self._control_only:
-            self._send(Reply(404, orjson.dumps({"error": {"message": "this port takes control calls only"}})))
         else:
             self._serve(request)
 
@@ -128,10 +115,11 @@ class JudgeConnection(asyncio.Protocol):
         return Reply(200, orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS))
 
     def _serve(self, request: Request) -> None:
-        now = self._loop.time()
-        self._record = self._app.stats.arrived(request)
-        self._reply = self._app.respond(request, self._record)
-        self._due = now + self._reply.delay
+        self._due = self._loop.time()
+        self._counts = self._app.stats.arrived(request)
+        self._number = self._counts.requests
+        self._reply = self._app.respond(request, self._number)
+        self._due += self._reply.delay
         if self._reply.delay > 0:
             self._timer = self._loop.call_at(self._due, self._deliver)
         else:
@@ -144,7 +132,7 @@ class JudgeConnection(asyncio.Protocol):
             self._due = self._app.stalled_until
             self._timer = self._loop.call_at(self._due, self._deliver)
             return
-        self._app.stats.lateness(now - self._due)
+        self._app.stats.late(now - self._due)
         if reply.delivery == "whole":
             self._send(reply)
         elif reply.delivery == "drip":
@@ -154,7 +142,7 @@ class JudgeConnection(asyncio.Protocol):
             self._ending = "dropped_mid_body"
             self.transport.write(reply_head(reply, close=False) + reply.body[: len(reply.body) // 2])
             self.transport.close()
-        elif self._record is not None and self._record.number % 2:
+        elif self._number % 2:
             self.reset_by_peer("dropped")
         else:
             self._ending = "dropped"
@@ -182,7 +170,7 @@ class JudgeConnection(asyncio.Protocol):
         self._finish(reply.status)
 
     def _finish(self, status: int) -> None:
-        self._finish_record(str(status))
+        self._ended(str(status))
         self._reply = self._timer = None
         if self._close:
             self.transport.close()

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 FIELDS = ("best", "score", "preference", "rankings", "rank")
+Oracle = Mapping[str, Mapping[str, Any]]
 
 # An opening tag with a token: <answer_1 k3v9>; the fence must stand at the start of a line, so that prose which
 # mentions the tags does not count as a block.
 _OPENING = re.compile(r"<([A-Za-z]\w*) ([^\s<>]+)>")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """One fenced block `<name FENCE>…</name FENCE>` and where it stands in the prompt."""
 
     name: str
@@ -25,40 +24,28 @@ class Block:
     text: str
 
 
-def message_text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return ""
-
-
 def prompt_text(messages: Iterable[Mapping[str, Any]]) -> str:
-    """Everything a judge is told: all messages except its own earlier replies."""
-    return "\n".join(message_text(message) for message in messages if message.get("role") != "assistant")
+    """Everything a judge is told: the texts of all messages except its own earlier replies."""
+    told = [message.get("content") or "" for message in messages if message.get("role") != "assistant"]
+    parts = [text if isinstance(text, list) else [{"text": text}] for text in told]
+    return "\n".join("\n".join(str(part.get("text", "")) for part in each) for each in parts)
 
 
 def fenced_blocks(prompt: str) -> list[Block]:
     """Blocks of the prompt's own fence, in order; text inside a block is never searched for further blocks."""
     blocks: list[Block] = []
-    fence = ""
-    position = 0
-    while True:
-        opening = _OPENING.search(prompt, position)
-        if opening is None:
-            return blocks
+    fence, position = "", 0
+    while opening := _OPENING.search(prompt, position):
         name, token = opening.groups()
         start, position = opening.span()
-        if (fence and token != fence) or (start > 0 and prompt[start - 1] != "\n"):
-            continue
         closing = f"</{name} {token}>"
         end = prompt.find(closing, position)
-        if end < 0:
+        if (fence and token != fence) or (start > 0 and prompt[start - 1] != "\n") or end < 0:
             continue
         fence = token
         blocks.append(Block(name, start, end + len(closing), prompt[position:end]))
         position = end + len(closing)
+    return blocks
 
 
 def extract_candidates(prompt: str, pattern: str | None = None) -> list[str]:
@@ -69,22 +56,10 @@ def extract_candidates(prompt: str, pattern: str | None = None) -> list[str]:
     """
     if pattern is not None:
         return [found["text"].strip() for found in re.finditer(pattern, prompt, re.DOTALL | re.MULTILINE)]
-    blocks = fenced_blocks(prompt)
-    return [block.text.strip() for block in blocks if block.name == "answer" or block.name.startswith("answer_")]
+    return [block.text.strip() for block in fenced_blocks(prompt) if re.match(r"answer(_|$)", block.name)]
 
 
-def instructions(prompt: str, blocks: list[Block]) -> str:
-    """The prompt without its fenced blocks, so that a tag inside an answer asks for nothing."""
-    pieces, position = [], 0
-    for block in blocks:
-        pieces.append(prompt[position : block.start])
-        position = block.end
-    pieces.append(prompt[position:])
-    return "".join(pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyShape:
+class ReplyShape(NamedTuple):
     """Fields the prompt asks for and whether as tags or as one JSON object; `schema` is a JSON schema's properties."""
 
     fields: tuple[str, ...]
@@ -94,22 +69,16 @@ class ReplyShape:
 
 def reply_shape(body: Mapping[str, Any], asked: str) -> ReplyShape:
     """Shape asked for by a JSON schema, else by tags in the instructions, else by quoted JSON keys, else best and score."""
-    response_format = body.get("response_format")
-    if isinstance(response_format, dict) and response_format.get("type") == "json_schema":
-        properties = response_format.get("json_schema", {}).get("schema", {}).get("properties", {})
+    wanted = body.get("response_format") or {}
+    if wanted.get("type") == "json_schema":
+        properties = wanted["json_schema"]["schema"]["properties"]
         return ReplyShape(tuple(name for name in FIELDS if name in properties), True, properties)
-    tags = tuple(name for name in FIELDS if f"<{name}>" in asked)
-    if tags:
-        return ReplyShape(tags)
-    keys = tuple(name for name in FIELDS if f'"{name}"' in asked)
-    wants_json = isinstance(response_format, dict) and response_format.get("type") == "json_object"
-    if keys or wants_json:
-        return ReplyShape(keys or ("best", "score"), True)
-    return ReplyShape(("best", "score"))
+    tags, keys = (tuple(name for name in FIELDS if sign % name in asked) for sign in ("<%s>", '"%s"'))
+    as_json = not tags and bool(keys or wanted.get("type") == "json_object")
+    return ReplyShape(tags or keys or ("best", "score"), as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     prompt: str
     asked: str
     candidates: tuple[str, ...]
@@ -120,7 +89,9 @@ class Reading:
 def read_prompt(body: Mapping[str, Any], pattern: str | None = None) -> Reading:
     prompt = prompt_text(body["messages"])
     blocks = fenced_blocks(prompt)
-    asked = instructions(prompt, blocks)
+    # without its blocks, so that a tag inside an answer asks for nothing
+    ends = zip([0, *(block.end for block in blocks)], [*(block.start for block in blocks), len(prompt)], strict=True)
+    asked = "".join(prompt[start:end] for start, end in ends)
     query = next((block.text for block in blocks if block.name == "query"), "")
     return Reading(prompt, asked, tuple(extract_candidates(prompt, pattern)), reply_shape(body, asked), query)
 
@@ -145,7 +116,7 @@ def make_query_oracle(rows: Iterable[tuple[str, Sequence[str], Sequence[bool]]])
     return oracle
 
 
-def oracle_entry(oracle: Mapping[str, Mapping[str, Any]], reading: Reading, text: str) -> Mapping[str, Any] | None:
+def oracle_entry(oracle: Oracle, reading: Reading, text: str) -> Mapping[str, Any] | None:
     """What the oracle says of a candidate: by row, else by query, else by text alone."""
     whole = row_query(reading.query, reading.candidates)
     keys = (oracle_key(text, whole), oracle_key(text, reading.query), oracle_key(text))
@@ -153,12 +124,5 @@ def oracle_entry(oracle: Mapping[str, Mapping[str, Any]], reading: Reading, text
 
 
 def make_oracle(texts: Iterable[tuple[str, bool] | tuple[str, bool, float]]) -> dict[str, dict[str, Any]]:
-    """Oracle from (text, good) or (text, good, score) rows; also finds the text after line ends were normalised."""
-    oracle: dict[str, dict[str, Any]] = {}
-    for text, good, *score in texts:
-        entry: dict[str, Any] = {"good": bool(good)}
-        if score:
-            entry["score"] = score[0]
-        oracle[oracle_key(text)] = entry
-        oracle[oracle_key(text.replace("\r\n", "\n"))] = entry
-    return oracle
+    """Oracle from (text, good) or (text, good, score) rows."""
+    return {oracle_key(text): {"good": good, **({"score": score[0]} if score else {})} for text, good, *score in texts}

@@ -52,9 +52,7 @@ def postgresql() -> Iterator[str]:
             os.chown(folder, account.pw_uid, account.pw_gid)
         data = folder / "data"
         options = ["--auth=trust", "--username=tests", "--encoding=UTF8", "--no-sync"]
-        made = subprocess.run(
-            [initdb, "-D", str(data), *options], capture_output=True, text=True, check=False, **started
-        )
+        made = subprocess.run([initdb, "-D", str(data), *options], capture_output=True, text=True, check=False, **started)
         assert made.returncode == 0, made.stderr
         settings = {
             "listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off", "shared_buffers": "16MB",

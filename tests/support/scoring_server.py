@@ -31,7 +31,8 @@ class ScoringServer:
     """A running server of one kind; `calls` holds (path, body) of every POST, `asked` the paths of GETs.
 
     `statuses` are answered first, one per POST, before it serves. `answer(path, body, usual)` may put something else in place of
-    the usual reply. `offers` are vLLM's routes, `type_` is TEI's model type, `labels` make a head of several.
+    the usual reply. `offers` are vLLM's routes, `type_` is TEI's model type, `labels` make a head of several,
+    `unknown` is the status of a GET for what it does not know, and `listed` what vLLM says it serves.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class ScoringServer:
         type_: str = "reranker",
         labels: tuple[str, ...] = (),
         key: str | None = None,
+        unknown: int = 404,
+        listed: Any = None,
     ) -> None:
         self.kind, self.answer, self.statuses, self.offers = kind, answer, list(statuses or ()), offers
-        self.type, self.labels, self.key = type_, labels, key
+        self.type, self.labels, self.key, self.unknown, self.listed = type_, labels, key, unknown, listed
         self.model = "some/model"
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[str] = []
@@ -87,12 +90,12 @@ class ScoringServer:
         known: dict[tuple[str, str], Any] = {
             ("vllm", "/version"): {"version": "0.16.0"},
             ("vllm", "/openapi.json"): {"paths": {f"/{path}": {} for path in self.offers}},
-            ("vllm", "/v1/models"): {"data": [{"id": self.model, "object": "model"}]},
+            ("vllm", "/v1/models"): {"data": [{"id": self.model}] if self.listed is None else self.listed},
             ("sglang", "/get_model_info"): {"model_path": self.model, "is_generation": False},
             ("tei", "/info"): {"model_id": self.model, "model_type": {self.type: {"id2label": {}}}},
         }
         found = known.get((self.kind, request.path))
-        return web.json_response(found) if found is not None else web.Response(status=404, text="Not Found")
+        return web.json_response(found) if found is not None else web.Response(status=self.unknown, text="Not Found")
 
     async def _post(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
@@ -154,7 +157,5 @@ class ScoringServer:
     def _tei_predict(self, body: dict[str, Any]) -> Any:
         given = body["inputs"]
         values = self._numbers(given if isinstance(given, str) else given[1], body["raw_scores"])
-        entries = [
-            {"label": label, "score": value} for label, value in zip(self.labels or ("LABEL_0",), values, strict=True)
-        ]
+        entries = [{"label": label, "score": value} for label, value in zip(self.labels or ("LABEL_0",), values, strict=True)]
         return sorted(entries, key=lambda entry: -float(entry["score"]))

@@ -29,9 +29,7 @@ def test_a_skip_of_what_is_required_fails_and_is_counted(tmp_path: Path) -> None
     options = ["-q", "-c", str(ROOT / "pyproject.toml"), *[word for plugin in plugins for word in ("-p", plugin)]]
     wanted = {"RM_GALLERY_REQUIRE": "bubblewrap,trainers", "RM_GALLERY_SHARED": str(tmp_path)}
     done = run_python("-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path), cwd=tmp_path, env=wanted)
-    failed = sorted(
-        line.split()[1].rpartition("::")[2] for line in done.stdout.splitlines() if line.startswith("FAILED")
-    )
+    failed = sorted(line.split()[1].rpartition("::")[2] for line in done.stdout.splitlines() if line.startswith("FAILED"))
     assert failed == ["test_component", "test_trainer"], done.stdout
     assert "1 tests were skipped" in done.stdout
     assert "1 x benchmark data folder is absent" in done.stdout

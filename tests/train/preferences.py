@@ -10,11 +10,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 
 TOPICS = "garden kitchen train river music window winter bicycle letter coffee mountain island".split()
-POLITE = (
-    "Thank you for asking about the {0}.",
-    "I would gladly help with the {0}, please tell me more.",
-    "谢谢，关于 {0}：",
-)
+POLITE = ("Thank you for asking about the {0}.", "I would gladly help with the {0}, please tell me more.", "谢谢，关于 {0}：")
 RUDE = ("Shut up about the stupid {0}.", "Nobody cares, the {0} is useless trash.", "废物，{0} 很蠢。")
 FILLER = ("It stands over there.", "There are many of them.", "People know it well.", "It was built long ago.")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import random
 import statistics
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.gallery.rm.trained.features import sample_features
 from rm_gallery.gallery.rm.trained.model import load_model
@@ -44,30 +41,6 @@ def test_the_built_in_split_is_learned_better_than_length(tmp_path: Path) -> Non
     reports = [train_bradley_terry(rows, tmp_path / str(seed), seed=seed).held_out for seed in (0, 1)]
     reached = {rule: statistics.fmean(held[rule].accuracy or 0.0 for held in reports) for rule in reports[0]}
     assert reached["model"] > 0.57 and reached["model"] > max(reached["longest"], reached["shortest"]) + 0.03
-
-
-def test_the_interval_is_as_wide_as_pairs_of_one_prompt_make_it() -> None:
-    rng = random.Random(7)
-
-    def accuracy() -> Accuracy:
-        """150 prompts of four pairs each, and a model that is right 70 % of the time, on easy prompts more often."""
-        samples, scores = [], []
-        for prompt in range(150):
-            right = rng.betavariate(1.05, 0.45)
-            pairs = [(2 * place, 2 * place + 1) for place in range(4)]
-            samples.append(LabelledSample(f"{prompt}", "", None, [], [0] * 8, pairs))
-            scores.append([value for _ in pairs for value in ((1, 0) if rng.random() < right else (0, 1))])
-        return held_out_accuracy(samples, scores)["model"]
-
-    runs = [accuracy() for _ in range(80)]
-    found = [run.accuracy or 0.0 for run in runs]
-    true_width = 2 * 1.96 * statistics.stdev(found)
-    mean_width = statistics.fmean(high - low for run in runs for low, high in [run.ci95 or (0.0, 0.0)])
-    by_pair = wilson_interval(0.7 * 600, 600)
-    assert mean_width == pytest.approx(true_width, rel=0.15)
-    assert 1.4 < mean_width / (by_pair.high - by_pair.low) < 1.7
-    covered = sum(low <= 0.7 <= high for run in runs for low, high in [run.ci95 or (0.0, 0.0)])
-    assert covered >= 0.9 * len(runs)
 
 
 def test_equal_scores_are_wrong_and_where_all_agree_prompts_are_counted() -> None:
@@ -127,28 +100,6 @@ def test_figures_by_subset_add_up_and_what_has_none_is_in_none(tmp_path: Path) -
     parts = [figures["model"].n for figures in report.by_subset.values()]
     assert list(report.by_subset) == ["a", "b"] and min(parts) > 0
     assert sum(parts) < report.n_test_pairs == report.held_out["model"].n
-
-
-@pytest.mark.parametrize(
-    ("samples", "options", "error", "message"),
-    [
-        ([], {}, DataError, "none of 0 samples"),
-        ([labelled("q", [("a", "chosen")])] * 3, {}, DataError, "none of 3 samples has both a chosen and a rejected"),
-        (SAMPLES[:1], {"test_share": 0}, DataError, "at least 2 pairs, found 1"),
-        ([labelled("q", [("a", "chosen"), ("a", "rejected")])] * 4, {"test_share": 0}, DataError, "in all 4 pairs"),
-        (SAMPLES, {"seed": "7"}, ConfigError, "seed must be a whole number, found '7'"),
-        (SAMPLES, {"seed": True}, ConfigError, "seed"),
-        (SAMPLES, {"regularization": 0}, ConfigError, "regularization"),
-        (SAMPLES, {"regularization": float("inf")}, ConfigError, "regularization"),
-        (SAMPLES, {"regularization": float("nan")}, ConfigError, "regularization"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(
-    samples: list[DataSample], options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(error, match=message) as caught:
-        train_bradley_terry(samples, tmp_path / "model", **options)
-    assert type(caught.value) is error and not (tmp_path / "model").exists()
 
 
 def test_a_file_in_place_of_the_folder_is_refused_before_any_work(tmp_path: Path) -> None:

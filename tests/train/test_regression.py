@@ -72,9 +72,7 @@ def test_the_penalty_is_the_likeliest_on_prompts_that_were_not_fitted(monkeypatc
     signs = np.random.default_rng(0).choice((-1, 1), (PAIRS.n, 1))
     noise = replace(PAIRS, dense=PAIRS.dense * signs, words=PAIRS.words.multiply(signs).tocsr())
     assert choose_strength(build_design(noise), noise, KEYS, 0) == STRENGTHS[0], "nothing is to be learned"
-    assert choose_strength(design, PAIRS, [f"p{n % 19}" for n in range(90)], 0) == DEFAULT_STRENGTH, (
-        "19 prompts are too few"
-    )
+    assert choose_strength(design, PAIRS, [f"p{n % 19}" for n in range(90)], 0) == DEFAULT_STRENGTH, "19 prompts are too few"
     assert choose_strength(design, PAIRS, [f"p{n % 20}" for n in range(90)], 0) == STRENGTHS[-1]
     fitted: list[int] = []
     fit = LogisticRegression.fit

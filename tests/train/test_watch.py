@@ -1,4 +1,4 @@
-"""Watching a training run: each way of gaming a reward is found, chance is not, and every log is read as it is written."""
+"""Watching a training run: each way of gaming a reward is found, chance is not, and what holds whatever the rewards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rm_gallery import ConfigError
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.train.advantages import METHODS, Method, group_advantages
+from rm_gallery.train.signals import link
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import Watched, watch
 from rm_gallery.train.words import watched_lines
@@ -138,28 +139,6 @@ def test_without_steps_a_prompt_is_a_group() -> None:
     assert kinds(watch(rows)) == {"apart"}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("log.jsonl", '{"completion": "a"}\n{"compl\n{"completion": "b"}\n', "log.jsonl, line 2: no JSON"),
-        ("log.jsonl", '{"completion": "a"}\n[1]\n', "log.jsonl, line 2: expected an object, found list"),
-        ("state.json", "{", "state.json: no JSON"),
-        ("state.json", '{"log_history": [1]}', "expected a list of rows, or an object with log_history"),
-        ("notes/a.md", "", "notes holds no jsonl or parquet file and no trainer_state.json"),
-        (None, None, "there is no such file or folder; give a training log"),
-    ],
-)
-def test_what_cannot_be_read_is_named(name: str | None, content: str, told: str, tmp_path: Path) -> None:
-    path = tmp_path / (name or "nowhere")
-    if name is not None:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    with pytest.raises(DataError if name and "notes" not in name else ConfigError, match=told):
-        watch(path.parent if name and "notes" in name else path)
-    with pytest.raises(ConfigError, match="log is a int; give a path or a list of rows"):
-        watch(7)
-
-
 def test_files_of_a_folder_are_read_by_the_step_in_their_name_and_the_longest_state_wins(tmp_path: Path) -> None:
     for name, text in (("10.jsonl", "c"), ("2.jsonl", "a"), ("completions_00007.jsonl", "b"), ("log.jsonl", "d")):
         (tmp_path / name).write_text(json.dumps({"completion": text}) + "\n\n", encoding="utf-8")
@@ -193,13 +172,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert (told.code, json.loads(told.out)["findings"]) == (0, [])
     fine = command("watch", str(jsonl_file(tmp_path, run(1, steps=12), "fine.jsonl")))
     assert (fine.code, fine.out.splitlines()[0].split(":")[0]) == (0, "nothing found")
-    for options, message in (
-        (["nowhere.jsonl"], "there is no such file or folder"),
-        ([gamed, "--weight", "right"], "--weight is 'right'; write NAME=W"),
-        ([gamed, "--component", "nothing"], "components names 'nothing'"),
-    ):
-        wrong = command("watch", *options)
-        assert wrong.code == 2 and message in wrong.err and len(wrong.err.splitlines()) == 1
+    with pytest.raises(ConfigError, match="log is a int; give a path or a list of rows"):
+        watch(7)
 
 
 def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -212,3 +186,25 @@ def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
     lines = watched_lines(watch(log))
     assert any("evil" in line for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_add_up_to_nothing_in_any_order_and_under_any_name(method: Method) -> None:
+    rng = np.random.default_rng(1)
+    rewards = rng.normal(size=64)
+    rewards[rng.random(64) < 0.2] = np.nan
+    found = group_advantages(rewards, 8, method)
+    assert found.reshape(8, 8).sum(axis=1) == pytest.approx(np.zeros(8), abs=1e-9)
+    assert (found[np.isnan(rewards)] == 0).all() and (found != 0).sum() > 40
+    order = rng.permutation(64)
+    for names in ((np.arange(64) // 8)[order], [f"p{place // 8}" for place in order]):
+        assert group_advantages(rewards[order], names, method) == pytest.approx(found[order])
+
+
+def test_a_slope_is_in_the_units_it_was_given() -> None:
+    rewards, lengths = np.array([5, 6, 4, 7, 3, 4, 2, 4, 1, 2.5]), np.array([1, 2, 11, 13, 21, 22, 31, 33, 41, 42.5])
+    plain, large = link(rewards, lengths, 2), link(rewards * 1e200, lengths * 1e180, 2)
+    assert plain is not None and large is not None
+    assert large.slope == pytest.approx(plain.slope * 1e20) and large.correlation == pytest.approx(plain.correlation)
+    wide = link(rewards, lengths, 2, level=0.5)
+    assert wide is not None and wide.interval.high - wide.interval.low < plain.interval.high - plain.interval.low

@@ -11,7 +11,6 @@ import pytest
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryReward
 from rm_gallery.gallery.rm.trained.model import load_model
@@ -90,11 +89,3 @@ def test_making_one_reads_nothing_and_using_one_names_what_is_missing(tmp_path: 
     for use in (reward.check, reward.describe, lambda: reward.evaluate(make_sample("a"))):
         with pytest.raises(ConfigError, match="nowhere.*rm-gallery train bt"):
             use()
-
-
-@pytest.mark.parametrize("path", [None, ""])
-def test_a_model_without_a_folder_is_refused(path: str | None) -> None:
-    with pytest.raises(ConfigError, match="bt:DIR"):
-        BradleyTerryReward(path)
-    with pytest.raises(ConfigError, match="bt:DIR"):
-        RewardRegistry.create("bt:")

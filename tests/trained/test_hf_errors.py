@@ -17,22 +17,6 @@ from tests.support.samples import make_sample, scores
 SAMPLE = make_sample("yes", "no")
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"path": None}, "needs a checkpoint: hf:ID_OR_PATH"),
-        ({"path": "x", "dtype": "fp8"}, "dtype"),
-        ({"path": "x", "batch_size": 0}, "batch_size"),
-        ({"path": "x", "lable": 1}, "label"),
-        ({"path": "x", "chat_template": "no/such.jinja"}, "neither auto, chat, pair, plain"),
-        ({"path": "x", "tokens": ["a", "b", "c"]}, "tokens"),
-    ],
-)
-def test_settings_are_checked_where_they_are_given(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        HFReward(**settings)
-
-
 def test_without_torch_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
     with pytest.raises(MissingExtra, match="'torch' .of the extra 'hf'.*pip install torch"):
@@ -78,16 +62,14 @@ class TestCheckpoints:
     def test_a_missing_separator(self, tmp_path: Path) -> None:
         folder = make_checkpoint(tmp_path, "LlamaForSequenceClassification")
         with pytest.raises(ConfigError, match="name it hf:"):
-            HFProcessReward(folder).evaluate(
-                {"output": [{"answer": {"role": "assistant"}, "steps": [{"content": "a"}]}]}
-            )
+            HFProcessReward(folder).evaluate({"output": [{"answer": {"role": "assistant"}, "steps": [{"content": "a"}]}]})
 
-    def test_code_inside_a_checkpoint_does_not_run_unasked(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_code_inside_a_checkpoint_does_not_run_unasked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = make_classifier(tmp_path)
         config = (folder / "config.json").read_text(encoding="utf-8")
-        own = '"auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.Model"},\n "model_type": "own_",'
+        own = (
+            '"auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.Model"},\n "model_type": "own_",'
+        )
         (folder / "config.json").write_text(config.replace('"model_type": "llama",', own), encoding="utf-8")
         (folder / "own.py").write_text("import builtins\nbuiltins.own_ran = True\n", encoding="utf-8")
         monkeypatch.setattr("builtins.input", lambda *_: "n")

@@ -50,12 +50,7 @@ class TestReading:
         ],
     )
     def test_each_step_is_read_at_its_separator(
-        self,
-        model: str,
-        made: dict[str, Any],
-        settings: dict[str, Any],
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, model: str, made: dict[str, Any], settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import torch
         import transformers
@@ -87,9 +82,7 @@ class TestReading:
         assert found[1] == pytest.approx(expected[:1], abs=1e-5)
         assert [len(each) for each in found] == [3, 1, 3]
         for side in ("left", "none"):  # for models that padding on the right disturbs
-            monkeypatch.setattr(
-                "rm_gallery.gallery.rm.trained.local_model.LocalModel._find_padding", lambda _, s=side: s
-            )
+            monkeypatch.setattr("rm_gallery.gallery.rm.trained.local_model.LocalModel._find_padding", lambda _, s=side: s)
             other = HFProcessReward(folder, **settings, batch_size=7).evaluate(stepped(STEPS, STEPS[:1], STEPS[::-1]))
             assert step_scores(other) == [pytest.approx(each, abs=1e-5) for each in found]
 
@@ -127,7 +120,9 @@ class Scripted(HFProcessReward):
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("mean", 2.2 / 3), ("min", 0.5), ("last", 0.8), ("product", 0.36)])
-def test_the_answer_is_ranked_by_its_steps(rule: Literal["mean", "min", "last", "product"], expected: float) -> None:
-    reward = Scripted(path="x", step_score=rule)
+def test_the_answer_is_ranked_by_its_steps(
+    rule: Literal["mean", "min", "last", "product"], expected: float, tmp_path: Path
+) -> None:
+    reward = Scripted(path=str(tmp_path), step_score=rule)  # a folder, for a name would be looked up on the hub
     scored = reward.evaluate(stepped(STEPS))
     assert reward.score_of_output(scored.output[0]) == pytest.approx(expected)

@@ -1,8 +1,9 @@
-"""`hf:` gives what the checkpoint itself gives, whatever the door, the batch and the padding."""
+"""`hf:` gives what the checkpoint itself gives, whatever the door, the batch and the padding, and judges a benchmark."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,9 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.gallery.rm.trained.hf import HFReward
+from tests.cli.rows import best_of_4
 from tests.support.checkpoints import CHAT, make_checkpoint, make_classifier, require_torch
+from tests.support.command import command
 from tests.support.samples import issues, make_sample, scores
 
 pytestmark = pytest.mark.system("torch")
@@ -181,8 +184,7 @@ def test_a_conversation_that_is_too_long_is_unscored_unless_it_may_be_cut(classi
     scored = HFReward(classifier, max_length=100).evaluate(sample)
     assert (scores(scored)[0] is not None, issues(scored)) == (True, [("unscored", "too_long")])
     left, right = (
-        scores(HFReward(classifier, max_length=100, too_long=way).evaluate(sample))[1]
-        for way in ("cut_left", "cut_right")
+        scores(HFReward(classifier, max_length=100, too_long=way).evaluate(sample))[1] for way in ("cut_left", "cut_right")
     )
     assert left is not None and right is not None and left != right
 
@@ -234,3 +236,21 @@ def test_language_models_with_a_value_head_and_with_tokens(tmp_path: Path) -> No
     save_file({**load_file(file), **head}, file, {"format": "pt"})
     value = scores(HFReward(folder).evaluate(sample))
     assert value[0] == pytest.approx((hidden @ weight[0] + bias[0]).item(), abs=1e-4)
+
+
+def test_bench_scores_pairs_and_steps(classifier: Path, tmp_path: Path) -> None:
+    data = str(best_of_4(tmp_path / "data.jsonl"))
+    found = json.loads(command("bench", "rewardbench2", "--reward", f"hf:{classifier}", "--data", data, "--json").out)
+    assert (found["n"], found["n_scored"]) == (12, 12)
+    row = {
+        "idx": "prm_test_p1_0", "classification": "circular", "original_question": "q", "modified_question": "q",
+        "original_process": ["a", "b"], "modified_process": ["a", "b", "c"], "modified_steps": [2], "error_steps": [2],
+        "reason": "r", "question": "q",
+    }  # fmt: skip
+    steps = tmp_path / "steps.jsonl"
+    steps.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    model = make_checkpoint(tmp_path / "prm", "LlamaForTokenClassification", num_labels=2)
+    done = command("bench", "prmbench", "--reward", f"hf-prm:{model}", "--data", str(steps), "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["n_scored"]) == (0, 1)
+    assert sum(found["extra"][cell] for cell in ("TP", "FP", "TN", "FN")) == 3

@@ -1,10 +1,11 @@
-"""A saved model comes back the same, and anything else in its folder is named as what it is."""
+"""A saved model comes back the same, other folders are named as what they are, and features of any text are finite and moderate."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import pytest
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.features import answer_features, dense_names, read_conversation
 from rm_gallery.gallery.rm.trained.model import BradleyTerryModel, load_model, save_model
-from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
+from rm_gallery.gallery.rm.trained.tokens import HASH_BITS, cue_list, hashed_features, sentences, tokenize
 from tests.train.preferences import turns
 
 FEATURES = answer_features(read_conversation(turns("Why?")), "Because I said so. 我不能。")
@@ -132,3 +133,47 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataError, match="cannot be written"):
         save_model(some_model(), tmp_path / "file")
+
+
+ODD = {
+    "empty": "",
+    "blank": " \r\n\t ",
+    "one letter": "x",
+    "long word": "x" * 200_000,
+    "long text": "Use the knife. " * 13_000,
+    "lines": "- a\n" * 50_000,
+    "quotes": "'" * 50_000,
+    "Chinese": "我不能帮您。" * 10_000,
+    "numbers": "1.5 " * 20_000,
+    "half a pair": "\ud800 and \udfff",
+    "null": "a\x00b",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_text_gives_finite_figures_of_moderate_size(name: str) -> None:
+    found = answer_features(read_conversation(turns(ODD[name])), ODD[name]).dense.tolist()
+    assert len(found) == len(dense_names()) == len(set(dense_names()))
+    assert all(math.isfinite(value) and abs(value) < 20 for value in found)
+
+
+def test_line_ends_do_not_matter() -> None:
+    text = "# Title\n\n- **one**\n- two\n\nHuman: no\n"
+    unix, windows = (answer_features(read_conversation([]), each) for each in (text, text.replace("\n", "\r\n")))
+    assert unix.dense.tolist() == windows.dense.tolist() and unix.hashed.tolist() == windows.hashed.tolist()
+
+
+@pytest.mark.parametrize("text", ["It's 4 o'clock_now:\n\n- a\n* b''c 'd' x_y", "".join(map(chr, range(128))) * 2])
+def test_the_short_cut_for_ascii_changes_nothing(text: str) -> None:
+    assert [*tokenize(text), "é"] == tokenize(f"{text} É"), "a letter beyond ASCII makes the text take the long way"
+
+
+def test_half_a_surrogate_pair_is_a_token() -> None:
+    assert tokenize("half \ud800 pair") == ["half", "\ud800", "pair"]
+    assert hashed_features(tokenize("我不能 \ud800")).tolist() == [6026, 38479, 91223, 99732, 183457, 198411, 218858]
+
+
+def test_every_section_of_cues_has_a_name_of_its_own() -> None:
+    names = cue_list().names
+    assert len(names) == len(set(names)) > 50
+    assert sentences([]) == ([], [])

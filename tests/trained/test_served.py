@@ -14,45 +14,28 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.served import ServedProcessReward, ServedReward
+from tests.golden import golden
 from tests.support.samples import issues, make_sample, scores
 from tests.support.scoring_server import ScoringServer, score_of, squashed
 from tests.trained.test_hf_process import STEPS, step_scores, stepped
 
-ANSWERS = ("yes", "a longer answer, 我不知道", "")
-JINJA = "{% for m in messages %}<|turn|>{{ m.role }}: {{ m.content }}<|end|>\n{% endfor %}"
-WHOLE = "<|turn|>user: What is it?<|end|>\n<|turn|>assistant: {}<|end|>\n"
-PLAIN = "user: What is it?\n\nassistant: {}"
+
+def asked(_: str, line: golden.Line) -> golden.Line:
+    """The scores of three answers, what the server was sent for them, and whether it was asked what it offers; or what is wrong."""
+    with ScoringServer(**line.get("server", {})) as running:
+        url = line.get("url", running.url + line.get("path", ""))
+        try:
+            reward = ServedReward(url, **{"model": "rm-1", **line.get("settings", {})})
+            reward.check()
+            scored = reward.evaluate(make_sample("yes", "a longer answer, 我不知道", ""))
+        except ConfigError as error:
+            assert running.calls == [] or "numbers" in str(error) or "label" in str(error)
+            return {"error": str(error).replace(running.url, "URL")}
+        sent = sorted(running.calls, key=str)
+        return {"scores": scores(scored), "sent": sent, "looked": bool(running.asked)}
 
 
-@pytest.mark.parametrize(
-    ("server", "path", "settings", "sent"),
-    [
-        ({"kind": "vllm"}, "", {}, "{}"),
-        ({"kind": "vllm"}, "/v1", {"chat_template": "plain"}, PLAIN),
-        ({"kind": "vllm"}, "/classify", {"chat_template": JINJA}, WHOLE),
-        ({"kind": "vllm", "offers": ("pooling", "score")}, "", {}, "{}"),
-        ({"kind": "vllm", "offers": ("score",)}, "/", {}, "{}"),
-        ({"kind": "vllm"}, "/v1/score", {}, "{}"),
-        ({"kind": "vllm"}, "", {"endpoint": "vllm/rerank"}, "{}"),
-        ({"kind": "sglang"}, "", {"chat_template": JINJA}, WHOLE),
-        ({"kind": "sglang"}, "/classify", {"chat_template": "plain"}, PLAIN),
-        ({"kind": "sglang"}, "/v1/rerank", {}, "{}"),
-        ({"kind": "tei"}, "", {}, "{}"),
-        ({"kind": "tei", "type_": "classifier"}, "", {}, "{}"),
-        ({"kind": "tei"}, "/predict", {"chat_template": "plain"}, PLAIN),
-    ],
-)
-def test_each_server_is_asked_in_its_own_layout(
-    server: dict[str, Any], path: str, settings: dict[str, Any], sent: str
-) -> None:
-    with ScoringServer(**server) as running:
-        reward = ServedReward(running.url + path, model="rm-1", **settings)
-        scored = reward.evaluate(make_sample(*ANSWERS))
-        assert scores(scored) == [pytest.approx(score_of(sent.format(text))) for text in ANSWERS]
-        assert len(running.calls) == len(ANSWERS)
-        for _, body in running.calls:  # a chat template writes the special tokens itself
-            assert body.get("add_special_tokens") is (None if "input" not in body else sent == PLAIN)
-        assert bool(running.asked) == ("endpoint" not in settings), "what was named is not asked for"
+test_each_server_is_asked_in_its_own_layout = golden.runner("served", asked, "scores", "sent", "looked", "error")
 
 
 @pytest.mark.parametrize(
@@ -69,34 +52,6 @@ def test_what_changes_no_score_makes_no_other_reward(change: dict[str, Any], sam
     known = {"model": "rm-1", "endpoint": "vllm/classify"}
     one, other = (ServedReward("http://h:1", **known, **more).settings_hash for more in ({}, change))
     assert (one == other) is same
-
-
-def test_sglangs_token_probabilities() -> None:
-    with ScoringServer("sglang") as running:
-        settings: dict[str, Any] = {"endpoint": "sglang/score", "label_token_ids": [9454, 2753]}
-        for more, share in (({}, squashed(score_of("yes"))), ({"label": 1}, 1 - squashed(score_of("yes")))):
-            reward = ServedReward(running.url, **settings, **more)
-            assert scores(reward.evaluate(make_sample("yes"))) == [pytest.approx(share)]
-        assert running.calls[0][1]["label_token_ids"] == [9454, 2753]
-        with pytest.raises(ConfigError, match="label_token_ids"):
-            ServedReward(running.url, endpoint="sglang/score").evaluate(make_sample("yes"))
-
-
-def test_raw_numbers_are_asked_for_unless_told_not_to() -> None:
-    with ScoringServer() as running:
-        (score,) = scores(ServedReward(running.url, raw=False).evaluate(make_sample("yes")))
-        assert score == pytest.approx(squashed(score_of("yes")))
-
-
-@pytest.mark.parametrize(("kind", "name"), [("vllm", "1"), ("tei", "harmless")])
-def test_one_of_several_numbers_is_named(kind: str, name: str) -> None:
-    with ScoringServer(kind, labels=("helpful", "harmless"), type_="classifier") as running:
-        (score,) = scores(ServedReward(running.url, label=name).evaluate(make_sample("yes")))
-        assert score == pytest.approx(score_of("yes") + 1)
-        with pytest.raises(ConfigError, match="2 numbers .*label="):
-            ServedReward(running.url).evaluate(make_sample("yes"))
-        with pytest.raises(ConfigError, match="no label of .*'nice'"):
-            ServedReward(running.url, label="nice").evaluate(make_sample("yes"))
 
 
 @pytest.mark.parametrize(
@@ -179,51 +134,6 @@ def test_the_key_is_sent_and_never_shown() -> None:
         assert pickle.loads(pickle.dumps(reward)).settings_hash == reward.settings_hash
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "settings", "says"),
-    [
-        ("none", "", {}, "does not say whether it is vLLM, SGLang or TEI.*endpoint="),
-        ("vllm", "/predict", {}, "is vllm, and it has no endpoint /predict"),
-        ("sglang", "", {}, "sglang/classify takes text, not auto.*chat_template"),
-        ("vllm", "", {"chat_template": "pair"}, "vllm/classify takes messages or text, not pair"),
-        ("tei", "/rerank", {"chat_template": "messages"}, "tei/rerank takes pair, not messages"),
-        ("tei", "", {"endpoint": "tei/rerank", "chat_template": "plain"}, "takes pair, not text"),
-    ],
-)
-def test_what_cannot_be_told_is_asked_for_and_not_guessed(
-    kind: str, path: str, settings: dict[str, Any], says: str
-) -> None:
-    with ScoringServer(kind, type_="embedding" if kind == "none" else "reranker") as running:
-        with pytest.raises(ConfigError, match=says):
-            ServedReward(running.url + path, **settings).evaluate(make_sample("yes"))
-        assert running.calls == []
-
-
-@pytest.mark.parametrize(
-    ("url", "settings", "says"),
-    [
-        ("", {}, "needs a server: served:URL"),
-        ("localhost:8000", {}, "is not a URL"),
-        ("http://user:pass@h", {}, "user name or password"),
-        ("http://h", {"endpoint": "vllm/clasify"}, "endpoint"),
-        ("http://h", {"chat_template": "no/such.jinja"}, "neither auto, messages, pair, plain"),
-    ],
-)
-def test_settings_are_checked_before_anything_is_sent(url: str, settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        ServedReward(url, **settings).check()
-
-
-def test_no_secret_is_in_the_name_or_seen() -> None:
-    for url in ("http://user:hunter2222@h/classify", "http://h/classify?key=hunter2222"):
-        with pytest.raises(ConfigError) as caught:
-            ServedReward(url)
-        assert "hunter2222" not in str(caught.value)
-    told = {"default_headers": {"X": "hunter2222"}, "extra_body": {"api_key": "hunter2222"}, "api_key": "hunter2222"}
-    reward = ServedReward("http://h", **told)
-    assert "hunter2222" not in f"{reward!r} {reward.model_dump_json()} {reward.describe()}"
-
-
 @pytest.mark.parametrize("found", [
     {"data": [{"data": [[1.0], [2.0, 3.0]]}]},
     {"data": [{"data": [[1.0, 2.0], [10**400, 1.0]]}]},
@@ -267,13 +177,7 @@ class TestSteps:
 
     @pytest.mark.parametrize(
         "rows",
-        [
-            [[0.1, 0.9]] * 2,
-            [[0.1, 0.9]] * 4,
-            [[0.1, 1.9]] * 3,
-            [[0.1, 0.9], [0.1], [0.1, 0.9]],
-            [[0.1, float("nan")]] * 3,
-        ],
+        [[[0.1, 0.9]] * 2, [[0.1, 0.9]] * 4, [[0.1, 1.9]] * 3, [[0.1, 0.9], [0.1], [0.1, 0.9]], [[0.1, float("nan")]] * 3],
     )
     def test_rows_that_do_not_fit_the_steps_are_failed(self, rows: list[list[float]]) -> None:
         with ScoringServer(answer=lambda path, body, usual: {"data": [{"data": rows}]}) as running:
@@ -288,10 +192,3 @@ class TestSteps:
             scored = ServedProcessReward(running.url, separator="<extra_0>").evaluate(stepped(["a <extra_0> b", "c"]))
             assert None not in step_scores(scored)[0]
             assert len(step_scores(scored)[0]) == 2
-
-    @pytest.mark.parametrize(
-        ("settings", "says"), [({}, "separator="), ({"separator": "x", "endpoint": "tei/rerank"}, "vllm/pooling")]
-    )
-    def test_settings(self, settings: dict[str, Any], says: str) -> None:
-        with pytest.raises(ConfigError, match=says):
-            ServedProcessReward("http://127.0.0.1:9", **settings).evaluate(stepped(STEPS))

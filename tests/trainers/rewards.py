@@ -14,6 +14,7 @@ from rm_gallery import (
     RewardDimensionWithScore,
     RewardRegistry,
     RewardResult,
+    RunOptions,
     Unscored,
 )
 from rm_gallery.core.reward.reward import BaseReward
@@ -84,6 +85,10 @@ class Expected(NamedTuple):
     status: str
     components: dict[str, float]
 
+    def part(self, name: str, none: float) -> float:
+        """A component, or what stands for it: what the completion broke is the worst score in all of them."""
+        return self.components.get(name, none if self.score is None else self.score)
+
 
 def expected(reward: BaseReward, rows: tuple[Row, ...] = ROWS) -> tuple[Expected, ...]:
     """What `evaluate` says of each row, by itself."""
@@ -92,10 +97,11 @@ def expected(reward: BaseReward, rows: tuple[Row, ...] = ROWS) -> tuple[Expected
 
 def _expected(reward: BaseReward, row: Row) -> Expected:
     sample = make_sample(row.completion, query=row.prompt, reference=row.reference)
-    output = reward.evaluate(sample).output[0]
+    output = reward.evaluate(sample, options=RunOptions(blame="probe")).output[0]
     given = output.answer.reward
     status = given.issues[0].status if given.issues else "scored"
-    return Expected(reward.score_of_output(output), status, {each.name: each.score for each in given.details})
+    parts = {each.name: each.score for each in given.details if each.name != reward.name}
+    return Expected(reward.score_of_output(output), status, parts)
 
 
 def as_float32(value: float) -> float:

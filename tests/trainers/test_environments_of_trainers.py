@@ -26,7 +26,7 @@ def test_an_environment_of_skyrl_gets_the_scores_of_evaluate() -> None:
     for episode, wanted in zip(found["episodes"], expected(Parts()), strict=True):
         value = -1.0 if wanted.score is None else wanted.score
         flags = {name: float(wanted.status == name) for name in ("unscored", "failed")}
-        parts = wanted.components or {"length": value, "gold": value}
+        parts = {name: wanted.part(name, value) for name in ("length", "gold")}
         assert episode == {"reward": value, "status": wanted.status, "metrics": {"score": value, **parts, **flags}}
     share = sum(wanted.status == "failed" for wanted in expected(Parts())) / len(ROWS)
     assert found["together"]["failed"] == pytest.approx(share)
@@ -43,7 +43,7 @@ def test_a_rubric_of_verifiers_v0_gets_the_scores_of_evaluate() -> None:
         assert state["reward"] == value + 0.5 * (second.score or 0.0)
         assert state["metrics"]["parts/failed"] == (wanted.status == "failed")
         assert state["metrics"]["parts/unscored"] == (wanted.status == "unscored")
-        assert state["metrics"]["parts/gold"] == wanted.components.get("gold", 0.0)
+        assert state["metrics"]["parts/gold"] == wanted.part("gold", 0.0)
         # an errored rollout is v0's word for one that has no reward
         assert (state["error"] == "Error") == (None in (wanted.score, second.score))
 

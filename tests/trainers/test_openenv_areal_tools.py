@@ -17,7 +17,7 @@ def test_openenvs_containers_and_environments_score_by_our_rubric_and_its_rubric
     found = run("openenv", "openenv_rubrics.py", SAME)
     for name in REWARDS.values():
         told = [None if isinstance(score, str) and "gave no score" in score else score for score in found["same"][name]]
-        assert told == list(expected(name))
+        assert told == list(expected(name, "probe"))
     assert found["containers"] == {"gate": 1.0, "sum": 0.75, "sequential": 1.0, "world": 1.0}
     scored, *lost = found["moods"]
     assert scored == 4.0
@@ -28,17 +28,15 @@ def test_openenvs_containers_and_environments_score_by_our_rubric_and_its_rubric
     # the member that was skipped has no score of an earlier call
     assert stopped == [0.0, "scored", {"rubric_0": 0.0, "rubric_0.rubric": 0.0}]
     parts = {"rubric_0": 0.25, "rubric_1": 0.5}
-    assert found["judged"] == [0.375, "scored", parts, "Rate an answer after Q"], (
-        "no reference reaches a judging rubric"
-    )
+    assert found["judged"] == [0.375, "scored", parts, "Rate an answer after Q"], "no reference reaches a judging rubric"
 
 
 def test_areal_trains_on_what_evaluate_says_and_leaves_out_what_has_no_score() -> None:
     found = run("areal", "areal_rewards.py", SAME)
     for name in REWARDS.values():
-        trained = [None if score is None else as_float32(score) for score in expected(name)]
+        trained = [None if score is None else as_float32(score) for score in expected(name, "probe")]
         assert found["same"][name] == trained
-    few = [None if score is None else as_float32(score) for score in expected(RULE)[:12]]
+    few = [None if score is None else as_float32(score) for score in expected(RULE, "probe")[:12]]
     assert found["through the pool"] == few
     assert found["groups"] == [4.0, None]
     assert "unscored, no_reference" in found["unscored"]

@@ -52,7 +52,8 @@ def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_serve
         for told, each in zip(answer["told"], wanted, strict=True):
             if each.score is not None:
                 assert told["scores"] == (each.score + 1) / 2
-                assert told["extra_logs"] == {**each.components, "unscored": 0.0, "failed": 0.0}
+                parts = {name: each.part(name, 0.0) for name in ("length", "gold")}
+                assert told["extra_logs"] == {**parts, "unscored": 0.0, "failed": 0.0}
             elif on_error != "raise":
                 assert told["extra_logs"][each.status] == 1.0
         given = [w for w in wanted if w.score is not None or on_error == "worst"]

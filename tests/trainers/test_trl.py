@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +25,7 @@ pytest.importorskip("trl", reason="trl is not installed (extra train)")
 QUESTIONS = [{"prompt": [{"role": "user", "content": f"What is {n}+{n}?"}], "solution": str(2 * n)} for n in range(8)]
 
 
-@reward_function
+@reward_function(score_range=(0.0, 1.0))
 def letters(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     """The share of letters, and beside it the length."""
     text = messages[-1].text
@@ -130,7 +129,7 @@ EXPECTED: dict[str, list[float | None]] = {
 }
 
 
-@reward_function
+@reward_function(score_range=(0.0, 1.0))
 def broken(messages: list[Any], **kwargs: Any) -> float:
     """Never judges."""
     raise RuntimeError("gone")
@@ -157,28 +156,6 @@ def trainer_like(rewards: list[TrlReward], loop: Any, logged: dict[str, Any]) ->
         _log_completion_extra=logged.__setitem__,
         _log_metric=logged.__setitem__,
     )
-
-
-@pytest.mark.parametrize("name", ["GRPOTrainer", "RLOOTrainer"])
-def test_batch_trainers_await_our_rewards_and_get_none_for_no_score(name: str) -> None:
-    import trl
-    from trl.trainer.utils import get_callable_name, is_async_callable
-
-    rewards, logged = three_rewards(), dict[str, Any]()
-    assert all(map(is_async_callable, rewards)) and [*map(get_callable_name, rewards)] == [*EXPECTED]
-    inputs = [{"prompt": prompt, "solution": text} for prompt, text in zip(PROMPTS, SOLUTIONS, strict=True)]
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    trainer = trainer_like(rewards, loop, logged)
-    try:
-        found = getattr(trl, name)._calculate_rewards(trainer, inputs, PROMPTS, COMPLETIONS, [[1]] * 4)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-    for place, expected in enumerate(EXPECTED.values()):
-        assert [*map(none_or, found[:, place].tolist())] == single_precision(expected)
-    assert logged["rewards/broken/failed"] == 1.0 and logged["rewards/math_verify_reward/unscored"] == 0.25
-    assert logged["math_verify_reward/outcome"] == ["scored"] * 3 + ["no_reference"]
-    assert logged["letters/length"] == [9.0, 1.0, 7.0, 1.0]
 
 
 def test_online_dpo_which_awaits_nothing_iterates_over_the_same_object() -> None:

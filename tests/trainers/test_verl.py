@@ -18,7 +18,7 @@ FILE = """
 from rm_gallery.integrations.verl import verl_reward
 from tests.trainers.rewards import Parts, judged
 
-compute_score = verl_reward(Parts(), components=["length", "gold"])
+compute_score = verl_reward(Parts(), components=["length", "gold"], on_error="worst")
 judge_score = verl_reward(judged({base_url!r}), prompt="question", on_error=-7)
 compute_score_blocking = verl_reward(Parts(), components=["length", "gold"], sync=True, on_error=-0.5)
 """
@@ -35,10 +35,9 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
     file.write_text(FILE.format(base_url=judge.base_url), encoding="utf-8")
     own = "reward.custom_reward_function"
     scored, blocking, asked = (
-        [f"{own}.path={file}", f"{own}.name={name}"]
-        for name in ("compute_score", "compute_score_blocking", "judge_score")
+        [f"{own}.path={file}", f"{own}.name={name}"] for name in ("compute_score", "compute_score_blocking", "judge_score")
     )
-    named = verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0})
+    named = verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0}, on_error="worst")
     jobs = [scored, [*scored, "reward.reward_manager.name=gdpo"], blocking, [*named], asked]
     sizes = [len(ROWS), *[len(FEW)] * 4]
     found = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS})
@@ -53,11 +52,11 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
         for flag in ("unscored", "failed"):
             assert infos[flag] == [float(each.status == flag) for each in wanted]
         assert {"acc", "reward", "score", "unscored", "failed"} <= set(answer["validated"])
-        assert sum(infos["failed"]) >= 2 or place == 3
+        assert sum(infos["failed"]) >= 1 or place == 3
         if place not in other:
             assert sum(infos["unscored"]) >= 2
             for part in ("length", "gold"):
-                assert infos[part] == [each.components.get(part, none) for each in wanted]
+                assert infos[part] == [each.part(part, none) for each in wanted]
     assert answers[0]["extra_info_keys"] == ["index", "num_turns", "question", "rollout_reward_scores"]
     rules = expected(RewardRegistry.create("math_verify_reward"))
     assert found["batch"] == [-0.5 if each.score is None else each.score for each in rules]

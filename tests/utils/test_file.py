@@ -1,16 +1,21 @@
-"""Files that are whole or not there, and JSON of anything."""
+"""Files that are whole or not there, JSON of anything, and lists that are cut in two without leaking groups."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.core.utils.file import as_json, deeper, replacing, seeded_positions, write_whole, written_whole
+from rm_gallery.core.utils.file import as_json, replacing, seeded_positions, split_samples, write_whole, written_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -57,13 +62,49 @@ def test_json_of_anything(value: Any, text: str) -> None:
     assert json.loads(text) is not None
 
 
-@pytest.mark.parametrize(("value", "levels"), [(1, 0), ([], 1), ({"a": [1, {}]}, 3), ([[[]], []], 3)])
-def test_how_deep_a_value_is(value: Any, levels: int) -> None:
-    assert [deeper(value, most) for most in range(5)] == [levels > most for most in range(5)]
-
-
 def test_samples_of_one_seed_are_nested() -> None:
     found = [set(seeded_positions(50, count, 7)) for count in range(52)]
     assert [len(each) for each in found] == [*range(51), 50]
     assert all(smaller < larger for smaller, larger in zip(found[:50], found[1:51], strict=True))
     assert seeded_positions(50, 9, 7) == sorted(found[9]) != seeded_positions(50, 9, 8)
+
+
+def test_default_is_a_tenth_in_order_and_seeded() -> None:
+    items = list(range(500))
+    first, rest = split_samples(items)
+    assert (len(first), len(rest)) == (50, 450)
+    assert first == sorted(first) and rest == sorted(rest)
+    assert sorted(first + rest) == items
+    assert (first, rest) == split_samples(items)
+    assert first != split_samples(items, seed=1)[0] != items[:50]
+
+
+def test_samples_are_not_copied() -> None:
+    items = [DataSample(unique_id=str(n)) for n in range(20)]
+    first, rest = split_samples(items, 0.5)
+    assert {id(item) for item in first + rest} == {id(item) for item in items}
+
+
+# a machine under load is slow, not wrong
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(keys=st.lists(st.integers(0, 8), max_size=60), ratio=st.floats(0.05, 0.95), seed=st.integers(0, 50))
+def test_groups_stay_together(keys: list[int], ratio: float, seed: int) -> None:
+    items = list(enumerate(keys))
+    first, rest = split_samples(items, ratio, seed, by=lambda item: item[1])
+    assert sorted(first + rest) == items
+    assert not {key for _, key in first} & {key for _, key in rest}
+    if len(set(keys)) > 1:
+        largest = max(Counter(keys).values())
+        assert first and rest
+        assert abs(len(first) - ratio * len(items)) <= largest + 1
+
+
+def test_by_prompt_ignores_white_space_and_sees_the_whole_conversation() -> None:
+    def sample(name: str, *texts: str) -> DataSample:
+        return DataSample(unique_id=name, input=[ChatMessage(content=text) for text in texts])
+
+    items = [sample(f"{n}{side}", f"question {n}" + side) for n in range(10) for side in ("", "\n", " ")]
+    items += [sample("long", "question 1", "and more")]
+    first, rest = split_samples(items, 0.3, by="prompt")
+    assert 8 <= len(first) <= 10
+    assert not {item.unique_id[0] for item in first if item.unique_id != "long"} & {item.unique_id[0] for item in rest}

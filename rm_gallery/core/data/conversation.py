@@ -275,7 +275,7 @@ def _sample(turns: list[dict[str, Any]], begins: int, metadata: dict[str, Any], 
     return build(DataSample, {**fields, "task_category": None, "source": None, "created_at": None})
 
 
-def _speaker(turn: dict[str, Any]) -> str:
+def _speaker(turn: Mapping[str, Any]) -> str:
     role: str = turn["role"]
     return role.strip().lower()
 
@@ -330,14 +330,23 @@ def group_of(sample: DataSample) -> str:
 
 
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
-    """The conversation that leads to an output: input, steps, answer and what followed it, as OpenAI-style dicts."""
+    """The conversation that leads to an output: input, steps, answer and what followed it, as OpenAI-style dicts.
+
+    Where the model said nothing at all an empty turn of its own ends it, so that nobody else's words pass for its answer.
+    """
     found = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]
     answer = output.answer
     if not answer.additional_kwargs:
         return [*found, dict_of(answer)]
-    if _ABSENT not in answer.additional_kwargs:
-        found.append(dict_of(answer))
-    return [*found, *(dict(turn) for turn in answer.additional_kwargs.get(_AFTER, ()))]
+    after = [dict(turn) for turn in answer.additional_kwargs.get(_AFTER, ())]
+    said = dict_of(answer)
+    return [*found, *after, said] if _ABSENT in answer.additional_kwargs else [*found, said, *after]
+
+
+def response_in(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The text of the model's last turn; empty where it has none."""
+    last = next((turn for turn in reversed(messages) if _speaker(turn) == "assistant"), None)
+    return "" if last is None else _chat(dict(last), "messages").text
 
 
 def dict_of(message: ChatMessage) -> dict[str, Any]:
@@ -351,9 +360,7 @@ def dict_of(message: ChatMessage) -> dict[str, Any]:
 
 def _chat(turn: dict[str, Any], where: str) -> ChatMessage:
     if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
-        return build(
-            ChatMessage, {**_EMPTY, "role": _ROLES[turn["role"]], "content": turn["content"], "additional_kwargs": {}}
-        )
+        return build(ChatMessage, {**_EMPTY, "role": _ROLES[turn["role"]], "content": turn["content"], "additional_kwargs": {}})
     try:
         return ChatMessage.model_validate(_kept(turn, where))
     except ValidationError as error:

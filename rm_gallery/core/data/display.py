@@ -40,9 +40,7 @@ def sample_html(sample: DataSample) -> str:
         label = ", ".join(f"{name}: {value}" for name, value in (output.answer.label or {}).items())
         reward = output.answer.reward
         rows.append((place, output.answer.text, label, reward.score, said(reward)))
-    return (
-        f"<p><code>{cell(sample.sample_id)}</code></p>{spoken}{table(('', 'answer', 'label', 'score', 'reason'), rows)}"
-    )
+    return f"<p><code>{cell(sample.sample_id)}</code></p>{spoken}{table(('', 'answer', 'label', 'score', 'reason'), rows)}"
 
 
 def reward_html(reward: Reward) -> str:

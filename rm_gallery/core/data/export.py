@@ -72,9 +72,7 @@ def _parsed(value: Any) -> Any:
 def _fault(value: Any, path: str) -> str | None:
     """What JSON cannot hold, and where; None when everything is fine."""
     if isinstance(value, str):
-        return (
-            None if value.isascii() or is_unicode(value) else f"{path}: half a surrogate pair is no valid Unicode text"
-        )
+        return None if value.isascii() or is_unicode(value) else f"{path}: half a surrogate pair is no valid Unicode text"
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, overload
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.identity import digest
 
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
@@ -50,6 +51,8 @@ class RewardIssue(BaseModel):
     reason: str
     """A short code, such as parse, no_reference, deadline, rate_limit, fatal, truncated, content_filter, error."""
     message: str = ""
+    cause: Cause | None = None
+    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in records of earlier versions."""
 
 
 class Reward(BaseModel):
@@ -195,9 +198,7 @@ def _read(message: ChatMessage) -> list[Any]:
 
 def _spoken(message: ChatMessage) -> str:
     """What a message says, as one text that differs when anything of it differs."""
-    if isinstance(message.content, str) and not (
-        message.tool_calls or message.reasoning_content or message.tool_call_id
-    ):
+    if isinstance(message.content, str) and not (message.tool_calls or message.reasoning_content or message.tool_call_id):
         return f"{message.role.value}\x1f{message.name or ''}\x1f{message.content}"
     body = {**message.to_openai(), "reasoning_content": message.reasoning_content}
     return json.dumps(body, sort_keys=True, default=str)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, current_run
 from rm_gallery.core.engine.lanes import Cost, LoopLane, Unit, Work
-from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.run import LaneName, Planned
 from rm_gallery.core.engine.thread_lane import ThreadLane
+from rm_gallery.core.outcome import Outcome
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.calls.prices import Usage
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
+from rm_gallery.core.utils.errors import Cause, RMGalleryError
+from rm_gallery.core.utils.identity import digest
 
 
 @dataclass
@@ -42,16 +44,27 @@ class RunControl:
     spared: int = 0
     """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
+    asked_again: int = 0
+    """Calls that were asked a second time because the endpoint seemed to have forgotten them."""
     in_flight: int = 0
     started: float = field(default_factory=time.monotonic)
     stopped: str | None = None
+    stopped_by: Cause = "caller"
+    """Who brought it about that the run stopped."""
     halted: bool = False
+    max_outage: float | None = None
+    """Seconds an endpoint may be silent until the run stops, where that is less than its model allows: counted from its last answer,
+    or from when it was first asked, whatever it does meanwhile."""
     quiet: bool = False
     """Whether the caller says itself what failed, so that the run does not."""
+    offline: bool = False
+    """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     parent: RunControl | None = None
     """The run this one was started in."""
+    waiting: set[Callable[[], None]] = field(default_factory=set, repr=False)
+    """How calls that are waited for are ended, of this run and those around it; for the library's event loop alone."""
     _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -61,29 +74,31 @@ class RunControl:
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.spared = self.retries = self.in_flight = 0
-        self.stopped = None
+        self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
+        self.stopped, self.stopped_by = None, "caller"
         self.halted = False
-        self.parent = None
+        self.parent, self.waiting = None, set()
         if outer is not None and outer is not self:
-            self.parent = outer
+            self.parent, self.waiting = outer, outer.waiting
             self.budget = budget or outer.budget
             self.use_cache = outer.use_cache if cache is None else cache
             self.repeat = repeat or outer.repeat
             self.retry = self.retry or outer.retry
             self.fail_fast = outer.fail_fast
             self.trace = self.trace or outer.trace
+            self.offline = self.offline or outer.offline
+            self.max_outage = outer.max_outage if self.max_outage is None else self.max_outage
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
 
-    def stop(self, reason: str, *, halt: bool = False) -> None:
-        """Begin no further sample; the first reason given is the one reported."""
+    def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
+        """Begin no further sample; the first reason given is the one reported, and its cause."""
         with self._lock:
             self.halted = self.halted or halt
             if self.stopped is None:
-                self.stopped = reason
+                self.stopped, self.stopped_by = reason, by
         if halt and self.parent is not None:  # what cannot go on here cannot go on around it
-            self.parent.stop(reason, halt=True)
+            self.parent.stop(reason, halt=True, by=by)
 
     @property
     def why_stopped(self) -> str | None:
@@ -92,10 +107,15 @@ class RunControl:
             return self.parent.why_stopped
         return self.stopped
 
+    @property
+    def who_stopped(self) -> Cause:
+        """Who brought it about that this run, or one around it, begins nothing more."""
+        return self.parent.who_stopped if self.stopped is None and self.parent is not None else self.stopped_by
+
     def check_halted(self) -> None:
         """Raise RunStopped when no further attempt is to be made."""
         if self.halted:
-            raise RunStopped(f"Not judged: the run stopped ({self.stopped}).")
+            raise RunStopped(f"Not judged: the run stopped ({self.stopped}).", self.stopped_by)
         if self.parent is not None:
             self.parent.check_halted()
 
@@ -110,7 +130,14 @@ class RunControl:
             self._held.popitem()[1]()
 
     def count(
-        self, *, usage: Usage | None = None, calls: int = 0, cached: int = 0, retries: int = 0, spared: int = 0
+        self,
+        *,
+        usage: Usage | None = None,
+        calls: int = 0,
+        cached: int = 0,
+        retries: int = 0,
+        spared: int = 0,
+        asked_again: int = 0,
     ) -> None:
         """Add to the counters."""
         with self._lock:
@@ -118,10 +145,12 @@ class RunControl:
             self.cached += cached
             self.spared += spared
             self.retries += retries
+            self.asked_again += asked_again
             if usage is not None:
                 self.usage.add(usage)
         if self.parent is not None:
-            self.parent.count(usage=usage, calls=calls, cached=cached, retries=retries, spared=spared)
+            more = {"retries": retries, "spared": spared, "asked_again": asked_again}
+            self.parent.count(usage=usage, calls=calls, cached=cached, **more)
 
 
 class Deadline:
@@ -155,6 +184,10 @@ class Deadline:
     def left(self) -> float:
         """Seconds left, below 0 when it is over."""
         return self.end - self._clock()
+
+    def expire(self) -> None:
+        """End the time now: nobody waits for the sample any more."""
+        self._end = -math.inf
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -198,15 +231,67 @@ class Deadline:
             self._end += self._clock() - self._since
 
 
+LIMIT_SHARE = 0.75
+"""Of the time that a sample has left, what one limit of its reward may take."""
 current_run: ContextVar[RunControl | None] = ContextVar("rm_gallery_run", default=None)
 current_deadline: ContextVar[Deadline | None] = ContextVar("rm_gallery_deadline", default=None)
 """When the current sample runs out, or None."""
+
+
+class NotAsked(RMGalleryError):
+    """A model would have to be called, and the run calls none."""
+
+    reason = "not_asked"
+    cause: Cause = "caller"
+
+
+class Questions:
+    """What judges are asked about one sample: a hash of each question, in `hashes`; with `only` none is asked in fact."""
+
+    __slots__ = ("hashes", "only")
+
+    def __init__(self, only: bool = False) -> None:
+        self.hashes: set[str] = set()
+        self.only = only
+
+    def note(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Hear of a question that is about to be asked; raises NotAsked where none is."""
+        self.hashes.add(digest(messages)[:12])
+        if self.only:
+            raise NotAsked("The question alone was wanted.")
+
+
+questions: ContextVar[Questions | None] = ContextVar("rm_gallery_questions", default=None)
+"""Where it is noted what judges are asked about the current sample; None where nobody keeps it."""
+
+
+def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
+    """What coroutine functions would ask of a judge, without asking; what is awaited before that is not known."""
+    found = Questions(only=True)
+
+    def ask() -> None:
+        questions.set(found)
+        for way in ways:
+            with suppress(Exception), closing(way()) as going:  # for what cannot be asked the record has the reason
+                going.send(None)
+
+    copy_context().run(ask)
+    return found
 
 
 def remaining_seconds() -> float | None:
     """Seconds until the current sample's deadline, at least 0; None without one."""
     deadline = current_deadline.get()
     return None if deadline is None else max(0.0, deadline.left)
+
+
+def within_deadline(seconds: float) -> float:
+    """A limit of a reward's own, in seconds, cut so that it ends well before the current sample's deadline.
+
+    What an answer uses up is then told by the reward, which knows that it was the answer; the deadline itself is the caller's.
+    """
+    left = remaining_seconds()
+    return seconds if left is None else min(seconds, max(0.05, LIMIT_SHARE * left))
 
 
 def snapshot(control: RunControl) -> dict[str, Any]:
@@ -216,6 +301,7 @@ def snapshot(control: RunControl) -> dict[str, Any]:
         "cached": control.cached,
         **({"spared": control.spared} if control.spared else {}),
         "retries": control.retries,
+        **({"asked_again": control.asked_again} if control.asked_again else {}),
         "input_tokens": control.usage.input_tokens,
         "output_tokens": control.usage.output_tokens,
         "cost": control.usage.cost,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, RunStopped, current_deadline, current_run
-from rm_gallery.core.engine.outcome import NOT_RUN, Outcome, outcome_of_error, scored, stopped_outcome
+from rm_gallery.core.outcome import NOT_RUN, Outcome, failed, outcome_of_error, scored, stopped_outcome
 from rm_gallery.core.utils.errors import DeadlineExceeded
 
 FLUSH_SECONDS = 0.004
@@ -296,7 +296,7 @@ class LoopLane:
                 unit, i = self._pending.popleft()
                 stopped = control.why_stopped
                 if stopped is not None:
-                    outcome = stopped_outcome(stopped)
+                    outcome = stopped_outcome(stopped, control.who_stopped)
                 else:
                     worker.unit, worker.at = unit, i
                     control.in_flight += 1
@@ -331,7 +331,7 @@ class LoopLane:
             if self._cut or not library_loop.is_current(self._loop):
                 raise
             if not worker.expired:
-                return Outcome("failed", reason="error", message="CancelledError raised by the reward.")
+                return failed("error", "CancelledError raised by the reward.", "rule")
         except GeneratorExit:  # the loop is gone
             raise
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
 from rm_gallery.core.utils.log import logger
 
 T = TypeVar("T")
@@ -32,6 +32,10 @@ class RunStopped(RMGalleryError):
     """The run was halted before this attempt was made, or the loop it ran on ended."""
 
     reason = "stopped"
+
+    def __init__(self, message: str, cause: Cause = "caller") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 _lock = threading.Lock()

@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
@@ -39,6 +39,9 @@ class RunOptions:
     """Number of samples where it is known and the iterable has no length."""
     control: RunControl | None = None
     """Counters and stop switch, begun anew with the run; given by a caller that wants to read them afterwards."""
+    blame: Literal["probe", "off"] | None = None
+    """"probe" asks about an answer that could not be judged once more with a neutral one in its place; where that can be judged
+    the answer caused it, and has the worst score of the range. None is "probe" wherever a score trains, else "off"."""
     trace: bool = False
     """Keep prompt, reply, tokens and seconds of every judgement in the run folder."""
 
@@ -53,6 +56,8 @@ class RunOptions:
         seconds = self.deadline
         if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
             raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
+        if self.blame not in (None, "probe", "off"):
+            raise ConfigError(f"blame is {self.blame!r:.80}; it is 'probe' or 'off'.")
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", str(self.run_dir))
         if self.trace and self.run_dir is None:
@@ -77,9 +82,7 @@ def whole(name: str, value: Any, least: int) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise ConfigError(
-            f"{name} is {value!r:.80}; give a {'positive whole number' if least else 'whole number, 0 or more'}."
-        )
+        raise ConfigError(f"{name} is {value!r:.80}; give a {'positive whole number' if least else 'whole number, 0 or more'}.")
     return number
 
 
@@ -90,10 +93,11 @@ def chosen_options(
     options: RunOptions | None,
     default: RunOptions,
     given: Mapping[str, Any],
-    known: Iterable[str] = (),
+    known: Iterable[str] | None = (),
     beside: Iterable[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
-    """`options`, else `default`, with the keywords of a call on top, and those of them that are `known` to the hooks.
+    """`options`, else `default`, with the keywords of a call on top, and those of them that are `known` to the hooks
+    (None where there are none).
 
     A keyword that is None leaves the option as it is, and so does max_workers=0. `beside` are the door's other parameters,
     which may have been meant.
@@ -102,10 +106,14 @@ def chosen_options(
         ConfigError: a keyword is neither an option nor known; names the nearest ones.
     """
     hooks = {name: value for name, value in given.items() if name not in OPTIONS}
+    of_hooks = frozenset(known or ())
     for name in hooks:
-        if name not in (known := set(known)):
-            hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
-            raise ConfigError(unknown_name("option or hook parameter", name, OPTIONS | known | {*beside}, hint))
+        if name not in of_hooks:
+            what, hint = "option", ""
+            if known is not None:
+                what = "option or hook parameter"
+                hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
+            raise ConfigError(unknown_name(what, name, OPTIONS | of_hooks | {*beside}, hint))
     changes = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
     if changes.get("max_workers") == 0 and changes["max_workers"] is not False:
         del changes["max_workers"]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.outcome import NOT_BEGUN, Outcome
+from rm_gallery.core.outcome import NOT_BEGUN, Outcome
 
 LINE_SECONDS = 10.0
 FIRST_LINE_SECONDS = 2.0
@@ -99,7 +99,7 @@ class Progress:
         if control.usage.cost is not None:
             parts.append((0, f"cost {control.usage.cost:.{2 if control.usage.cost >= 1 else 4}f}"))
         parts.append((3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"))
-        counts = [(4, control.in_flight, "in flight"), (5, control.retries, "retries")]
+        counts = [(4, control.in_flight, "in flight"), (5, control.retries, "retries"), (5, control.asked_again, "asked again")]
         counts += [
             (6, control.cached, "cached"),
             (6, control.spared, "spared"),

@@ -19,9 +19,9 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline
 from rm_gallery.core.engine.lanes import Lane, LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.progress import Progress
 from rm_gallery.core.engine.thread_lane import ThreadLane
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.log import logger
 
 if TYPE_CHECKING:
@@ -157,9 +157,7 @@ class _Run(Generic[R]):
             flush,
         )
         chosen = lane or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
-        self._lane: Lane = (
-            LoopLane(self.work, options.max_workers) if chosen == "loop" else ThreadLane(options.max_workers)
-        )
+        self._lane: Lane = LoopLane(self.work, options.max_workers) if chosen == "loop" else ThreadLane(options.max_workers)
         self.progress = Progress(control, options.total, options.progress, label)
         self._units = self._number(plan)
         self._ordered = ordered

@@ -7,9 +7,9 @@ from typing import Any
 
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline
 from rm_gallery.core.engine.lanes import Cost, LoopLane, Unit, Work
-from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.run import LaneName, Planned
 from rm_gallery.core.engine.thread_lane import ThreadLane
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import DeadlineExceeded
 from rm_gallery.core.utils.log import logger
 

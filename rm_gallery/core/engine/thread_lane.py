@@ -15,7 +15,7 @@ from typing import Any
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
 from rm_gallery.core.engine.lanes import LATE_SECONDS, Cost, Raw, Unit, Work, awaitable, plain_types
-from rm_gallery.core.engine.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
+from rm_gallery.core.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
 SHARED_SECONDS = 0.001
@@ -219,7 +219,7 @@ class ThreadLane:
                 if whole is None and not self._plan_here(runner, unit):
                     continue
             if stopped is not None or work.closed:
-                self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped))
+                self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped, control.who_stopped))
                 continue
             alone = whole is not None or len(unit.jobs) == 1
             if work is sharing and alone and unit.deadline is None and time.monotonic() < shared_until:

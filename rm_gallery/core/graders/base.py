@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from pydantic import ConfigDict, Field, model_validator
 
+from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
 from rm_gallery.core.graders.result import Bounds, GraderMode, GraderResult
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.graders.run import Mapper
 
 
@@ -28,9 +29,7 @@ class BaseGrader(Identified, metaclass=RewardMeta):
     threads and calls at once, and it can be pickled.
     """
 
-    model_config = ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=())
 
     score_range: Bounds = (0.0, 1.0)
     """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
@@ -69,7 +68,7 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Each grader names its own fields."""
     else:
 
-        def _grade(self, **fields: Any) -> Any:
+        def _grade(self, /, **fields: Any) -> Any:
             """The result for one row's fields."""
             raise NotImplementedError(f"{type(self).__name__} implements _grade(self, query, response, …).")
 
@@ -108,7 +107,8 @@ class BaseGrader(Identified, metaclass=RewardMeta):
 
     # -- doors ----------------------------------------------------------------------------------------------------------
 
-    # All of them take the names of RunOptions as keywords through `options=`; a call inside a run is a part of that run.
+    # All of them take `options=` and the names of RunOptions as keywords, which win over it; a call inside a run is a part of
+    # that run. A keyword that is neither an option nor a field is a ConfigError: what a row has beside goes into the row's dict.
 
     def evaluate(
         self, row: Mapping[str, Any] | None = None, /, *, options: RunOptions | None = None, **fields: Any
@@ -116,7 +116,7 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Grade one row, given as a dict or as named fields; what failed is a GraderError, not raised."""
         from rm_gallery.core.graders.run import grade_one
 
-        return grade_one(self, {**(row or {}), **fields}, options)
+        return grade_one(self, *self._told(row, options, fields))
 
     async def aevaluate(
         self, row: Mapping[str, Any] | None = None, /, *, options: RunOptions | None = None, **fields: Any
@@ -124,26 +124,54 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Awaitable twin of `evaluate`, from any event loop."""
         from rm_gallery.core.graders.run import agrade_one
 
-        return await agrade_one(self, {**(row or {}), **fields}, options)
+        return await agrade_one(self, *self._told(row, options, fields))
 
     def evaluate_batch(
-        self, rows: Iterable[Mapping[str, Any]], mapper: Mapper = None, **options: Any
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        mapper: Mapper = None,
+        *,
+        options: RunOptions | None = None,
+        **keywords: Any,
     ) -> list[GraderResult]:
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the rows."""
         from rm_gallery.core.graders.run import Plan, grade_rows
 
-        found = grade_rows({self.name: Plan(self, mapper)}, rows, {"max_workers": self.max_workers, **options})
+        found = grade_rows({self.name: Plan(self, mapper)}, rows, self._options(options, keywords))
         return [results[self.name] for results in found]
 
     async def aevaluate_batch(
-        self, rows: Iterable[Mapping[str, Any]], mapper: Mapper = None, **options: Any
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        mapper: Mapper = None,
+        *,
+        options: RunOptions | None = None,
+        **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
         from rm_gallery.core.graders.run import Plan, agrade_rows
 
-        plans, chosen = {self.name: Plan(self, mapper)}, {"max_workers": self.max_workers, **options}
+        plans, chosen = {self.name: Plan(self, mapper)}, self._options(options, keywords)
         found = {index: results async for index, results in agrade_rows(plans, rows, chosen)}
         return [found[index][self.name] for index in range(len(found))]
+
+    def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
+        return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]
+
+    def _told(
+        self, row: Mapping[str, Any] | None, options: RunOptions | None, keywords: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], RunOptions | None]:
+        """The fields of a row, and the options where there are any."""
+        inputs = self.inputs
+        more = {name for name in keywords if name not in inputs and (name in OPTIONS or "*" not in inputs)}
+        for name in more - OPTIONS:
+            self.check()  # what is wrong with the grader itself comes first
+            hint = "What a row has beside goes into its dict: evaluate({…})."
+            raise ConfigError(unknown_name("field or option", name, OPTIONS.union(inputs), hint))
+        fields = {**(row or {}), **{name: value for name, value in keywords.items() if name not in more}}
+        if options is None and not more:
+            return fields, None
+        return fields, self._options(options, {name: keywords[name] for name in more})
 
 
 def default_name(kind: type) -> str:
@@ -211,9 +239,9 @@ class FunctionGrader(BaseGrader):
         """Whether the function is a coroutine function."""
         return any(map(inspect.iscoroutinefunction, (self.func, type(self.func).__call__)))
 
-    def _grade(self, **fields: Any) -> Any:
+    def _grade(self, /, **fields: Any) -> Any:
         return self.func(**fields)
 
-    def __call__(self, *args: Any, **fields: Any) -> Any:
+    def __call__(self, /, *args: Any, **fields: Any) -> Any:
         """The function itself."""
         return self.func(*args, **fields)

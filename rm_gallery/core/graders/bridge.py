@@ -14,6 +14,7 @@ from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.compose import said_of
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
@@ -68,18 +69,14 @@ class RewardGrader(BaseGrader):
         """True: the reward runs as a part of the run around it."""
         return True
 
-    async def _grade(self, **fields: Any) -> GraderResult:
+    async def _grade(self, /, **fields: Any) -> GraderResult:
         scored = await self.reward.async_evaluate(sample_of(fields))
         scores, reasons = [], []
         for output in scored.output:
             own = output.answer.reward
             score = self.reward.score_of_output(output)
             if score is None:
-                places = [own, *(step.reward for step in output.steps or ())]
-                issue = next((issue for place in places for issue in place.issues), None)
-                why = issue.message if issue is not None else f"{self.name} gave no score."
-                kind, status = (issue.reason, issue.status) if issue is not None else ("no_score", "unscored")
-                return GraderError(name=self.name, reason=why, error=why, error_type=kind, status=status)
+                return GraderError.of(self.name, said_of(self.reward, output))
             scores.append(score)
             reasons.append("; ".join(detail.reason for detail in own.details if detail.reason))
         if self.mode is not GraderMode.LISTWISE:
@@ -100,9 +97,7 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
         messages = [ChatMessage(content=str(fields.get("query") or ""))]
     if fields.get("context"):
         last = messages[-1]
-        messages[-1] = last.model_copy(
-            update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}}
-        )
+        messages[-1] = last.model_copy(update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}})
     label = {name: value for name, value in fields.items() if name not in _FIELDS and value is not None}
     label |= fields.get("label") or {}
     if fields.get("reference_response") is not None:
@@ -194,9 +189,7 @@ class GraderReward(BasePointWiseReward):
 
             if kind.kind is None:
                 return RewardRegistry.get(kind.registered_name())
-            return _class_of(
-                kind, kind.kind, lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings})
-            )
+            return _class_of(kind, kind.kind, lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings}))
         said = kind.declared()
         shown = {"score_range": said["score_range"], "higher_is_better": said["higher_is_better"]}
         if said["mode"] is GraderMode.LISTWISE:
@@ -223,9 +216,7 @@ class GraderReward(BasePointWiseReward):
         """Raise ConfigError when the grader could not grade at all, or orders responses instead of scoring one."""
         self.grader.check()
         if self.grader.mode is GraderMode.LISTWISE:
-            raise ConfigError(
-                f"{self.name} orders several responses; as_reward(grader) makes the listwise reward of it."
-            )
+            raise ConfigError(f"{self.name} orders several responses; as_reward(grader) makes the listwise reward of it.")
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         found = await agraded(self.grader, fields_of(self.grader, sample))
@@ -285,8 +276,7 @@ class GraderListReward(BaseListWiseReward):
             raise _no_score(found)
         n = len(found.rank)
         scores = [
-            (sum(other > own for other in found.rank) + 0.5 * (found.rank.count(own) - 1)) / max(1, n - 1)
-            for own in found.rank
+            (sum(other > own for other in found.rank) + 0.5 * (found.rank.count(own) - 1)) / max(1, n - 1) for own in found.rank
         ]
         detail = RewardDimensionWithRank(name=self.name, rank=scores, reason=found.reason)
         return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
@@ -296,8 +286,8 @@ def _no_score(found: GraderResult) -> Exception:
     if not isinstance(found, GraderError):
         return NotGraded(f"{found.name} gave a {type(found).__name__}.", "invalid_result")
     if found.status == "unscored":
-        return Unscored(found.error, reason=found.error_type)
-    return NotGraded(found.error, found.error_type)
+        return Unscored(found.error, reason=found.error_type, cause=found.cause)
+    return NotGraded(found.error, found.error_type, found.cause)
 
 
 _BESIDE = ("threshold", "description", "max_workers", "deadline", "name")

@@ -63,9 +63,7 @@ def score_reply(low: float, high: float, whole: bool) -> type[BasePromptTemplate
     fields: dict[str, Any] = {
         "score": (Annotated[wanted, Described(zh=zh), OnScale()], Field(default=..., description=description, **bounds))
     }
-    made: type[BasePromptTemplate] = create_model(
-        "ScoreReply", __base__=BasePromptTemplate, __module__=__name__, **fields
-    )
+    made: type[BasePromptTemplate] = create_model("ScoreReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
     return made
 
 
@@ -138,9 +136,7 @@ class LLMGrader(BaseGrader):
             raise ValueError(f"score_range is {self.score_range}; a judge needs a lowest and a highest score")
         for name in sorted(self.unheard):
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
-                raise ValueError(
-                    f"'{name}' has no effect on {type(self).__name__}, which asks in its own way; leave it out"
-                )
+                raise ValueError(f"'{name}' has no effect on {type(self).__name__}, which asks in its own way; leave it out")
         return self
 
     @property
@@ -177,7 +173,7 @@ class LLMGrader(BaseGrader):
         turns = [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt or []
         return [{"role": turn.get("role", "user"), "content": turn.get("content", "")} for turn in turns]
 
-    def messages(self, **fields: Any) -> list[dict[str, Any]]:
+    def messages(self, /, **fields: Any) -> list[dict[str, Any]]:
         """The very prompt these fields would be graded with, where replies are not asked for by a schema."""
         return self._messages(fields, self._form(False))
 
@@ -205,7 +201,7 @@ class LLMGrader(BaseGrader):
 
     if not TYPE_CHECKING:  # each grader names its own fields
 
-        async def _grade(self, **fields: Any) -> Any:
+        async def _grade(self, /, **fields: Any) -> Any:
             return await self._one(fields)
 
     async def _one(self, fields: Mapping[str, Any]) -> GraderScore:

@@ -34,9 +34,7 @@ class GraderRegistry:
         if grader is None:
             return lambda decorated: cls.register(name, decorated)
         if not (isinstance(grader, type) and issubclass(grader, BaseGrader)):
-            raise ConfigError(
-                f"The grader '{name}' is {grader!r:.80}; what is registered is a class derived from BaseGrader."
-            )
+            raise ConfigError(f"The grader '{name}' is {grader!r:.80}; what is registered is a class derived from BaseGrader.")
         cls._discover()  # a name of the gallery is taken, whether or not anybody asked for it before
         known = cls._classes.get(name)
         if known is not None and known.__qualname__ != grader.__qualname__:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.utils.errors import Cause, ConfigError
 
 Bounds = tuple[float | None, float | None]
 
@@ -119,14 +120,23 @@ class GraderError(GraderResult):
         error: what went wrong and the next step.
         error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit, transient, fatal, …
         status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where something broke.
+        cause: who brought it about: endpoint, judge, answer, data, rule or caller.
         range: of the scores its grader gives; `higher_is_better` their direction. Both as of `GraderScore`.
     """
 
     error: str
     error_type: str = "error"
-    status: str = "failed"
+    status: Literal["unscored", "failed"] = "failed"
+    cause: Cause | None = None
     range: Bounds = (None, None)
     higher_is_better: bool = True
+
+    @classmethod
+    def of(cls, name: str, outcome: Outcome[Any]) -> GraderError:
+        """What a grader of this name says of a job without a value."""
+        status: Literal["unscored", "failed"] = "unscored" if outcome.status == "unscored" else "failed"
+        why = outcome.message
+        return cls(name=name, reason=why, error=why, error_type=outcome.reason, status=status, cause=outcome.cause)
 
     @property
     def ok(self) -> bool:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -15,15 +15,16 @@ from pydantic import ValidationError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.context import RunControl, questions
+from rm_gallery.core.engine.folder.again import Again, Looking, drawn
 from rm_gallery.core.engine.lanes import Cost, awaitable
-from rm_gallery.core.engine.options import RunOptions, chosen_options
-from rm_gallery.core.engine.outcome import Outcome, is_run_level
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderError, GraderResult, as_result
 from rm_gallery.core.graders.run_folder import GraderFolder
+from rm_gallery.core.outcome import Outcome, is_run_level, worst_of
 from rm_gallery.core.reward.reward import current_job
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 
 Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
@@ -42,14 +43,16 @@ class MissingField(RMGalleryError):
     """A row lacks a field that a grader needs."""
 
     reason = "missing_field"
+    cause: Cause = "data"
 
 
 class NotGraded(RMGalleryError):
     """A grader inside a reward or another grader gave no result; `reason` is the grader's."""
 
-    def __init__(self, message: str, reason: str) -> None:
+    def __init__(self, message: str, reason: str, cause: Cause | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.cause = cause or "rule"
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,27 @@ class Plan:
 class Row:
     """One row of the data with its identity, for traces and run folders."""
 
-    __slots__ = ("__dict__", "fields")
+    __slots__ = ("__dict__", "fields", "jobs")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.fields = fields
+        self.jobs: list[Job] = []
+        """What graders read of it."""
+
+    @cached_property
+    def read_key(self) -> str:
+        """The id and a hash of what graders read of it: another column makes it no other row."""
+        read = {job.place: str(job.fields) if isinstance(job.fields, Exception) else job.fields for job in self.jobs}
+        return f"{self.given_id}:{digest(read, 'row')}"
+
+    @property
+    def given_id(self) -> str:
+        """What it holds as `id`, `unique_id` or `row_id`; empty where it has none."""
+        for name in ("id", "unique_id", "row_id"):
+            given = self.fields.get(name)
+            if isinstance(given, (str, int)) and not isinstance(given, bool) and str(given):
+                return str(given)
+        return ""
 
     @cached_property
     def sample_key(self) -> str:
@@ -80,12 +100,8 @@ class Row:
 
     @cached_property
     def sample_id(self) -> str:
-        """The given id (`id`, `unique_id`, `row_id`), else a hash of its content."""
-        for name in ("id", "unique_id", "row_id"):
-            given = self.fields.get(name)
-            if isinstance(given, (str, int)) and not isinstance(given, bool) and str(given):
-                return str(given)
-        return digest(dict(self.fields), "row")
+        """The given id, else a hash of its content."""
+        return self.given_id or digest(dict(self.fields), "row")
 
 
 class Job(NamedTuple):
@@ -233,7 +249,7 @@ def _execute_beside(job: Job) -> Any:
 
 def _value_of(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Any:
     outcome = outcomes[0]
-    return outcome.value if outcome.ok else _error_of("", outcome)
+    return outcome.value if outcome.ok else GraderError.of("", outcome)
 
 
 def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
@@ -241,16 +257,18 @@ def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
     return {"max_workers": grader.max_workers, "deadline": grader.deadline, "lane": lane, "cost": cost}
 
 
-def _error_of(name: str, outcome: Outcome[Any]) -> GraderError:
-    return GraderError(
-        name=name, reason=outcome.message, error=outcome.message, error_type=outcome.reason, status=outcome.status
-    )
-
-
 def _found(job: Job, outcome: Outcome[Any]) -> GraderResult:
     """What the grader itself said."""
     grader = job.plan.grader
-    found: GraderResult = _error_of(grader.name, outcome) if outcome.value is None else outcome.value
+    found: GraderResult
+    if outcome.value is not None:
+        found = outcome.value
+    elif outcome.cause == "answer" and (worst := worst_of(grader.score_range, grader.higher_is_better)) is not None:
+        found = as_result(worst, grader.about()).model_copy(
+            update={"reason": outcome.message, "metadata": {"caused_by": "answer", "reason": outcome.reason}}
+        )
+    else:
+        found = GraderError.of(grader.name, outcome)
     return found if found.name else found.model_copy(update={"name": grader.name})
 
 
@@ -332,68 +350,85 @@ class _Known(NamedTuple):
     results: Results
 
 
-class _Grading:
+_Parts = tuple[Iterator[engine.Planned], Callable[[Job], Any], Callable[..., Results], RunOptions]
+"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
+
+
+class _Grading(Looking):
     """What the engine needs to know of graders and rows, and the folder their results are kept in."""
 
     def __init__(
         self,
         plans: Mapping[str, Plan],
         rows: Iterable[Mapping[str, Any]],
-        options: RunOptions | Mapping[str, Any],
+        options: RunOptions,
         finish: Finish,
     ) -> None:
         for plan in plans.values():
             plan.grader.check()
-        chosen = (
-            options if isinstance(options, RunOptions) else chosen_options(None, RunOptions(max_workers=32), options)[0]
-        )
         deadlines = [plan.grader.deadline for plan in plans.values()]
         known = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
         self._options = replace(
-            chosen,
-            control=chosen.control or RunControl(),
-            deadline=chosen.deadline or known,
-            total=chosen.total or (len(rows) if isinstance(rows, Sized) else None),
+            options,
+            control=options.control or RunControl(),
+            deadline=options.deadline or known,
+            total=options.total or (len(rows) if isinstance(rows, Sized) else None),
         )
         self._plans, self._rows, self._finish = plans, rows, finish
         self.lane: engine.LaneName = lane_of(plans.values())
-        self._folder: GraderFolder | None = None
+        self.label = "graders"
 
     def __enter__(self) -> _Grading:
         options = self._options
         if options.run_dir:
             self._folder = GraderFolder(self._plans, options)
             options = self._folder.begin(options)
+            if self._folder.begun and all(plan.grader.compared_again for plan in self._plans.values()):
+                self._rows, self._drawn = drawn(self._rows, self._folder, self._row)
         self.flush = None if self._folder is None else self._folder.flush
-        execute = _execute if self.lane == "threads" else _execute_beside
-        self.parts = (self._planned(), execute, self._merge, options)
+        self.parts = self._parts(self._rows, self._folder, options)
         return self
+
+    def _parts(self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None, options: RunOptions) -> _Parts:
+        beside = _execute if self.lane == "threads" else _execute_beside
+
+        def execute(job: Job) -> Any:
+            if folder is not None:
+                questions.set(folder.questions_of(job.of))
+            return beside(job)
+
+        return self._planned(rows, folder), execute, partial(self._merge, folder), options
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None:
             assert self._options.control is not None
             self._folder.close(self._options.control)
 
-    def _planned(self) -> Iterator[engine.Planned]:
-        plans, folder = self._plans, self._folder
-        for number, fields in enumerate(self._rows):
+    def _row(self, fields: Mapping[str, Any]) -> Row:
+        row = Row(fields)
+        row.jobs = [_job(name, plan, row) for name, plan in self._plans.items()]
+        return row
+
+    def _planned(self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None) -> Iterator[engine.Planned]:
+        for number, fields in enumerate(rows):
             if not isinstance(fields, Mapping):
                 raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
-            row = Row(fields)
+            row = self._row(fields)
             known = folder.restore(row) if folder is not None else None
             if known:
-                jobs = [_job(name, plan, row) for name, plan in plans.items() if name not in known]
-                yield _Known(row, known), jobs or None
+                yield _Known(row, known), [job for job in row.jobs if job.place not in known] or None
             else:
-                yield row, [_job(name, plan, row) for name, plan in plans.items()]
+                yield row, row.jobs
 
-    def _merge(self, data: Row | _Known, jobs: list[Job], outcomes: list[Outcome[Any]]) -> Results:
+    def _merge(
+        self, folder: GraderFolder | Again | None, data: Row | _Known, jobs: list[Job], outcomes: list[Outcome[Any]]
+    ) -> Results:
         row, known = (data, None) if isinstance(data, Row) else data
         results = {job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
         if known:
             results = {name: known[name] if name in known else results[name] for name in self._plans}
-        if jobs and self._folder is not None:
-            self._folder.append(row, results)
+        if jobs and folder is not None:
+            folder.append(row, results)
         results = {name: _settled(self._plans[name], found, row) for name, found in results.items()}
         return results if self._finish is None else self._finish(results, row)
 
@@ -401,23 +436,25 @@ class _Grading:
 def grade_rows(
     plans: Mapping[str, Plan],
     rows: Iterable[Mapping[str, Any]],
-    options: RunOptions | Mapping[str, Any],
+    options: RunOptions,
     finish: Finish = None,
 ) -> list[Results]:
     """Grade all rows by all graders: results by name, in the order of the rows; `finish` may add to a row's results."""
     library_loop.refuse_blocking("run", "arun")
     with _Grading(plans, rows, options, finish) as going:
+        going.look()
         return engine.run_all(*going.parts, label="graders", lane=going.lane, flush=going.flush)
 
 
 def stream_rows(
     plans: Mapping[str, Plan],
     rows: Iterable[Mapping[str, Any]],
-    options: RunOptions | Mapping[str, Any],
+    options: RunOptions,
     finish: Finish = None,
 ) -> Generator[tuple[int, Results], None, None]:
     """(index, results) of each row as it comes, in order and in flat memory."""
     with _Grading(plans, rows, options, finish) as grading:
+        grading.look()
         going = engine.run(*grading.parts, label="graders", lane=grading.lane, streaming=True, flush=grading.flush)
         with closing(going):
             yield from going
@@ -426,12 +463,13 @@ def stream_rows(
 async def agrade_rows(
     plans: Mapping[str, Plan],
     rows: Iterable[Mapping[str, Any]],
-    options: RunOptions | Mapping[str, Any],
+    options: RunOptions,
     finish: Finish = None,
     streaming: bool = False,
 ) -> AsyncIterator[tuple[int, Results]]:
     """(index, results) of each row, from any event loop: as they finish, or, `streaming`, in order and in flat memory."""
     with _Grading(plans, rows, options, finish) as grading:
+        await grading.alook()
         async for pair in engine.arun(
             *grading.parts,
             label="graders",

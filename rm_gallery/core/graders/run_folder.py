@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.engine.folder.kept import RunFolder
+from rm_gallery.core.engine.context import asked_by
+from rm_gallery.core.engine.folder.kept import RunFolder, about_code
 from rm_gallery.core.engine.folder.store import STATUSES
-from rm_gallery.core.engine.outcome import NOT_BEGUN
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore, as_result
-from rm_gallery.core.utils.identity import plain_form, shortened
+from rm_gallery.core.outcome import NOT_BEGUN
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
@@ -25,22 +26,27 @@ class GraderFolder(RunFolder):
     """Keeps what each grader said of each row; a row that one of five graders failed on is judged again by that one."""
 
     def __init__(self, plans: Mapping[str, Plan], options: RunOptions) -> None:
-        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting or a mapper
-        cannot be told from another one. Aggregators are no part of it: what they make of the results is worked out anew.
+        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting cannot be told
+        from another one. What a mapper makes of a row is a part of the row's key, and aggregators are no part of the run: what
+        they make of the results is worked out anew.
         """
-        graders = {
-            name: {
-                "grader": plan.grader.describe(),
-                "mapper": shortened(plain_form(plan.mapper, f"the mapper of '{name}'")),
-                "on_error": plan.on_error,
-            }
-            for name, plan in plans.items()
-        }
+        graders = {name: {"grader": plan.grader.describe(), "on_error": plan.on_error} for name, plan in plans.items()}
         super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")
         self._plans = plans
 
+    def key_of(self, data: Row) -> str:
+        """The row's id and a hash of what its graders read."""
+        return data.read_key
+
     def restore(self, row: Row) -> dict[str, GraderResult]:
-        """What an earlier part of the run found of a row, by grader; what is missing has to be judged."""
+        """What an earlier part of the run found of a row, by grader; what is missing has to be judged.
+
+        Raises ConfigError when a judge would be asked something else now.
+        """
+        judged = [(job.plan.grader, job.fields) for job in row.jobs if job.plan.grader.judged]
+        if judged and (record := self.record_of(row)) is not None:
+            ways = [partial(grader._grade, **fields) for grader, fields in judged if isinstance(fields, dict)]
+            self.check_asked(row, record, asked_by(ways))
         return self.known(row, self._read, lambda found: len(found) == len(self._plans)) or {}
 
     def _read(self, record: dict[str, Any]) -> dict[str, GraderResult] | None:
@@ -49,6 +55,10 @@ class GraderFolder(RunFolder):
             return None
         found = {name: self._one(name, results.get(name)) for name in self._plans}
         return {name: result for name, result in found.items() if result is not None}
+
+    def fits(self, record: dict[str, Any], data: Row) -> bool:
+        """Whether it holds a result of one of the graders."""
+        return bool(self._read(record))
 
     def _one(self, name: str, said: Any) -> GraderResult | None:
         """A result as it was kept; None for one that failed or does not fit."""
@@ -69,8 +79,21 @@ class GraderFolder(RunFolder):
         statuses = {result.status for result in said.values() if isinstance(result, GraderError)}
         failed = stopped or "failed" in statuses
         status = "failed" if failed else "unscored" if statuses else "scored"
-        kept = {name: result_record(result) for name, result in said.items()}
-        self.keep(row, status, {"results": kept} if kept else {}, stopped)
+        self.keep(row, status, self.said(row, said) if said else {}, stopped)
+
+    def said(self, data: Row, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
+        """What each grader said."""
+        return {"results": {name: result_record(result) for name, result in results[0].items()}}
+
+    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """By grader, its score or ranks, or why it has none."""
+        found: dict[str, Any] = {}
+        for name, result in said["results"].items():
+            if result.get("kind") != "error":
+                found[name] = result.get("score", result.get("rank"))
+            elif about_code(result.get("status", "failed"), result.get("error_type", ""), result.get("cause")):
+                found[name] = f"no score ({result.get('error_type')})"
+        return found
 
 
 def _not_begun(result: GraderResult) -> bool:

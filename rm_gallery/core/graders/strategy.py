@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.engine.loop import RunStopped
-from rm_gallery.core.engine.outcome import NOT_BEGUN, Outcome, outcome_of_error
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.run import NotGraded, agraded
+from rm_gallery.core.outcome import NOT_BEGUN, outcome_of_error
 from rm_gallery.core.reward.judge import repeat_index
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
@@ -68,12 +68,10 @@ class _Wrapper(BaseGrader):
         try:
             found = await agraded(self.grader, dict(fields))
         except Exception as error:  # noqa: BLE001 - an error of the run is raised again
-            outcome: Outcome[Any] = outcome_of_error(error)
-            why = outcome.message
-            kind, status = outcome.reason, outcome.status
-            found = GraderError(name=self.grader.name, reason=why, error=why, error_type=kind, status=status)
+            found = GraderError.of(self.grader.name, outcome_of_error(error))
         if isinstance(found, GraderError) and found.error_type in NOT_BEGUN:
-            raise RunStopped(found.error)  # what was never asked is no missing vote: the whole is owed again
+            # what was never asked is no missing vote: the whole is owed again
+            raise RunStopped(found.error, found.cause or "caller")
         return found
 
     async def _ask_all(self, many: Sequence[tuple[Mapping[str, Any], int]]) -> list[GraderResult]:
@@ -108,16 +106,17 @@ def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[floa
     if len(found) < least:
         missing = [result for result in results if not isinstance(result, GraderScore)]
         why = missing[0].reason if missing else ""
-        raise _missed(
-            f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}", missing, "votes"
-        )
+        raise _missed(f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}", missing, "votes")
     return found
 
 
 def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Exception:
     """Why there is no result: failed where a part failed, which another run asks again, else unscored."""
-    broke = next((one for one in missing if isinstance(one, GraderError) and one.status == "failed"), None)
-    return Unscored(message, reason=reason) if broke is None else NotGraded(message, broke.error_type)
+    lost = [one for one in missing if isinstance(one, GraderError)]
+    broke = next((one for one in lost if one.status == "failed"), None)
+    if broke is not None:
+        return NotGraded(message, broke.error_type, broke.cause)
+    return Unscored(message, reason=reason, cause=lost[0].cause if lost else "rule")
 
 
 class AverageGrader(_Wrapper):
@@ -131,7 +130,7 @@ class AverageGrader(_Wrapper):
     least: int | None = Field(default=None, ge=1)
     """So many gradings have to give a score; all of them by default."""
 
-    async def _grade(self, **fields: Any) -> GraderScore:
+    async def _grade(self, /, **fields: Any) -> GraderScore:
         results = await self._ask_all([(fields, number) for number in range(self.n)])
         scores = _scores(results, self.least or self.n, "gradings")
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
@@ -165,7 +164,7 @@ class VotingGrader(_Wrapper):
         if not callable(self.tie_break) and self.tie_break not in TIE_BREAKS:
             raise ConfigError(f"{self.name}: tie_break is {self.tie_break!r}; it is one of {', '.join(TIE_BREAKS)}.")
 
-    async def _grade(self, **fields: Any) -> GraderScore:
+    async def _grade(self, /, **fields: Any) -> GraderScore:
         results: list[GraderResult] = []
         while len(results) < self.n:
             missing = self.n - len(results)
@@ -231,7 +230,7 @@ class BothOrdersGrader(_Comparing):
 
     pair: ClassVar[int] = 2
 
-    async def _grade(self, **fields: Any) -> GraderRank:
+    async def _grade(self, /, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])
         if len(responses) != self.pair:
             raise Unscored(f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair")
@@ -258,15 +257,13 @@ class TournamentGrader(_Comparing):
 
     both_orders: bool = True
 
-    async def _grade(self, **fields: Any) -> GraderRank:
+    async def _grade(self, /, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])
         if len(responses) < 2:
             raise Unscored(f"{self.name} needs two responses or more, found {len(responses)}.", reason="no_pairs")
         pairs = list(combinations(range(len(responses)), 2))
         orders = [(a, b) for a, b in pairs] + ([(b, a) for a, b in pairs] if self.both_orders else [])
-        asked = [
-            ({**fields, "responses": [responses[a], responses[b]]}, number) for number, (a, b) in enumerate(orders)
-        ]
+        asked = [({**fields, "responses": [responses[a], responses[b]]}, number) for number, (a, b) in enumerate(orders)]
         results = await self._ask_all(asked)
         points = [0.0] * len(responses)
         for (a, b), rank in zip(orders, _ranks(results), strict=True):

@@ -31,6 +31,9 @@ class BaseModelCall(Configured):
     `usage` say what a raw answer is, how it is kept, and what it cost.
     """
 
+    remote: ClassVar[bool] = True
+    """Whether asking it reaches somebody else: a script may be asked again where no model is to be called."""
+
     model: str
     """Name of the model as the endpoint knows it."""
     timeout: float = Field(default=120.0, gt=0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from rm_gallery.core.engine.calls.prices import Usage
 from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, run_attempts
 from rm_gallery.core.engine.calls.single_flight import SingleFlight
-from rm_gallery.core.engine.context import Deadline, RunControl, RunStopped, current_deadline, current_run
+from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored
 from rm_gallery.core.utils.log import logger
 
@@ -55,7 +57,10 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     """
     run = current_run.get()
     route = llm.route()
+    offline = run is not None and run.offline and llm.remote
     if not _caches(llm, payload, run):
+        if offline:
+            raise NotAsked(f"{llm.model} would have to be asked.")
         return (await _Call(llm, payload, route, run).answer())[1]
     try:
         key = canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
@@ -70,6 +75,8 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
                 run.count(cached=1)
             return reply
 
+    if offline:
+        raise NotAsked(f"{llm.model} would have to be asked.")
     own = False
 
     async def ask_and_store() -> Any:
@@ -96,6 +103,11 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
                 raise
 
 
+_GONE = frozenset({404, 405})
+_SPECIAL = ("response_format", "tools", "guided_json", "logprobs")
+"""Parts of a request for which a router may know no model, and says so with 404."""
+
+
 def _caches(llm: BaseModelCall, payload: dict[str, Any], run: RunControl | None) -> bool:
     if run is not None and run.use_cache is not None:
         return run.use_cache
@@ -111,7 +123,24 @@ class _Call:
     call that waits to retry blocks nobody, and every attempt is paid for.
     """
 
-    __slots__ = ("deadline", "endpoint", "expected", "fresh", "key", "llm", "most", "payload", "rate", "run")
+    __slots__ = (
+        "again",
+        "cut_off",
+        "deadline",
+        "endpoint",
+        "expected",
+        "fresh",
+        "key",
+        "llm",
+        "most",
+        "overtaken",
+        "payload",
+        "rate",
+        "run",
+        "special",
+        "task",
+        "twice",
+    )
 
     def __init__(
         self,
@@ -126,6 +155,13 @@ class _Call:
         self.run = run
         self.deadline = deadline or current_deadline.get()
         self.fresh = True
+        self.again: asyncio.Task[tuple[dict[str, Any], Any]] | None = None
+        """The attempt beside the one that takes too long."""
+        self.overtaken = False
+        """Whether this one ends for it, or with its run."""
+        self.twice = self.cut_off = False
+        self.task: asyncio.Task[Any] | None = None
+        self.special = any(self.payload.get(name) for name in _SPECIAL)
         self.key = f"{route} {llm.account()} {llm.model}"
         self.endpoint = _endpoint(self.key, llm, run)
         self.rate = _unlimited  # the limits that another model object asked for are that one's own
@@ -143,20 +179,29 @@ class _Call:
         policy = (run.retry if run is not None else None) or _policy(self.llm.max_attempts)
         # a call outside of any run is not bound by what the runs beside it may have in flight
         bound = nullcontext() if run is not None and run.max_workers else self.endpoint.lease(ALONE)
+        self.task = asyncio.current_task()
+        if run is not None:
+            run.waiting.add(self.cut)
         try:
             with bound:
                 answered = await run_attempts(
-                    self._attempt, policy, deadline=self.deadline, on_retry=self._retried, endpoint=self.endpoint
+                    self._asked, policy, deadline=self.deadline, on_retry=self._retried, endpoint=self.endpoint
                 )
+        except asyncio.CancelledError:
+            if run is None or not self.cut_off or not self._came_from_here():
+                raise
+            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from None
         except EndpointDown as error:
             if run is None:
                 raise
-            run.stop(str(error), halt=True)
-            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).") from error
+            run.stop(str(error), halt=True, by="endpoint")
+            raise RunStopped(f"Not judged: the run stopped ({run.stopped}).", "endpoint") from error
         except ProviderError as error:
             if error.filtered:
                 raise Unscored(
-                    f"The endpoint's content filter refused the question: {error}", reason="content_filter"
+                    f"The endpoint's content filter refused the question: {error}",
+                    reason="content_filter",
+                    cause="judge",
                 ) from error
             self._failed(error)
             raise
@@ -164,60 +209,126 @@ class _Call:
             if isinstance(error.__cause__, ProviderError):
                 self._failed(error.__cause__)
             raise
+        finally:
+            if run is not None:
+                run.waiting.discard(self.cut)
         if run is not None and run.fail_fast is not None:
             run.fail_fast.success()
         return answered
 
-    async def _attempt(self) -> tuple[dict[str, Any], Any]:
-        run, endpoint, deadline = self.run, self.endpoint, self.deadline
-        line = id(run)
+    async def _asked(self) -> tuple[dict[str, Any], Any]:
+        """One attempt; and where that is overdue a second one, of which the first answer counts."""
+        try:
+            try:
+                return await self._attempt()
+            except asyncio.CancelledError:
+                if self.again is None or self.cut_off or not self._came_from_here():
+                    raise
+            except ProviderError:
+                if self.again is None or (self.again.done() and self.again.exception() is not None):
+                    raise
+            return await self.again
+        finally:
+            again, self.again = self.again, None
+            if again is not None:
+                if not again.done():
+                    again.cancel()
+                    await asyncio.wait([again])
+                if not again.cancelled():
+                    again.exception()  # seen, whether or not it mattered
+
+    def ask_again(self, *, instead: bool) -> bool:
+        """Ask a second time beside the attempt that is out, or instead of it; False for what was asked twice before."""
+        if self.twice:
+            return False
+        self.twice = True
+        self.again = asyncio.get_running_loop().create_task(self._attempt(beside=not instead))
+        if instead:
+            self._overtake()
+        else:
+            self.again.add_done_callback(self._answered_again)
+        if self.run is not None:
+            self.run.count(asked_again=1)
+        return True
+
+    def _answered_again(self, again: asyncio.Task[tuple[dict[str, Any], Any]]) -> None:
+        if self.again is again and not again.cancelled() and again.exception() is None:
+            self._overtake()
+
+    def _came_from_here(self) -> bool:
+        """Whether this call was cancelled by `_overtake`, and not also by whoever waits for it."""
+        ours, self.overtaken = self.overtaken, False
+        if ours and sys.version_info >= (3, 11) and self.task is not None:
+            return not self.task.uncancel()
+        return ours
+
+    def cut(self) -> None:
+        """End the call, whatever it waits for: its run has stopped."""
+        self.cut_off = True
+        self._overtake()
+
+    def _overtake(self) -> None:
+        if not self.overtaken and self.task is not None:
+            self.overtaken = True
+            self.task.cancel()
+
+    async def _attempt(self, beside: bool = False) -> tuple[dict[str, Any], Any]:
+        """One attempt; `beside` another it stands in a line of its own, and holds up neither the sample's clock nor the run."""
+        run, endpoint, deadline = self.run, self.endpoint, None if beside else self.deadline
+        line = id(self) if beside else id(run)
+        since = run.started if run is not None and run.max_outage is not None else None
         probe = False
         if not endpoint.enter():
             with _paused(deadline):
-                probe = await endpoint.wait(line, fresh=self.fresh)
+                probe = await endpoint.wait(line, fresh=self.fresh, since=since)
         self.fresh = False
         claims: list[tuple[Budget, Reservation]] = []
-        asked = False
+        sent: float | None = None
+        number = object()
         try:
             if not self.rate.enter(self.expected):
                 with _paused(deadline):
                     await self.rate.wait(self.expected, line)
             if run is not None:
                 run.check_halted()
-                await self._claim(run, claims)
-            timeout = self.llm.timeout if deadline is None else min(self.llm.timeout, max(0.001, deadline.left))
-            asked = True
+                await self._claim(run, claims, beside)
+            timeout = self.llm.timeout if self.deadline is None else min(self.llm.timeout, max(0.001, self.deadline.left))
+            sent = endpoint.overdue.sent(number, self.ask_again)
             raw = await _send(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
+            if error.kind == "fatal" and error.status in _GONE and endpoint.served and not self.special:
+                error.kind = "transient"  # what answered under this name before is most likely being replaced
             # nothing is paid for a call that found nobody or was refused; without any answer it may have been worked on
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
             self._settle(claims, used)
-            self._end(error, probe)
+            endpoint.overdue.ended(number, answered=False)
+            self._end(error, probe, sent)
             raise
         except BaseException as error:
-            self._settle(claims, Usage(calls=1, input_tokens=self.expected) if asked else Usage())
-            late = (
-                asked and isinstance(error, asyncio.CancelledError) and deadline is not None and deadline.left <= 0.001
-            )
+            self._settle(claims, Usage() if sent is None else Usage(calls=1, input_tokens=self.expected))
+            endpoint.overdue.ended(number, answered=False)
+            late = sent is not None and isinstance(error, asyncio.CancelledError) and not self.overtaken
+            late = late and deadline is not None and deadline.left <= 0.001
             silence = ProviderError(
                 f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. Give it a longer one if that "
                 "is how long the model takes.", kind="transient",
             )  # fmt: skip
-            self._end(silence if late else error, probe)
+            self._end(silence if late else error, probe, sent)
             if late:
                 self._failed(silence)
             raise
         used = self.llm.usage(reply, self.expected)
         self._settle(claims, used)
+        endpoint.overdue.ended(number, answered=True)
         endpoint.release(probe=probe)
         return raw, reply
 
-    async def _claim(self, run: RunControl, claims: list[tuple[Budget, Reservation]]) -> None:
+    async def _claim(self, run: RunControl, claims: list[tuple[Budget, Reservation]], beside: bool) -> None:
         """Claim one call of the run's budget, and of that of every run around it; from the inside out, so that two calls
-        never wait for each other.
+        never wait for each other. A call `beside` another is not worth waiting for room, nor stopping the run.
         """
         each: RunControl | None = run
         while each is not None:
@@ -226,17 +337,29 @@ class _Call:
                 try:
                     claim = budget.try_reserve(self.llm.model, self.expected, self.most)
                     if claim is None:
+                        if beside:
+                            raise BudgetExceeded("There is no room in the budget to ask again.")
                         with _paused(self.deadline):
                             claim = await budget.reserve(self.llm.model, self.expected, self.most)
                 except BudgetExceeded as error:
-                    each.stop(str(error))
+                    if not beside:
+                        each.stop(str(error))
                     raise
                 claims.append((budget, claim))
             each = each.parent
 
-    def _end(self, error: BaseException, probe: bool) -> None:
+    def _end(self, error: BaseException, probe: bool, sent: float | None) -> None:
         if isinstance(error, ProviderError) and error.kind != "fatal":
-            self.endpoint.release(error.kind, error.retry_after, call=id(self), probe=probe, why=str(error))
+            most = None if self.run is None else self.run.max_outage
+            if most is None:
+                sent = None
+            elif sent is not None and self.deadline is not None:  # the sample has asked since it began
+                sent = min(sent, self.deadline.end - most)
+            self.endpoint.release(error.kind, error.retry_after, call=id(self), probe=probe, why=str(error), sent=sent)
+            if most is not None and self.run is not None and (message := self.endpoint.given_up):
+                self.run.stop(message, halt=True, by="endpoint")
+                for cut in self.run.waiting - {self.cut}:
+                    cut()
         else:
             # a verdict on the request is an answer as well: whoever gives one is there
             refused = isinstance(error, ProviderError) and error.status is not None
@@ -261,7 +384,7 @@ class _Call:
     def _failed(self, error: ProviderError) -> None:
         run = self.run
         if run is not None and run.fail_fast is not None and run.fail_fast.failure(error):
-            run.stop(run.fail_fast.message or str(error), halt=True)
+            run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")
 
 
 def _endpoint(key: str, llm: BaseModelCall, run: RunControl | None) -> Endpoint:
@@ -269,7 +392,8 @@ def _endpoint(key: str, llm: BaseModelCall, run: RunControl | None) -> Endpoint:
     endpoint = _shared.endpoints.get(key)
     if endpoint is None:
         endpoint = _shared.endpoints[key] = Endpoint(ALONE, name=llm.endpoint_key())
-    endpoint.max_outage = llm.max_outage
+    bound = math.inf if run is None or run.max_outage is None else run.max_outage
+    endpoint.max_outage = min(llm.max_outage, bound)
     if run is not None and run.max_workers:
         run.hold(key, lambda: _lease(endpoint, run.max_workers))
     return endpoint
@@ -325,9 +449,7 @@ def _refused_field(error: ProviderError, payload: dict[str, Any]) -> str | None:
     if error.status not in (400, 422):
         return None
     text = str(error).lower()
-    if not any(
-        word in text for word in ("unsupported", "not supported", "does not support", "unrecognized", "not permitted")
-    ):
+    if not any(word in text for word in ("unsupported", "not supported", "does not support", "unrecognized", "not permitted")):
         return None
     return next((name for name in DROPPABLE if name in payload and re.search(rf"\b{name}\b", text)), None)
 

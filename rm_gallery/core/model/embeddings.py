@@ -154,9 +154,7 @@ def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[floa
     vectors = [_vector(by_index[place]) for place in range(wanted)]
     found = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
     if len(found) != wanted or len({len(vector) for vector in found}) > 1:
-        raise ProviderError(
-            f"{endpoint} answered with a vector that is empty, broken or of another length.", kind="transient"
-        )
+        raise ProviderError(f"{endpoint} answered with a vector that is empty, broken or of another length.", kind="transient")
     return found
 
 

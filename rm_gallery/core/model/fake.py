@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -24,6 +24,8 @@ class FakeLLM(BaseLLM):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    remote: ClassVar[bool] = False
 
     model: str = "fake"
     reply: Script = ""

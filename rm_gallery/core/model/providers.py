@@ -69,9 +69,7 @@ def _resolve(what: str, spec: Any, known: dict[str, type[BaseModelCall]], settin
     elif isinstance(spec, str):
         prefix, name = split(spec, known)
     else:
-        raise ConfigError(
-            f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of settings."
-        )
+        raise ConfigError(f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of settings.")
     cls = _find(prefix, known)
     if cls is None:
         raise ConfigError(unknown_name(f"provider of {what}", prefix, known))

@@ -103,9 +103,7 @@ def _usage(raw: Any) -> ChatUsage:
         "input_tokens": token_count(raw.get("prompt_tokens")),
         "output_tokens": token_count(raw.get("completion_tokens")),
         "cached_tokens": token_count(prompt_details.get("cached_tokens")) if isinstance(prompt_details, dict) else 0,
-        "reasoning_tokens": token_count(output_details.get("reasoning_tokens"))
-        if isinstance(output_details, dict)
-        else 0,
+        "reasoning_tokens": token_count(output_details.get("reasoning_tokens")) if isinstance(output_details, dict) else 0,
     }
     return build(ChatUsage, fields)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
 import orjson
@@ -13,25 +13,15 @@ from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.prices import Usage
-from rm_gallery.core.engine.outcome import Status
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint
 from rm_gallery.core.model.reply import one_line
-from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError
+from rm_gallery.core.outcome import CAUSES, Outcome, scored
+from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded, ProviderError
 
 TOKEN_VARIABLE = "RM_GALLERY_TOKEN"
 """Environment variable with the bearer token of reward servers."""
 _KINDS = {"rewards": "reward", "evaluations": "evaluator"}
-
-
-class Answer(NamedTuple):
-    """What a server said of one completion; `score` is None unless the status is scored."""
-
-    score: float | None
-    status: Status
-    reason: str
-    message: str
-    components: dict[str, float]
 
 
 def split_reward_url(url: str, named: str) -> tuple[str, str]:
@@ -56,14 +46,12 @@ class RewardServer(OpenaiEndpoint):
     so: what stands behind a name may be deployed anew.
     """
 
-    hints: ClassVar[Mapping[int, str]] = {
-        401: f"check the token, or {TOKEN_VARIABLE}"
-    }  # the server says the rest itself
+    hints: ClassVar[Mapping[int, str]] = {401: f"check the token, or {TOKEN_VARIABLE}"}  # the server says the rest itself
 
     cache: bool | None = False
     max_outage: float = Field(default=30.0, ge=0)
 
-    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Answer]:
+    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Outcome[float]]:
         """What the server says of the items, which are those of its own format, in one request.
 
         Raises:
@@ -73,7 +61,7 @@ class RewardServer(OpenaiEndpoint):
         from rm_gallery.core.model.call import complete
 
         asked = {"target": self.model, "items": list(items), **({"extra": self.extra_body} if self.extra_body else {})}
-        found: list[Answer] = await library_loop.bridge(complete(self, asked))
+        found: list[Outcome[float]] = await library_loop.bridge(complete(self, asked))
         return found
 
     async def atold(self, path: str) -> Any:
@@ -97,7 +85,7 @@ class RewardServer(OpenaiEndpoint):
             # asked again it would take as long again
             raise DeadlineExceeded(f"{self.endpoint_key()} ran out of time: {error}") from None
 
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Answer]:
+    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Outcome[float]]:
         """The answers, one per item, with finite scores."""
         found = raw.get("results")
         try:
@@ -113,12 +101,16 @@ class RewardServer(OpenaiEndpoint):
 
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """Answers that all have a score."""
-        return orjson.dumps([list(each) for each in reply]) if all(each.score is not None for each in reply) else None
+        return (
+            orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply])
+            if all(each.score is not None for each in reply)
+            else None
+        )
 
-    def restored(self, stored: bytes) -> list[Answer]:
+    def restored(self, stored: bytes) -> list[Outcome[float]]:
         """What was kept."""
         try:
-            return [Answer(*each) for each in orjson.loads(stored)]
+            return [scored(*each) for each in orjson.loads(stored)]
         except TypeError as error:
             raise ValueError("no answers") from error
 
@@ -136,7 +128,7 @@ class RewardServer(OpenaiEndpoint):
         return {"X-Timeout-Seconds": f"{told:g}", **super()._headers(endpoint, key)}
 
 
-def _answer(found: Any) -> Answer:
+def _answer(found: Any) -> Outcome[float]:
     status, score = found["status"], found["score"]
     if status not in ("scored", "unscored", "failed") or (score is None) != (status != "scored"):
         raise ValueError("status and score do not fit")
@@ -145,6 +137,8 @@ def _answer(found: Any) -> Answer:
     components = {str(name): float(value) for name, value in found["components"].items()}
     if not all(map(math.isfinite, components.values())):
         raise ValueError("a component that is no number")
-    return Answer(
-        None if score is None else float(score), status, str(found["reason"]), str(found["message"]), components
-    )
+    cause = found.get("cause")
+    value = None if score is None else float(score)
+    # a server of an earlier version says nothing of it: then it is the endpoint that knows, and did not tell
+    known: Cause | None = None if score is not None else cause if cause in CAUSES else "endpoint"
+    return Outcome(status, value, str(found["reason"]), str(found["message"]), known, components)

@@ -141,9 +141,7 @@ async def _exchange(
     except asyncio.TimeoutError as error:
         raise ProviderError(f"No answer from {endpoint.url} within {timeout or 0:.3g} s.", kind="transient") from error
     except aiohttp.ClientConnectorError as error:
-        raise ProviderError(
-            f"Cannot connect to {endpoint.url}: {error.strerror or error}.", kind="unreachable"
-        ) from error
+        raise ProviderError(f"Cannot connect to {endpoint.url}: {error.strerror or error}.", kind="unreachable") from error
     except aiohttp.InvalidURL as error:
         raise ConfigError(f"base_url is not a URL: {endpoint.url!r}.") from error
     except (aiohttp.ClientError, ConnectionError) as error:

@@ -12,7 +12,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore, RewardIssue
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.engine.outcome import Outcome, outcome_of_error, scored
+from rm_gallery.core.outcome import Outcome, outcome_of_error, scored, unscored
 from rm_gallery.core.reward.kinds import Bounds, PerOutputReward, Said
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
@@ -39,11 +39,12 @@ def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
     score = reward.score_of_output(output)
     if score is not None:
-        return Outcome("scored", score)
+        return scored(score)
     issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
     if not issues:
-        return Outcome("unscored", reason="no_score", message=f"{reward.name} gave no score.")
-    return Outcome(issues[0].status, reason=issues[0].reason, message=issues[0].message)
+        return unscored("no_score", f"{reward.name} gave no score.", "rule")
+    first = issues[0]
+    return Outcome(first.status, None, first.reason, first.message, first.cause)
 
 
 def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
@@ -136,9 +137,9 @@ class _Notes:
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
         if outcome.value is None:
-            return Said(Outcome(outcome.status, reason=outcome.reason, message=outcome.message), extra)
+            return Said(outcome.without_value(), extra)
         detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return Said(Outcome("scored", RewardResult(name=name, details=[detail], extra_data=extra)), extra)
+        return Said(scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra)
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
@@ -222,9 +223,7 @@ class Cascade(Composition):
         filled = [self._filled(stage) for stage in self.stages[:-1]]
         last = self.stages[-1]
         if last.stop_below is not None or last.stop_above is not None:
-            raise ConfigError(
-                f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop its limits."
-            )
+            raise ConfigError(f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop its limits.")
         object.__setattr__(self, "stages", [*filled, last])
         deciding = [stage.reward for stage in self.stages if stage.stop_above is not None or stage is last]
         if len({(part.score_range, part.higher_is_better) for part in deciding}) > 1:
@@ -306,7 +305,7 @@ class Cascade(Composition):
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
                 return None
-            return Outcome(outcome.status, reason=outcome.reason, message=f"{name}: {outcome.message}"), None
+            return outcome.without_value(f"{name}: {outcome.message}"), None
         score, better = outcome.value, part.higher_is_better
         if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
             notes.stages[name] = "stopped"
@@ -346,9 +345,7 @@ class Gate(Cascade):
         name: the name under which scores are recorded.
     """
 
-    def __init__(
-        self, condition: Any = None, then: Any = None, threshold: float | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, condition: Any = None, then: Any = None, threshold: float | None = None, **settings: Any) -> None:
         """Take the condition and what it guards."""
         if "stages" in settings:  # a copy of one
             super().__init__(**settings)
@@ -403,9 +400,7 @@ class WeightedSum(Composition):
             for name, part in self.rewards.items()
             if self.weights[name]
         ]
-        turned = [
-            end if self.weights[name] > 0 else end[::-1] for name, end in zip(self._counting(), ends, strict=True)
-        ]
+        turned = [end if self.weights[name] > 0 else end[::-1] for name, end in zip(self._counting(), ends, strict=True)]
         low, high = ([bound for end in turned if (bound := end[side]) is not None] for side in (0, 1))
         return (
             math.fsum(low) if len(low) == len(turned) else None,
@@ -429,7 +424,7 @@ class WeightedSum(Composition):
         if missing:
             first = min(missing.values(), key=lambda outcome: outcome.status != "failed")
             message = "; ".join(f"{name}: {outcome.message}" for name, outcome in missing.items())
-            return notes.found(self.name, Outcome(first.status, reason=first.reason, message=message))
+            return notes.found(self.name, first.without_value(message))
         terms = {name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()}
         try:
             total, reason = weighted_sum(terms)

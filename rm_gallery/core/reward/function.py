@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
-from rm_gallery.core.data.conversation import Message, as_messages
+from rm_gallery.core.data.conversation import Message, as_messages, message_dicts, response_in
 from rm_gallery.core.reward.function_file import load_module, origin_of, split_target
 from rm_gallery.core.reward.function_inputs import (
     Reader,
@@ -30,7 +30,7 @@ from rm_gallery.core.reward.function_reward import (
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.core.utils.identity import closure_of, function_code, given_to, is_users, plain_form
+from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import unknown_name
 
 __all__ = [
@@ -69,6 +69,8 @@ class RewardFunction(Generic[R]):
         requirements: Sequence[str] | None = None,
         resources: Mapping[str, Sequence[Resource]] | None = None,
         score_range: Bounds = (None, None),
+        deterministic: bool = True,
+        fingerprint: Any = None,
     ) -> None:
         """Take the function and what is declared about it; ConfigError when it cannot be a reward function."""
         functools.update_wrapper(self, function)
@@ -88,6 +90,7 @@ class RewardFunction(Generic[R]):
                 f"a {mode} function is written def {function.__name__}({needed}, ground_truth=None, **kwargs)."
             )
         self.score_range = _bounds(score_range, self.name)
+        self.deterministic, self.fingerprint = deterministic, fingerprint
         self._resources = Resources(resources, self.name) if resources else None
 
     @property
@@ -113,13 +116,18 @@ class RewardFunction(Generic[R]):
             readers["ground_truth"] = _messages_or_value
         return readers
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> R:
         """Call the function with the messages in its own form and its result checked; a batch function gives a list.
 
         Raises DataError for messages that do not fit, and whatever the function raises.
         """
         if args:
             kwargs = {**inspect.signature(self.function).bind_partial(*args).arguments, **kwargs}
+        if "response" in self._named and kwargs.get("messages") is not None:
+            kwargs.setdefault("response", response_in(message_dicts(kwargs["messages"])))
+        if "responses" in self._named and kwargs.get("rollouts_messages") is not None:
+            answers = [response_in(message_dicts(one)) for one in kwargs["rollouts_messages"]]
+            kwargs.setdefault("responses", answers)
         for name, read in self._readers.items():
             if kwargs.get(name) is not None:
                 kwargs[name] = read(kwargs[name], name)
@@ -139,9 +147,7 @@ class RewardFunction(Generic[R]):
         wanted = len(kwargs.get("rollouts_messages") or ())
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Sequence) or len(found) != wanted:
             seen = f"{len(found)} results" if isinstance(found, Sequence) else type(found).__name__
-            raise TypeError(
-                f"{self.name} returned {seen} for {wanted} rollouts; a batch function returns one result for each."
-            )
+            raise TypeError(f"{self.name} returned {seen} for {wanted} rollouts; a batch function returns one result for each.")
         return [checked_result(one, self.name) for one in found]
 
     def takes(self, name: str) -> bool:
@@ -153,16 +159,12 @@ class RewardFunction(Generic[R]):
         taken = {name: value for name, value in given.items() if self.takes(name)}
         for name, parameter in self._named.items():
             if name == "ground_truth" and parameter.default is parameter.empty and name not in taken:
-                raise Unscored(
-                    f"{self.name} needs a ground_truth and the sample has no reference.", reason="no_reference"
-                )
-            if name in ("messages", "rollouts_messages"):
+                raise Unscored(f"{self.name} needs a ground_truth and the sample has no reference.", reason="no_reference")
+            if name in ("messages", "rollouts_messages", "response", "responses"):
                 continue
             if parameter.default is parameter.empty and name not in taken and name != "resources":
                 there = ", ".join(sorted(name for name in given if name not in GIVEN)) or "none"
-                raise DataError(
-                    f"{self.name} needs '{name}', which the sample does not have; its columns are: {there}."
-                )
+                raise DataError(f"{self.name} needs '{name}', which the sample does not have; its columns are: {there}.")
         return taken
 
     def close(self) -> None:
@@ -207,17 +209,13 @@ class RewardFunction(Generic[R]):
         return made
 
     def describe(self) -> dict[str, Any]:
-        """What tells it from others: its name and code, also of what it uses."""
-        function = inspect.unwrap(self.function)
-        said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode}
-        if not inspect.isfunction(function) or not is_users(function.__module__):
-            return {**said, "(of)": plain_form(function, self.name)}
-        closure = closure_of(function)
+        """What tells it from others: its name, what it remembers, and what is declared about it."""
+        said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode, "requirements": self.requirements}
+        if not inspect.isfunction(self.function):
+            said["(of)"] = plain_form(self.function, self.name)
         said |= {"range": list(self.score_range)} if self.score_range != (None, None) else {}
-        said |= {"code": function_code(function), "requirements": self.requirements}
-        given = given_to(self.function)
-        said |= {"given": given} if given else {}
-        return {**said, **({"closure": plain_form(closure, self.name)} if closure else {})}
+        said |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
+        return said
 
     def __reduce__(self) -> Any:
         module, name = self.__module__, self.__qualname__
@@ -230,7 +228,8 @@ class RewardFunction(Generic[R]):
         if at_home:  # a script's functions are known by name to its own processes, and by value to those of a cluster
             self.function.__qualname__ = f"{name}.function"
         given = self._resources.given if self._resources is not None else None
-        return _unpickled, (self.function, self.mode, self.id, self.requirements, given, self.score_range)
+        declared = (self.score_range, self.deterministic, self.fingerprint)
+        return _unpickled, (self.function, self.mode, self.id, self.requirements, given, *declared)
 
     def __deepcopy__(self, memo: Any) -> RewardFunction[R]:
         return self
@@ -240,9 +239,7 @@ class RewardFunction(Generic[R]):
 
 
 def _bounds(given: Any, name: str) -> Bounds:
-    fits = (
-        isinstance(given, Sequence) and len(given) == 2 and all(b is None or isinstance(b, (int, float)) for b in given)
-    )
+    fits = isinstance(given, Sequence) and len(given) == 2 and all(b is None or isinstance(b, (int, float)) for b in given)
     low, high = given if fits else (1, 0)
     if not fits or (low is not None and high is not None and not low < high):
         raise ConfigError(
@@ -261,9 +258,7 @@ def _at(module: str, name: str) -> Any:
 
 def _unpickled(function: Any, *declared: Any) -> RewardFunction[Any]:
     here = _at(function.__module__, function.__qualname__.removesuffix(".function"))
-    return (
-        here if isinstance(here, RewardFunction) and here.function is function else RewardFunction(function, *declared)
-    )
+    return here if isinstance(here, RewardFunction) and here.function is function else RewardFunction(function, *declared)
 
 
 def _each(read: Reader, value: Any, what: str) -> list[Any]:
@@ -289,6 +284,8 @@ def reward_function(
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
     score_range: Bounds = (None, None),
+    deterministic: bool = True,
+    fingerprint: Any = None,
 ) -> Callable[[Callable[..., Any]], RewardFunction[Any]]: ...
 def reward_function(
     function: Callable[..., Any] | None = None,
@@ -298,6 +295,8 @@ def reward_function(
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
     score_range: Bounds = (None, None),
+    deterministic: bool = True,
+    fingerprint: Any = None,
 ) -> Any:
     """Make a function over messages a reward: `@reward_function`, or `@reward_function(mode="batch", …)`.
 
@@ -313,12 +312,15 @@ def reward_function(
         resources: objects by name with `setup()`, called once before the first call, and `cleanup()`, called at the end;
             handed to the function as `resources`.
         score_range: lowest and highest score; None where there is no bound. A score outside fails, it is never clipped.
+        deterministic: whether it says the same of the same whenever it is asked; see `BaseReward.deterministic`.
+        fingerprint: a value that stands for the code; see `BaseReward.fingerprint`.
     """
+    declared = (mode, id, requirements, resources, score_range, deterministic, fingerprint)
     if function is None:
-        return lambda decorated: RewardFunction(decorated, mode, id, requirements, resources, score_range)
+        return lambda decorated: RewardFunction(decorated, *declared)
     if not callable(function):
         raise ConfigError(f"reward_function is given {function!r:.80}; write @reward_function above a function.")
-    return RewardFunction(function, mode, id, requirements, resources, score_range)
+    return RewardFunction(function, *declared)
 
 
 def function_named(target: str) -> RewardFunction[Any]:

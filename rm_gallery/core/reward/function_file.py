@@ -7,8 +7,10 @@ import importlib
 import importlib.util
 import sys
 import threading
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -16,6 +18,14 @@ _PREFIX = "reward_file_"
 _lock = threading.RLock()
 _known: dict[Path, tuple[str, ModuleType]] = {}
 """By file: a hash of what it said when it was loaded, and the module it gave."""
+
+
+class _Unkept(SourceFileLoader):
+    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the last change."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        """None, by which the import system knows that nothing is to be kept."""
+        raise OSError(path)
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -46,9 +56,7 @@ def load_module(where: str) -> ModuleType:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
-        ) from error
+        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file.") from error
     says = hashlib.sha256(source).hexdigest()
     with _lock:
         known = _known.get(path)
@@ -64,6 +72,8 @@ def _executed(path: Path, where: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _Unkept(name, str(path))
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
     _set_aside(path.parent)

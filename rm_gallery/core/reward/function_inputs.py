@@ -28,14 +28,8 @@ def _as_dicts(value: Any, what: str) -> Any:
 
 def message_reader(annotation: Any) -> Reader:
     """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a class of the user's own."""
-    if isinstance(
-        annotation, str
-    ):  # names that mean nothing where the function stands, such as imports for type checkers
-        return (
-            _as_dicts
-            if re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
-            else as_messages
-        )
+    if isinstance(annotation, str):  # names that mean nothing where the function stands, such as imports for type checkers
+        return _as_dicts if re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation else as_messages
     parts = list(annotation_parts(annotation))
     models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
     if models:

@@ -10,7 +10,7 @@ from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.outcome import Outcome, outcome_of_error
+from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.function_file import load_module, split_target
 from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, write_scores
@@ -20,7 +20,7 @@ from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
 
 Bounds = tuple[float | None, float | None]
-GIVEN = ("messages", "rollouts_messages", "original_messages", "ground_truth", "resources")
+GIVEN = ("messages", "rollouts_messages", "response", "responses", "original_messages", "ground_truth", "resources")
 """What a function gets by these names; columns of a data set with such a name do not come through."""
 
 
@@ -35,7 +35,7 @@ def _result(reward: Any, found: EvaluateResult) -> RewardResult:
     if found.error:
         raise InvalidResult(f"{reward.name}: {found.error}")
     if not found.is_score_valid:
-        raise Unscored(found.reason or f"{reward.name} said that its score is not valid.", reason="invalid_score")
+        raise Unscored(found.reason or f"{reward.name} said that its score is not valid.", reason="invalid_score", cause="rule")
     extra: dict[str, Any] = {}
     if found.metrics:
         extra["metrics"] = {name: metric.model_dump() for name, metric in found.metrics.items()}
@@ -62,6 +62,16 @@ class _OfFunction(BaseReward):
         bounds: Bounds = self.function.score_range
         return bounds
 
+    @property
+    def deterministic(self) -> bool:  # type: ignore[override]
+        """What the function declares."""
+        return bool(self.function.deterministic)
+
+    @property
+    def fingerprint(self) -> Any:
+        """What the function declares."""
+        return self.function.fingerprint
+
     def _given(self, sample: DataSample, hooks: Mapping[str, Any]) -> dict[str, Any]:
         """What is known about a sample beside its messages, by the names that the function uses."""
         about = sample.metadata or {}
@@ -79,9 +89,9 @@ class _OfFunction(BaseReward):
 class FunctionReward(_OfFunction, BasePointWiseReward):
     """A reward function as a reward: each answer's conversation is handed to the function by itself.
 
-    The function sees the whole conversation, the sample's `reference()` as `ground_truth`, the input as `original_messages`
-    and the metadata by their names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares;
-    higher is better.
+    The function sees the whole conversation, the model's own last words as `response`, the sample's `reference()` as
+    `ground_truth`, the input as `original_messages` and the metadata by their names. Its metrics are in `extra_data["metrics"]`.
+    The range is the one the function declares; higher is better.
     """
 
     @classmethod
@@ -176,7 +186,7 @@ class _Group(RewardResult):
 
 def _outcome_of(reward: BaseReward, found: EvaluateResult) -> Outcome[RewardResult]:
     try:
-        return Outcome("scored", _result(reward, found))
+        return scored(_result(reward, found))
     except RMGalleryError as error:
         return outcome_of_error(error)
 

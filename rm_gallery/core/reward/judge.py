@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.engine.folder.manifest import redact
+from rm_gallery.core.engine.context import current_run, questions
 from rm_gallery.core.engine.lanes import awaitable
-from rm_gallery.core.engine.outcome import outcome_of_error, scored
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
+from rm_gallery.core.outcome import outcome_of_error, scored
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
@@ -33,6 +32,7 @@ from rm_gallery.core.reward.template import (
 from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.secrets import redact
 
 REPAIR = {
     "en": "Your reply could not be read: {problem}\nReply again with your verdict, in this form and nothing else:\n{form}",
@@ -94,15 +94,11 @@ class BaseLLMReward(BaseReward):
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """The template's parameters for one job."""
-        raise NotImplementedError(
-            f"{type(self).__name__} implements _before_evaluate(sample) -> dict of prompt parameters."
-        )
+        raise NotImplementedError(f"{type(self).__name__} implements _before_evaluate(sample) -> dict of prompt parameters.")
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
         """The result for one job from the parsed reply."""
-        raise NotImplementedError(
-            f"{type(self).__name__} implements _after_evaluate(response, sample) -> RewardResult."
-        )
+        raise NotImplementedError(f"{type(self).__name__} implements _after_evaluate(response, sample) -> RewardResult.")
 
     def format(self, sample: DataSample, **kwargs: Any) -> Any:
         """The very prompt a sample would be judged with, without calling the model; the first one where there are several."""
@@ -120,9 +116,7 @@ class BaseLLMReward(BaseReward):
         thinking = self.llm.enable_thinking if self.llm is not None else False
         prompt = self.template.format(**{"enable_thinking": thinking, **parameters})
         if not prompt:
-            raise DataError(
-                f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns the prompt."
-            )
+            raise DataError(f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns the prompt.")
         return prompt
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -178,6 +172,8 @@ async def ask(
         ParseError: no attempt could be read; quotes what was found.
     """
     messages, repeat = list(prompt), _repeat()
+    if (noted := questions.get()) is not None:
+        noted.note([m.to_openai() if isinstance(m, ChatMessage) else m for m in messages])
     if repeat and llm.seed is not None:
         # a vote is a long way from the next, so that no vote of one repeat has the seed of another vote in the next
         overrides.setdefault("seed", (llm.seed + repeat + (repeat >> 32) * 7919) % 2**31)
@@ -254,18 +250,22 @@ def usable_text(reply: ChatResponse) -> str:
     """
     if reply.ended == "withheld":
         raise Unscored(
-            f"The endpoint's content filter withheld the verdict{found(reply.text)}", reason="content_filter"
+            f"The endpoint's content filter withheld the verdict{found(reply.text)}",
+            reason="content_filter",
+            cause="judge",
         )
     refusal = reply.message.additional_kwargs.get("refusal")
     if refusal and not reply.text.strip():
-        raise Unscored(f"The judge refused{found(str(refusal))}", reason="refused")
+        raise Unscored(f"The judge refused{found(str(refusal))}", reason="refused", cause="judge")
     if reply.ended == "cut":
         spent = reply.usage.output_tokens
         raise Unscored(
-            f"The verdict was cut off after {spent} tokens; raise max_tokens{found(reply.text)}", reason="truncated"
+            f"The verdict was cut off after {spent} tokens; raise max_tokens{found(reply.text)}",
+            reason="truncated",
+            cause="judge",
         )
     if not reply.text.strip():
-        raise Unscored("The judge's reply is empty.", reason="empty")
+        raise Unscored("The judge's reply is empty.", reason="empty", cause="judge")
     return reply.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from itertools import combinations
 from textwrap import indent
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -18,8 +19,8 @@ from rm_gallery.core.data.schema import (
     RewardDimensionWithScore,
     Step,
 )
-from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text
+from rm_gallery.core.outcome import Outcome, failed, unscored
 from rm_gallery.core.reward.merge import issue_of, no_reward, out_of_range, write
 from rm_gallery.core.reward.reward import BaseReward, Job, View
 from rm_gallery.core.reward.schema import RewardResult
@@ -33,8 +34,12 @@ TRUTH_LABELS = frozenset(
 """What a label may call the truth that a judge is to find; a reference is no such label, it is shown on request."""
 
 
+UNFINISHED = frozenset(("stopped", "budget"))
+"""Reasons of judgements that the same run makes when it is continued."""
+
+
 def _invalid(message: str) -> Outcome[Any]:
-    return Outcome("failed", reason="invalid_result", message=message)
+    return failed("invalid_result", message, "rule")
 
 
 Bounds = tuple[float | None, float | None]
@@ -50,13 +55,11 @@ def _checked(
     if not isinstance(result, RewardResult):
         return _invalid(f"_evaluate returned {type(result).__name__}; it returns a RewardResult.")
     if not result.details:
-        return Outcome("unscored", reason="no_details", message="The reward returned a result without details.")
+        return unscored("no_details", "The reward returned a result without details.", "rule")
     low_high = reward.score_range if bounds is None else bounds
     for detail in result.details:
         if not isinstance(detail, expected):
-            return _invalid(
-                f"The result holds {type(detail).__name__}; a {reward.kind} reward returns {expected.__name__}."
-            )
+            return _invalid(f"The result holds {type(detail).__name__}; a {reward.kind} reward returns {expected.__name__}.")
         scores = (detail.score,) if isinstance(detail, RewardDimensionWithScore) else detail.rank
         if length is not None and len(scores) != length:
             return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
@@ -67,11 +70,18 @@ def _checked(
     return outcome
 
 
-def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult]) -> None:
-    """Write one job's scores, or the reason why there are none, to its answer or step."""
+def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult], extra: dict[str, Any] | None = None) -> None:
+    """Write one job's scores, or the reason why there are none, to its answer or step.
+
+    What the answer itself made impossible to judge has the worst score: no text gains by being impossible to judge.
+    """
     outcome = _checked(reward, raw, RewardDimensionWithScore, None)
     if outcome.value is None:
-        return write(step, reward, [], issue_of(reward.name, outcome))
+        worst = reward.worst_score if outcome.cause == "answer" else None
+        if worst is None:
+            return write(step, reward, [], issue_of(reward.name, outcome), extra)
+        detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.message)
+        return write(step, reward, [detail], None, {**(extra or {}), "caused_by": "answer", "reason": outcome.reason})
     result = outcome.value
     details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
     return write(step, reward, details, None, result.extra_data)
@@ -82,9 +92,7 @@ def _said(message: ChatMessage) -> str:
     text = message.text
     if not isinstance(message.content, str):
         parts = ((part.get("type"), part_text(part)) for part in message.content)
-        shown = (
-            text if kind in TEXT_PARTS else f"[{str(kind)[:40]}]" for kind, text in parts if kind not in THOUGHT_PARTS
-        )
+        shown = (text if kind in TEXT_PARTS else f"[{str(kind)[:40]}]" for kind, text in parts if kind not in THOUGHT_PARTS)
         text = "\n".join(filter(None, shown))
     called = [call.function.model_dump() for call in message.tool_calls or ()]
     calls = called or message.additional_kwargs.get("function_call")
@@ -195,10 +203,7 @@ class PerOutputReward(BasePointWiseReward):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
             found: list[Said] = [Said(outcome, {})] * len(outputs) if outcome.value is None else outcome.value
             for output, (one, extra) in zip(outputs, found, strict=True):
-                if one.ok:
-                    write_scores(self, output.answer, one)
-                else:
-                    write(output.answer, self, [], issue_of(self.name, one), extra)
+                write_scores(self, output.answer, one, extra)
 
 
 class BaseStepWiseReward(BaseReward):
@@ -241,7 +246,7 @@ class BaseStepWiseReward(BaseReward):
         """Each outcome goes to its own step; an output without steps gets an issue."""
         for output in sample.output:
             if not output.steps:
-                missing: Outcome[Any] = Outcome("unscored", reason="no_steps", message="The output holds no steps.")
+                missing = unscored("no_steps", "The output holds no steps.", "data")
                 write(output.answer, self, [], issue_of(self.name, missing))
         for job, raw in zip(jobs, outcomes, strict=True):
             i, j = job.place
@@ -272,7 +277,7 @@ class _ComparingReward(_WholeAnswers):
 
     def _write_too_few(self, sample: DataSample) -> None:
         message = "One output alone cannot be compared; use the pointwise reward of the same name."
-        self._write_all(sample, Outcome("unscored", reason="single_output", message=message))
+        self._write_all(sample, unscored("single_output", message, "data"))
 
 
 class BaseListWiseReward(_ComparingReward):
@@ -308,6 +313,9 @@ class BasePairWiseReward(_ComparingReward):
 
     `_evaluate` sees a sample with two outputs and returns two numbers; the larger one wins. A judge is asked in both
     orders by default, and a pair it decides differently in the two is a draw; `extra_data` holds the share of such flips.
+
+    A pair counts that was judged in all its orders. Where some were not, outputs are scored by the others: those of which at least
+    half were judged. The output whose comparisons fail is left out, and costs its rivals nothing.
     """
 
     kind: ClassVar[str] = "pairwise"
@@ -328,60 +336,93 @@ class BasePairWiseReward(_ComparingReward):
         return jobs
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
-        """Share of pairs won per output; if one judgement is missing the whole sample has no score."""
+        """Share of pairs won per output, of the pairs that were judged; an output of which less than half were has no score."""
         if not jobs:
             return self._write_too_few(sample)
         margins: dict[tuple[int, int], list[float]] = {}
         orders: dict[str, list[list[int]]] = {}
         reasons: list[list[str]] = [[] for _ in sample.output]
+        lost: dict[tuple[int, int], Outcome[Any]] = {}
         for job, raw in zip(jobs, outcomes, strict=True):
             outcome = _checked(self, raw, RewardDimensionWithRank, 2, (None, None))
-            if outcome.value is None:
-                return self._write_all(sample, outcome)
             first, second = job.place
+            pair = (min(first, second), max(first, second))
+            if outcome.value is None:
+                if outcome.reason in UNFINISHED:  # to be judged when the run goes on
+                    return self._write_all(sample, outcome)
+                lost.setdefault(pair, outcome)
+                continue
             ranks = [d.rank for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)]
             shown = [sum(rank[k] for rank in ranks) for k in (0, 1)]
-            pair = (min(first, second), max(first, second))
             sign = 1.0 if first < second else -1.0
             orders.setdefault(f"{pair[0]},{pair[1]}", []).append([first, second])
             margins.setdefault(pair, []).append(sign * (shown[0] - shown[1]))
             for reason in filter(None, (d.reason for d in outcome.value.details)):
                 reasons[first].append(reason)
                 reasons[second].append(reason)
-        self._write_shares(sample, margins, orders, reasons)
+        kept = _compared(len(sample.output), lost)
+        for index, output in enumerate(sample.output):
+            if index not in kept:
+                why = next((outcome for pair, outcome in lost.items() if index in pair), next(iter(lost.values())))
+                write(output.answer, self, [], issue_of(self.name, why))
+        if kept:
+            # a pair that was judged in one order alone says which stood first as much as which is better
+            judged = {p: seen for p, seen in margins.items() if p not in lost and p[0] in kept and p[1] in kept}
+            self._write_shares(sample, kept, judged, orders, reasons)
         return None
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
         """One score per output, in the declared range, from what was seen of each pair; here the share of pairs won.
 
-        `margins[i, j]`, i < j, holds one number per judgement, positive where output i was the better one. A pair whose
-        judgements disagree is a draw.
+        `margins[i, j]`, i < j, holds one number per judgement, positive where output i was the better one; up to half of an
+        output's pairs may be absent. A pair whose judgements disagree is a draw.
         """
-        won = [0.0] * n
+        won, judged = [0.0] * n, [0] * n
         for (i, j), seen in margins.items():
             signs = set(map(_sign, seen))
             verdict = signs.pop() if len(signs) == 1 else 0
             won[i] += (1 + verdict) / 2
             won[j] += (1 - verdict) / 2
-        return [share / (n - 1) for share in won]
+            judged[i] += 1
+            judged[j] += 1
+        return [share / count for share, count in zip(won, judged, strict=True)]
 
     def _write_shares(
         self,
         sample: DataSample,
+        kept: list[int],
         margins: dict[tuple[int, int], list[float]],
         orders: dict[str, list[list[int]]],
         reasons: list[list[str]],
     ) -> None:
-        scores = self.aggregate(len(sample.output), margins)
+        places = {index: place for place, index in enumerate(kept)}
+        scores = self.aggregate(len(kept), {(places[i], places[j]): seen for (i, j), seen in margins.items()})
         flips = sum(len(set(map(_sign, seen))) > 1 for seen in margins.values())
         pairs = {f"{i},{j}": seen for (i, j), seen in margins.items()}
         extra: dict[str, Any] = {"pairs": pairs}
         if self.judged:
-            extra |= {"orders": orders, "flip_rate": flips / len(margins)}
-        for index, output in enumerate(sample.output):
+            extra |= {"orders": {pair: orders[pair] for pair in pairs}, "flip_rate": flips / len(margins)}
+        if len(margins) < math.comb(len(sample.output), 2):
+            extra["judged_pairs"] = f"{len(margins)} of {math.comb(len(sample.output), 2)}"
+        for index, score in zip(kept, scores, strict=True):
             reason = "\n".join(reasons[index]) or None
-            detail = RewardDimensionWithScore(name=self.name, reason=reason, score=scores[index])
-            write(output.answer, self, [detail], None, extra)
+            detail = RewardDimensionWithScore(name=self.name, reason=reason, score=score)
+            write(sample.output[index].answer, self, [detail], None, extra)
+
+
+def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:
+    """Of `n` outputs those of which at least half of the comparisons with one another were judged; none where that is one.
+
+    The worst is left out first, so that one that cannot be judged at all costs the others nothing.
+    """
+    kept = list(range(n))
+    while len(kept) > 1:
+        missing = {i: sum(i in pair and pair[0] in kept and pair[1] in kept for pair in lost) for i in kept}
+        worst = max(missing.values())
+        if 2 * worst <= len(kept) - 1:
+            return kept
+        kept = [i for i in kept if missing[i] < worst]
+    return []
 
 
 def _sign(margin: float) -> int:

@@ -13,7 +13,7 @@ from rm_gallery.core.data.schema import (
     RewardIssue,
     Step,
 )
-from rm_gallery.core.engine.outcome import Outcome
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.models import build, copy_with, remake
 
@@ -105,7 +105,9 @@ def no_reward() -> dict[str, Any]:
 def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:
     """The record of an outcome that is not scored."""
     status: IssueStatus = "unscored" if outcome.status == "unscored" else "failed"
-    return RewardIssue(name=source, status=status, reason=outcome.reason or "error", message=outcome.message)
+    return RewardIssue(
+        name=source, status=status, reason=outcome.reason or "error", message=outcome.message, cause=outcome.cause
+    )
 
 
 def out_of_range(score: float, bounds: tuple[float | None, float | None]) -> str | None:

@@ -68,6 +68,4 @@ def _declared(info: FieldInfo) -> Any:
 
 def _is_behaviour(value: Any) -> bool:
     """Whether a class attribute is a function, descriptor or nested class rather than data."""
-    return (
-        callable(value) and not isinstance(value, BaseModel) or hasattr(value, "__get__") or isinstance(value, property)
-    )
+    return callable(value) and not isinstance(value, BaseModel) or hasattr(value, "__get__") or isinstance(value, property)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Reward
-from rm_gallery.core.engine.folder.manifest import MASK, redact
-from rm_gallery.core.engine.outcome import Outcome
+from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
+from rm_gallery.core.outcome import Outcome, worst_of
 from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.identity import class_code, digest, is_users, plain_form
+from rm_gallery.core.utils.identity import digest, is_users, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with
+from rm_gallery.core.utils.secrets import MASK, redact
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.run import RunOptions
@@ -60,23 +61,29 @@ class View(NamedTuple):
 class Identified(Configured):
     """What is told from others by its settings: a reward or a grader."""
 
+    deterministic: ClassVar[bool] = True
+    """Whether it says the same of the same whenever it is asked; what is not deterministic is not scored again by a run that is
+    continued to see whether its code still does what it did."""
+    fingerprint: ClassVar[Any] = None
+    """What stands for the code, by value: with it nothing is scored again, and another fingerprint is another run."""
+
     name: str = Field(default="", validate_default=True)
 
     def describe(self) -> dict[str, Any]:
-        """What identifies it in a run's manifest: class, the code of a user's class, settings, prompt and model.
+        """What identifies it in a run's manifest: class, settings by value, prompt and model, and its `fingerprint`.
 
-        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of it. Raises ConfigError
-        for a setting whose content cannot be told, such as a lambda.
+        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of it. What its code does is
+        seen when a run is continued. Raises ConfigError for a setting whose content cannot be told, such as a lambda.
         """
         out: dict[str, Any] = {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
         llm = getattr(self, "llm", None)
         for name in type(self).model_fields:
             judge = llm is not None and getattr(self, name) is llm
-            if name not in ("llm", "template", *UNRELATED) and not judge:
+            unsaid = name == "worst" and getattr(self, name) is None
+            if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
                 out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
-        code = class_code(type(self))
-        if code:
-            out["code"] = code
+        if self.fingerprint is not None:
+            out["fingerprint"] = plain_form(self.fingerprint, f"{self.name}: fingerprint")
         template = getattr(self, "template", None)
         if isinstance(template, type):
             out["template"] = plain_form(template)
@@ -86,6 +93,11 @@ class Identified(Configured):
         if llm is not None:
             out["llm"] = {**llm.describe(), **sent_along(llm)}
         return out
+
+    @property
+    def compared_again(self) -> bool:
+        """Whether a run that is continued may hold its records against what it says now: it and all its parts can be."""
+        return self.deterministic and self.fingerprint is None and all(part.compared_again for part in _parts(self))
 
     @property
     def settings_hash(self) -> str:
@@ -111,6 +123,16 @@ class Identified(Configured):
         return copied
 
 
+def _parts(value: Any) -> Iterator[Identified]:
+    """The rewards and graders in the settings of one, at any depth."""
+    inner = value.__dict__.values() if isinstance(value, BaseModel) else value.values() if isinstance(value, dict) else value
+    for each in inner:
+        if isinstance(each, Identified):
+            yield each
+        elif isinstance(each, (Configured, dict, list, tuple)):
+            yield from _parts(each)
+
+
 class BaseReward(Identified, metaclass=RewardMeta):
     """A named way to score a sample's outputs.
 
@@ -122,9 +144,7 @@ class BaseReward(Identified, metaclass=RewardMeta):
     (a sleep, a long computation) holds up every call in flight, so such work belongs in a plain or `cpu_bound` reward.
     """
 
-    model_config = ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=())
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
     """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
@@ -134,6 +154,10 @@ class BaseReward(Identified, metaclass=RewardMeta):
     kind: ClassVar[str] = ""
     cpu_bound: ClassVar[bool] = False
     """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat memory."""
+    kill_after: ClassVar[float | None] = None
+    """Seconds that one answer may take in a worker process of a `cpu_bound` reward; None for most of the sample's deadline."""
+    settles_worst: ClassVar[bool] = False
+    """Whether the worst score is settled where it is judged, such as behind a server, and need not be said here."""
     judged: ClassVar[bool] = False
     """Whether a model judges: candidate order is then permuted and preference labels are withheld from the hooks."""
 
@@ -146,6 +170,8 @@ class BaseReward(Identified, metaclass=RewardMeta):
     """Judgements in flight at once, unless a batch says otherwise."""
     deadline: float | None = Field(default=600.0, gt=0)
     """Seconds one sample may take from its first job's start; None for no limit."""
+    worst: FiniteFloat | None = None
+    """What an answer gets that makes itself impossible to judge; the worst score of the range unless it is given."""
 
     def model_post_init(self, context: Any) -> None:
         """Fill in the name of an unnamed reward."""
@@ -158,6 +184,7 @@ class BaseReward(Identified, metaclass=RewardMeta):
             )
         if not hasattr(self, "_evaluate"):
             raise ConfigError(f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a RewardResult.")
+        self.check_worst()
         if self.cpu_bound and self.is_async():
             raise ConfigError(
                 f"{type(self).__name__} is cpu_bound and its _evaluate is async: worker processes run plain functions only. "
@@ -168,6 +195,20 @@ class BaseReward(Identified, metaclass=RewardMeta):
     def compares(self) -> bool:
         """Whether it judges outputs against one another, so that all answers to one prompt belong into one sample."""
         return self.kind in ("listwise", "pairwise")
+
+    def check_worst(self) -> None:
+        """Raise ConfigError for a worst score that is none of the reward's."""
+        low, high = self.score_range
+        worst = self.worst
+        if worst is None:
+            return
+        if not math.isfinite(worst) or (low is not None and worst < low) or (high is not None and worst > high):
+            raise ConfigError(f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}].")
+
+    @property
+    def worst_score(self) -> float | None:
+        """What an answer gets that makes itself impossible to judge; None where the range is open and nothing was said."""
+        return self.worst if self.worst is not None else worst_of(self.score_range, self.higher_is_better)
 
     @property
     def least_workers(self) -> int:

@@ -17,22 +17,27 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, current_deadline, questions
+from rm_gallery.core.engine.folder.again import Again, Looking, drawn
 from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
-from rm_gallery.core.engine.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.engine.standing import StandingRun
+from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
+from rm_gallery.core.reward.blame import blame, probing, stand_ins, to_judge, to_probe
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.merge import issue_of, writable_copy, write, write_plain
 from rm_gallery.core.reward.reward import BaseReward, current_job
 from rm_gallery.core.reward.run_folder import RewardFolder
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, Unscored
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
 _costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
+
+
+_PLAIN = RunOptions()
 
 
 class _Known(NamedTuple):
@@ -84,31 +89,33 @@ def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: d
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
     with _Batch(reward, samples, options, hooks) as batch:
-        return engine.run_all(*batch.parts, label=reward.name, lane=batch.lane, flush=batch.flush)
+        batch.look()
+        found = engine.run_all(*batch.parts, label=reward.name, lane=batch.lane, flush=batch.flush)
+    _blame(reward, found, options, hooks)
+    return found
 
 
-async def arun_list(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
-) -> list[DataSample]:
+async def arun_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
     with _Batch(reward, samples, options, hooks) as batch:
+        await batch.alook()
         going = engine.arun(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush)
-        found = {index: sample async for index, sample in going}
-    return [found[index] for index in range(len(found))]
+        numbered = {index: sample async for index, sample in going}
+    found = [numbered[index] for index in range(len(numbered))]
+    await _ablame(reward, found, options, hooks)
+    return found
 
 
-def run_stream(
-    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
-) -> Iterator[DataSample]:
+def run_stream(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> Iterator[DataSample]:
     """Score samples as they come and yield the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_stream", "async_evaluate_stream")
     samples = checked_samples(samples, "evaluate_stream")
 
     def results() -> Iterator[DataSample]:
         with _Batch(reward, samples, options, hooks) as batch:
-            for _, sample in engine.run(
-                *batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush
-            ):
+            batch.look()
+            for _, sample in engine.run(*batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush):
+                _blame(reward, [sample], options, hooks)
                 yield sample
 
     return results()
@@ -120,9 +127,11 @@ def run_unordered(
     """Score samples in flat memory and yield the copies as they finish, for figures to which the order does not matter."""
     library_loop.refuse_blocking(f"judging a data set with {type(reward).__name__}", "async_evaluate_stream")
     with _Batch(reward, samples, options, hooks) as batch:
+        batch.look()
         going = engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush)
         with closing(going):
             for _, sample in going:
+                _blame(reward, [sample], options, hooks)
                 yield sample
 
 
@@ -131,12 +140,29 @@ async def arun_stream(
 ) -> AsyncIterator[DataSample]:
     """Awaitable twin of `run_stream`."""
     with _Batch(reward, samples, options, hooks) as batch:
+        await batch.alook()
         going = engine.arun(*batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush)
         async for _, sample in going:
+            await _ablame(reward, [sample], options, hooks)
             yield sample
 
 
-class _Batch:
+def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
+    """A second look at what may be the answers' own doing, where it is asked for."""
+    if options.blame == "probe" and (asked := to_probe(reward, samples)):
+        blame(reward, asked, run_list(reward, to_judge(asked), probing(reward, options), hooks))
+
+
+async def _ablame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
+    if options.blame == "probe" and (asked := to_probe(reward, samples)):
+        blame(reward, asked, await arun_list(reward, to_judge(asked), probing(reward, options), hooks))
+
+
+_Parts = tuple[Iterator[engine.Planned], Callable[[Any], Any], Callable[..., DataSample], RunOptions]
+"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
+
+
+class _Batch(Looking):
     """What the engine needs to know of a reward and its samples, and the folder they are kept in."""
 
     def __init__(self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> None:
@@ -152,21 +178,27 @@ class _Batch:
         )
         self._reward, self._options, self._hooks = reward, options, hooks
         self.lane: engine.LaneName = lane_of(reward)
+        self.label = reward.name
 
     def __enter__(self) -> _Batch:
         reward, options = self._reward, self._options
         self._folder = folder = RewardFolder(reward, options, self._hooks) if options.run_dir else None
         options = options if folder is None else folder.begin(options)
         self.flush = None if folder is None else folder.flush
-        keep = None if folder is None else folder.append
-        self.parts = (
-            planned(reward, self._samples, folder, self._hooks),
-            executor(reward, self._hooks, options.deadline),
-            merger(reward, keep),
+        if folder is not None and folder.begun and reward.compared_again:
+            self._samples, self._drawn = drawn(self._samples, folder, _sample)
+        self.parts = self._parts(self._samples, folder, options)
+        return self
+
+    def _parts(self, samples: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> _Parts:
+        reward = self._reward
+        return (
+            planned(reward, samples, folder, self._hooks),
+            executor(reward, self._hooks, options.deadline, folder),
+            merger(reward, None if folder is None else folder.append),
             # the pool of worker processes has a clock of its own, see `executor`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._folder is not None:
@@ -183,15 +215,15 @@ def _alone(
     options: RunOptions | None,
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
-) -> tuple[DataSample, RunOptions | None, dict[str, Any]]:
-    """The sample, the options where they ask for more than the reward's own, and the values for the hooks."""
+) -> tuple[DataSample, RunOptions, dict[str, Any], bool]:
+    """The sample, the options, the values for the hooks, and whether the reward's own way of running one sample will do."""
     if not isinstance(sample, DataSample):
         sample = as_sample(sample, None)
     if options is None and not keywords:
-        return sample, None, dict(hooks or {})
+        return sample, _PLAIN, dict(hooks or {}), True
     chosen, values = options_of(reward, options, hooks, keywords)
-    own = RunOptions(max_workers=reward.max_workers)
-    return sample, None if chosen == own else chosen, values
+    own = RunOptions(max_workers=reward.max_workers, blame=chosen.blame)
+    return sample, chosen, values, chosen == own
 
 
 def _alone_parts(reward: BaseReward) -> Alone:
@@ -218,12 +250,14 @@ def run_one(
 ) -> DataSample:
     """Score one sample, which costs itself; with options it is a batch of one."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
-    sample, chosen, values = _alone(reward, sample, options, hooks, keywords)
-    if chosen is not None:
+    sample, chosen, values, plain = _alone(reward, sample, options, hooks, keywords)
+    if not plain:
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    return run_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    found: DataSample = run_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    _blame(reward, [found], chosen, values)
+    return found
 
 
 async def arun_one(
@@ -234,12 +268,14 @@ async def arun_one(
     keywords: Mapping[str, Any],
 ) -> DataSample:
     """Awaitable twin of `run_one`."""
-    sample, chosen, values = _alone(reward, sample, options, hooks, keywords)
-    if chosen is not None:
+    sample, chosen, values, plain = _alone(reward, sample, options, hooks, keywords)
+    if not plain:
         return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    return await arun_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    found: DataSample = await arun_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    await _ablame(reward, [found], chosen, values)
+    return found
 
 
 def standing_run(
@@ -252,9 +288,7 @@ def standing_run(
     reward.check()
     workers = max(max_workers or reward.max_workers, reward.least_workers)
     execute = executor(reward, {}, reward.deadline)
-    return StandingRun(
-        execute, merger(reward), deliver, broken, max_workers=workers, lane=lane_of(reward), label=reward.name
-    )
+    return StandingRun(execute, merger(reward), deliver, broken, max_workers=workers, lane=lane_of(reward), label=reward.name)
 
 
 # -- samples, jobs, results ---------------------------------------------------------------------------------------------
@@ -272,11 +306,12 @@ def checked_samples(samples: Any, door: str) -> Samples:
             f"{door} got one {type(samples).__name__}; it takes many samples: pass a list, or use evaluate for one."
         )
     if isinstance(samples, list | tuple):  # before anything is paid for
-        return [
-            sample if isinstance(sample, DataSample) else as_sample(sample, index)
-            for index, sample in enumerate(samples)
-        ]
+        return [sample if isinstance(sample, DataSample) else as_sample(sample, index) for index, sample in enumerate(samples)]
     return samples
+
+
+def _sample(raw: DataSample | dict[str, Any], index: int | None = None) -> DataSample:
+    return raw if isinstance(raw, DataSample) else as_sample(raw, index)
 
 
 def as_sample(raw: Any, index: int | None) -> DataSample:
@@ -304,7 +339,7 @@ def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
 
 
 def planned(
-    reward: BaseReward, samples: Samples, folder: RewardFolder | None, hooks: dict[str, Any]
+    reward: BaseReward, samples: Samples, folder: RewardFolder | Again | None, hooks: dict[str, Any]
 ) -> Iterator[engine.Planned]:
     """A copy of every sample that results can be written to, and its jobs; made where they run if the order is free."""
     if folder is None and lane_of(reward) == "threads":
@@ -313,11 +348,11 @@ def planned(
         simple = not reward.judged and (kind.plan, kind.merge) == (BasePointWiseReward.plan, BasePointWiseReward.merge)
         at_once = Planner(planner.plan, whole(reward, hooks)) if simple else planner
         for index, raw in enumerate(samples):
-            sample = raw if isinstance(raw, DataSample) else as_sample(raw, index)
+            sample = _sample(raw, index)
             yield sample, at_once if len(sample.output) == 1 else planner
         return
     for index, raw in enumerate(samples):
-        sample = writable_copy(raw if isinstance(raw, DataSample) else as_sample(raw, index))
+        sample = writable_copy(_sample(raw, index))
         if folder is not None and folder.restore(sample):
             yield _Known(sample), None
         else:
@@ -345,8 +380,10 @@ def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
         return [_Unplanned(error)]
 
 
-def executor(reward: BaseReward, hooks: dict[str, Any], deadline: float | None) -> Callable[[Any], Any]:
-    """What makes a result from a job."""
+def executor(
+    reward: BaseReward, hooks: dict[str, Any], deadline: float | None, folder: RewardFolder | Again | None = None
+) -> Callable[[Any], Any]:
+    """What makes a result from a job; a folder hears what judges are asked."""
     evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
     judged = reward.judged
 
@@ -355,10 +392,12 @@ def executor(reward: BaseReward, hooks: dict[str, Any], deadline: float | None) 
             raise job.error
         if judged:
             current_job.set(job)
+        if folder is not None:
+            questions.set(folder.questions_of(job.of))
         return evaluate(job.sample, **hooks)
 
     async def in_worker(job: Any) -> RewardResult:
-        from rm_gallery.core.engine.workers.pool import get_pool
+        from rm_gallery.core.engine.workers.pool import WorkerCrashed, get_pool
 
         if type(job) is _Unplanned:
             raise job.error
@@ -366,7 +405,21 @@ def executor(reward: BaseReward, hooks: dict[str, Any], deadline: float | None) 
         # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
         seconds = [s for s in (deadline, None if outer is None else max(0.001, outer.left)) if s is not None]
         given = min(seconds, default=None)
-        return await get_pool().asubmit(evaluate_here, reward, job.sample, hooks, deadline=given)
+        limits = [s for s in (reward.kill_after, None if given is None else LIMIT_SHARE * given) if s is not None]
+        limit = min(limits, default=None)
+        try:
+            return await get_pool().asubmit(evaluate_here, reward, job.sample, hooks, deadline=limit)
+        except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
+            if reward.kind != "pointwise":
+                raise
+            left = limit if given is None or limit is None else min(limit, (1 - LIMIT_SHARE) * given)
+            other = stand_ins(reward, job.sample, job.sample.output[0])[0]
+            try:
+                await get_pool().asubmit(evaluate_here, reward, other, hooks, deadline=left)
+            except Exception:  # noqa: BLE001 - that it breaks with any answer is no news of this one
+                raise error from None
+            # another answer is no trouble: this one must gain nothing by it
+            raise Unscored(f"The answer made it impossible to judge: {error}", reason="deadline", cause="answer") from error
 
     return in_worker if reward.cpu_bound else here
 

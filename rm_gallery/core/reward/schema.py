@@ -37,7 +37,5 @@ class RewardResult(BaseModel):
     extra_data: dict[str, Any] = Field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (d.name, d.score if isinstance(d, RewardDimensionWithScore) else d.rank, d.reason) for d in self.details
-        ]
+        rows = [(d.name, d.score if isinstance(d, RewardDimensionWithScore) else d.rank, d.reason) for d in self.details]
         return f"<p><b>{cell(self.name)}</b></p>" + table(("", "score", "reason"), rows)

@@ -250,8 +250,7 @@ class ComparativeTemplate(BasePromptTemplate):
     @classmethod
     def _each_response_once(cls, rankings: list[dict[str, Any]]) -> list[dict[str, Any]]:
         clean = [
-            {"response_index": read_integer(r.get("response_index")), "rank": read_integer(r.get("rank"))}
-            for r in rankings
+            {"response_index": read_integer(r.get("response_index")), "rank": read_integer(r.get("rank"))} for r in rankings
         ]
         indexes = sorted(r["response_index"] for r in clean)
         if indexes != list(range(1, len(clean) + 1)):
@@ -320,9 +319,7 @@ def fenced(tag: str, text: str, fence: str) -> str:
     return f"<{tag} {fence}>\n{text}\n</{tag} {fence}>"
 
 
-def render(
-    name: str, language: str, texts: Texts, always: Collection[str] = (), **instructions: Any
-) -> list[dict[str, str]]:
+def render(name: str, language: str, texts: Texts, always: Collection[str] = (), **instructions: Any) -> list[dict[str, str]]:
     """System and user message of a prompt file.
 
     The file's text holds the instructions and becomes the system message: the same for every sample of a reward, which is

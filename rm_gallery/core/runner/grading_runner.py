@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.data.load.readers import rows_in
-from rm_gallery.core.engine.options import OPTIONS, RunOptions
+from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
 from rm_gallery.core.graders.result import RunnerResult
 from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows, stream_rows
@@ -50,9 +50,7 @@ class GraderConfig:
             raise ConfigError(f"GraderConfig: grader is {given!r:.80}; give a grader{built} or a function.")
         if isinstance(self.repeat, bool) or not isinstance(self.repeat, int) or self.repeat < 1:
             raise ConfigError(f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number.")
-        if isinstance(self.on_error, bool) or (
-            isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")
-        ):
+        if isinstance(self.on_error, bool) or (isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")):
             raise ConfigError(f"GraderConfig: on_error is {self.on_error!r}; it is 'propagate', 'raise' or a number.")
         if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
             for name in self.mapper:
@@ -116,25 +114,30 @@ class GradingRunner:
                 raise ConfigError(f"The column '{aggregator.name}' is taken; give the aggregator another name.")
             aggregator.check(list(self.grader_configs))
             known.append(aggregator.name)
-        for name in options:
-            if name not in OPTIONS:
-                raise ConfigError(unknown_name("option", name, OPTIONS))
-        self._options = {"max_workers": max_concurrency, "progress": None if show_progress else False, **options}
+        own = RunOptions(max_workers=max_concurrency, progress=None if show_progress else False)
+        self._options = chosen_options(None, own, options, None)[0]
         self._plans = {name: config.plan() for name, config in self.grader_configs.items()}
 
-    def run(self, dataset: Dataset, **options: Any) -> RunnerResult:
-        """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
-        return self._columns(grade_rows(self._plans, rows_of(dataset), {**self._options, **options}, self._finisher))
+    # `options=` stands in for all that the runner was made with; the names of RunOptions as keywords win over either.
 
-    async def arun(self, dataset: Dataset, **options: Any) -> RunnerResult:
+    def _chosen(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
+        return chosen_options(options, self._options, keywords, None)[0]
+
+    def run(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> RunnerResult:
+        """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
+        return self._columns(grade_rows(self._plans, rows_of(dataset), self._chosen(options, keywords), self._finisher))
+
+    async def arun(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        chosen = {**self._options, **options}
+        chosen = self._chosen(options, keywords)
         found = {index: row async for index, row in agrade_rows(self._plans, rows_of(dataset), chosen, self._finisher)}
         return self._columns([found[index] for index in range(len(found))])
 
-    async def astream(self, dataset: Iterable[Mapping[str, Any]], **options: Any) -> AsyncIterator[Results]:
+    async def astream(
+        self, dataset: Iterable[Mapping[str, Any]], *, options: RunOptions | None = None, **keywords: Any
+    ) -> AsyncIterator[Results]:
         """One {name: result} per row as it comes, in order and in flat memory; for endless or huge data."""
-        chosen = {**self._options, **options}
+        chosen = self._chosen(options, keywords)
         async for _, results in agrade_rows(self._plans, rows_of(dataset), chosen, self._finisher, streaming=True):
             yield results
 
@@ -148,14 +151,9 @@ class GradingRunner:
         rows, sizes = _joined(datasets)
         return self._apart(await self.arun(rows, **options), sizes)
 
-    def stream(
-        self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
-    ) -> Generator[Results, None, None]:
-        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop.
-
-        `options` stands in for all that the runner was made with; keywords are single ones.
-        """
-        chosen = replace(options, **keywords) if options is not None else {**self._options, **keywords}
+    def stream(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> Generator[Results, None, None]:
+        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop."""
+        chosen = self._chosen(options, keywords)
         with closing(stream_rows(self._plans, rows_of(dataset), chosen, self._finisher)) as going:
             for _, results in going:
                 yield results
@@ -195,9 +193,7 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
             f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list of rows, or grader.evaluate(row)."
         )
     if not isinstance(dataset, Iterable):
-        raise DataError(
-            f"the data set is a {type(dataset).__name__}; give a list of dicts, a frame or the path of a file."
-        )
+        raise DataError(f"the data set is a {type(dataset).__name__}; give a list of dicts, a frame or the path of a file.")
     return dataset
 
 

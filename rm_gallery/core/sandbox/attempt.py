@@ -26,7 +26,7 @@ class Attempt:
 
     first: int
     outcomes: dict[int, tuple[str, str]] = field(default_factory=dict)
-    next_unit: int = 0
+    next_unit: int = field(init=False)
     all_rest: str = ""
     """Reason that holds for every unit not judged; '' when a fresh start may judge them."""
     all_detail: str = ""
@@ -185,9 +185,7 @@ class PairAttempt:
         self._finished = False
         self._hung_up = False
 
-    def run(
-        self, runner: LocalRunner, limits: SandboxLimits, answer: dict[str, object], tests: dict[str, object]
-    ) -> Attempt:
+    def run(self, runner: LocalRunner, limits: SandboxLimits, answer: dict[str, object], tests: dict[str, object]) -> Attempt:
         """Start both processes and serve them to the end.
 
         Raises DataError when the tests themselves cannot run, SandboxUnavailable when the sandbox does not start.
@@ -205,9 +203,7 @@ class PairAttempt:
             ended: list[bool] = []
             pump.on_read(tester.stdout, lambda data: frames.feed(data) if data else ended.append(True))
             pump.write(candidate.stdin, candidate_boot + _framed(answer))
-            pump.write(
-                tester.stdin, tester_boot + _framed({**tests, "first": self._attempt.first, "units": self._units})
-            )
+            pump.write(tester.stdin, tester_boot + _framed({**tests, "first": self._attempt.first, "units": self._units}))
             while not self._finished and not ended and not self._stopped((candidate, tester)):
                 pump.turn(self._clock.wait())
             if self._hung_up:
@@ -282,9 +278,7 @@ def output_bound(limits: SandboxLimits, expected: Sequence[str]) -> int:
 class ProgramAttempt:
     """Feeds inputs from `first` on, one after the other, and compares what is printed."""
 
-    def __init__(
-        self, limits: SandboxLimits, clock: Clock, first: int, inputs: Sequence[str], expected: Sequence[str]
-    ) -> None:
+    def __init__(self, limits: SandboxLimits, clock: Clock, first: int, inputs: Sequence[str], expected: Sequence[str]) -> None:
         self._clock = clock
         self._inputs = inputs
         self._expected = expected

@@ -60,9 +60,7 @@ def mounts() -> tuple[str, ...]:
     if sys.base_prefix == "/usr" or not standard.is_relative_to(libraries):
         options += ["--ro-bind", str(standard), inside_standard]
         hidden = ["/usr/lib/python3/dist-packages", f"/usr/lib/python{version()}/dist-packages"]
-        hidden += [
-            f"{inside_standard}/{name}" for name in ("site-packages", "dist-packages") if (standard / name).is_dir()
-        ]
+        hidden += [f"{inside_standard}/{name}" for name in ("site-packages", "dist-packages") if (standard / name).is_dir()]
     else:
         options += ["--ro-bind", str(libraries), f"{PREFIX}/lib"]
         hidden = [f"{PREFIX}/lib/{path.parent.name}/{path.name}" for path in libraries.glob("python3*/*-packages")]

@@ -52,9 +52,7 @@ class BwrapProcess(SandboxProcess):
             if filter_program is not None:
                 descriptors.append(_readable(filter_program))
                 full += ["--seccomp", str(descriptors[-1])]
-            super().__init__(
-                [*full, "--", *command], limits=limits, environment=environment, pass_fds=descriptors, folder="/"
-            )
+            super().__init__([*full, "--", *command], limits=limits, environment=environment, pass_fds=descriptors, folder="/")
         except BaseException:
             os.close(self._info)
             raise
@@ -142,9 +140,7 @@ def _start(
     environment = boot.environment()
     try:
         options = [program, *_walls(way), *boot.mounts(), *mounts, *_temp(program, limits), "--remount-ro", "/"]
-        process = BwrapProcess(
-            options, command, limits=limits, environment=environment, filter_program=system_call_filter()
-        )
+        process = BwrapProcess(options, command, limits=limits, environment=environment, filter_program=system_call_filter())
     except OSError as error:
         raise SandboxUnavailable(f"bubblewrap could not be started: {error}") from error
     return process, boot_message(role, limits, settings)

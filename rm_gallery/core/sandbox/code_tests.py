@@ -116,9 +116,7 @@ def parse_code_tests(record: Mapping[str, Any]) -> CodeTests:
     if record.get("tests") is not None:
         tests = record["tests"]
         lines = [tests] if isinstance(tests, str) else list(tests)
-        return AssertTests(
-            lines, _text(record, "setup", ""), _text(record, "prompt", ""), _text(record, "entry_point", "")
-        )
+        return AssertTests(lines, _text(record, "setup", ""), _text(record, "prompt", ""), _text(record, "entry_point", ""))
     raise DataError(
         "no code tests found: expected 'test' with 'entry_point', 'tests', or 'inputs_outputs'; "
         f"the record has the keys {sorted(map(str, record))[:20]}"
@@ -273,9 +271,7 @@ def _run_locally(
     return build_report(outcomes, units, began, runner, starts)
 
 
-def build_report(
-    outcomes: dict[int, tuple[str, str]], units: int, began: float, runner: Runner, starts: int
-) -> CodeTestReport:
+def build_report(outcomes: dict[int, tuple[str, str]], units: int, began: float, runner: Runner, starts: int) -> CodeTestReport:
     """Put the outcomes of all units in order."""
     ordered = tuple(UnitOutcome(number, *outcomes[number]) for number in range(units))
     return CodeTestReport(ordered, time.monotonic() - began, runner.name, starts)
@@ -294,9 +290,7 @@ def _attempts(
 
 def answer_job(code: str, tests: CodeTests) -> dict[str, object]:
     """Return everything the answer's process is told: no test, no expected value."""
-    prompt, entry_point = (
-        ("", tests.fn_name or "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
-    )
+    prompt, entry_point = ("", "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
     return {"code": code, "prompt": prompt, "entry_point": entry_point}
 
 

@@ -87,9 +87,7 @@ class SandboxFusionRunner(RemoteRunner):
                     text = await _read(response)
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             name = type(error).__name__
-            raise ProviderError(
-                f"SandboxFusion at {self._shown} cannot be reached ({name})", kind="unreachable"
-            ) from None
+            raise ProviderError(f"SandboxFusion at {self._shown} cannot be reached ({name})", kind="unreachable") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             name = type(error).__name__
             raise ProviderError(f"SandboxFusion at {self._shown} did not answer: {name}", kind="transient") from None
@@ -159,9 +157,7 @@ async def run_remotely(
             session.outcomes.update(attempt.outcomes)
             first = attempt.next_unit
             if attempt.all_rest:
-                session.outcomes.update(
-                    {number: (attempt.all_rest, attempt.all_detail) for number in range(first, units)}
-                )
+                session.outcomes.update({number: (attempt.all_rest, attempt.all_detail) for number in range(first, units)})
                 break
     return build_report(session.outcomes, units, began, runner, session.runs)
 
@@ -213,9 +209,7 @@ class _Session:
         replies = [payload for kind, payload in _messages(result.stdout) if kind == "A"]
         return replies, _end_reason(result)
 
-    async def _tests(
-        self, job: dict[str, object], hello: bytes, known: _Known
-    ) -> tuple[list[tuple[Any, ...]], bytes | None]:
+    async def _tests(self, job: dict[str, object], hello: bytes, known: _Known) -> tuple[list[tuple[Any, ...]], bytes | None]:
         result = await self.run(_program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})"))
         messages = _messages(result.stdout)
         if any(kind == "X" for kind, _ in messages):

@@ -139,9 +139,7 @@ class Pump:
     def __enter__(self) -> Pump:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._selector.close()
 
     def on_read(self, descriptor: int, take: Callable[[bytes], None], *, fills: int | None = None) -> None:

@@ -72,9 +72,7 @@ class SubprocessRunner(LocalRunner):
 class _ProcessInFolder(SandboxProcess):
     alive: ClassVar[set[int]] = set()
 
-    def __init__(
-        self, command: Sequence[str], *, limits: SandboxLimits, environment: Mapping[str, str], folder: str
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, limits: SandboxLimits, environment: Mapping[str, str], folder: str) -> None:
         super().__init__(command, limits=limits, environment=environment, folder=folder)
         self._folder = folder
         self.alive.add(self.pid)

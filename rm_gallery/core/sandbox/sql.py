@@ -128,9 +128,7 @@ def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: i
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
         if time.monotonic() > until:
             return QueryResult(error="deadline")
-        denied = (
-            isinstance(error, sqlite3.DatabaseError) and "not authorized" in str(error) or "prohibited" in str(error)
-        )
+        denied = isinstance(error, sqlite3.DatabaseError) and "not authorized" in str(error) or "prohibited" in str(error)
         return QueryResult(error="not read-only" if denied else str(error)[:200] or type(error).__name__)
     if cursor.description is None:
         return QueryResult(error="not a query")

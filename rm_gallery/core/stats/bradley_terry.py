@@ -161,9 +161,7 @@ def bradley_terry(
         half = quantile * math.sqrt(max(0.0, float(covariance[i, i])))
         low = -math.inf if open_ends.get(i, 0) & 1 else float(strengths[i]) - half
         high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
-        systems.append(
-            Standing(name, float(strengths[i]), Interval(low, high), round(float(games[i])), groups[i], *ranks[i])
-        )
+        systems.append(Standing(name, float(strengths[i]), Interval(low, high), round(float(games[i])), groups[i], *ranks[i]))
     effects = {}
     for j, name in enumerate(columns, start=basis.shape[1]):
         effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
@@ -271,9 +269,7 @@ def _strengths(fit: Fit, basis: Floats) -> tuple[Floats, Floats]:
     return np.asarray(basis @ fit.beta[:k]), np.asarray(basis @ fit.covariance[:k, :k] @ basis.T)
 
 
-def _ranks(
-    strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float
-) -> list[tuple[int, int]]:
+def _ranks(strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float) -> list[tuple[int, int]]:
     """Per system the best and the worst rank its pairwise differences leave, for all its pairs at once."""
     import numpy as np
 

@@ -87,9 +87,7 @@ def calibration_curve(
     if not len(p):
         return None
     names = cluster_numbers(clusters, len(p))
-    edges = (
-        np.linspace(0.0, 1.0, bins + 1) if equal == "width" else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
-    )
+    edges = np.linspace(0.0, 1.0, bins + 1) if equal == "width" else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
     # the right edge belongs to a bin, as in the paper
     places = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, max(len(edges) - 2, 0))
     found = []
@@ -98,9 +96,7 @@ def calibration_curve(
         mean = clustered_mean(y[inside], names[inside])
         assert mean is not None
         low, high = float(edges[place]), float(edges[min(place + 1, len(edges) - 1)])
-        found.append(
-            CalibrationBin(low, high, float(p[inside].mean()), mean.estimate, mean.interval(), int(inside.sum()))
-        )
+        found.append(CalibrationBin(low, high, float(p[inside].mean()), mean.estimate, mean.interval(), int(inside.sum())))
     brier = clustered_mean((p - y) ** 2, names)
     assert brier is not None
     rng = np.random.default_rng(seed)
@@ -129,9 +125,7 @@ def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any
     return found + (1.0 - found) / n_clusters
 
 
-def _outcomes(
-    p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _outcomes(p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as alike, shares its luck."""
     import numpy as np
 

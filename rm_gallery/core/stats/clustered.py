@@ -92,9 +92,7 @@ class ClusteredMean:
         """
         if self.shift is not None:
             apart = abs(self.estimate + self.shift - null)
-            return (
-                2.0 * NormalDist().cdf(-apart / self.standard_error) if self.variance > 0.0 else float(apart <= _EQUAL)
-            )
+            return 2.0 * NormalDist().cdf(-apart / self.standard_error) if self.variance > 0.0 else float(apart <= _EQUAL)
         share, of_null = self._share(self.estimate), self._share(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
@@ -170,9 +168,7 @@ def clustered_mean(
         raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
     if found.size and not (np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]):
         wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
-        raise ConfigError(
-            f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them"
-        )
+        raise ConfigError(f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them")
     places, shares = _strata(strata, weights, len(found))
     kept = shares[places] > 0.0
     if not kept.all():
@@ -180,9 +176,7 @@ def clustered_mean(
     return _mean(found, np.unique(numbers, return_inverse=True)[1], places, shares, bounds) if len(found) else None
 
 
-def _strata(
-    strata: Names | None, weights: Mapping[Any, float] | None, n: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Number of each item's stratum, and the weights of the strata, which add up to 1."""
     import numpy as np
 

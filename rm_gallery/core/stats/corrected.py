@@ -94,9 +94,7 @@ class Corrected:
             return None
         low, high = self.bounds
         if not low <= null <= high:
-            raise ConfigError(
-                f"p_value: null is {null!r}, outside the bounds {low:g}..{high:g}; name a value within them"
-            )
+            raise ConfigError(f"p_value: null is {null!r}, outside the bounds {low:g}..{high:g}; name a value within them")
         return self._test.p_value(null)
 
 
@@ -386,18 +384,14 @@ def numbers(values: Numbers, name: str) -> Floats:
 def _check_labels(labels: Floats, low: float, high: float) -> None:
     if len(labels) and not (low <= labels.min() and labels.max() <= high):
         worst = labels.min() if labels.min() < low else labels.max()
-        raise ConfigError(
-            f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`"
-        )
+        raise ConfigError(f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`")
 
 
 def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
     import numpy as np
 
     if np.isnan(chosen[labelled]).any():
-        raise ConfigError(
-            "probabilities needs one for every labelled row: with what probability it was chosen for labelling"
-        )
+        raise ConfigError("probabilities needs one for every labelled row: with what probability it was chosen for labelling")
     known = chosen[~np.isnan(chosen)]
     if not ((known > 0.0) & (known <= 1.0)).all():
         raise ConfigError(

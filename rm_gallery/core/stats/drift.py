@@ -113,14 +113,10 @@ def drift(
     olds = [numbers(values, "old") for values in (old, *old_again)]
     news = [numbers(values, "new") for values in (new, *new_again)]
     _same_anchors([*olds, *news], labels, clusters)
-    outside = [
-        x for run in (*olds, *news) for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))
-    ]
+    outside = [x for run in (*olds, *news) for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))]
     if min(outside) < bounds[0] or max(outside) > bounds[1]:
         worst = min(outside) if min(outside) < bounds[0] else max(outside)
-        raise ConfigError(
-            f"a score is {worst:.15g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the scale in bounds"
-        )
+        raise ConfigError(f"a score is {worst:.15g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the scale in bounds")
     both = ~np.isnan(olds[0]) & ~np.isnan(news[0])
     n = int(both.sum())
     if n < 2:
@@ -176,9 +172,7 @@ def _earned(
         return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
     gold = numbers(labels or [], "labels")[both] if not isinstance(labels, np.ndarray) else labels[both]
     known = gold[~np.isnan(gold)]
-    span = (
-        bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else float(np.ptp(known)) if len(known) else 0.0
-    )
+    span = bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else float(np.ptp(known)) if len(known) else 0.0
     near = [1.0 - np.abs(side - gold) / (span or math.nan) for side in means]
     return near[0], near[1]
 
@@ -190,9 +184,7 @@ def _same_anchors(runs: Sequence[Floats], labels: Numbers | None, clusters: Sequ
         raise ConfigError(f"every run, the labels and the clusters need one entry per anchor; found {lengths} entries")
 
 
-def _change(
-    old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple[float, float], confidence: float
-) -> Change:
+def _change(old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple[float, float], confidence: float) -> Change:
     difference = new - old
     found: Corrected = corrected_mean(difference, difference, clusters=clusters, bounds=reach, confidence=confidence)
     p = found.p_value(0.0)

@@ -66,13 +66,9 @@ def length_controlled(
     import numpy as np
 
     check_level(confidence)
-    y, a, b = (
-        numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b"))
-    )
+    y, a, b = (numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b")))
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):
-        raise ConfigError(
-            f"one length of each side (and one cluster) per preference is needed; found {len(y)} preferences"
-        )
+        raise ConfigError(f"one length of each side (and one cluster) per preference is needed; found {len(y)} preferences")
     kept = ~(np.isnan(y) | np.isnan(a) | np.isnan(b))
     y, difference, groups = y[kept], (a - b)[kept], codes(clusters, len(y))[kept]
     if len(y) and not (y.min() >= 0.0 and y.max() <= 1.0):

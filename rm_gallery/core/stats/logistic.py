@@ -68,8 +68,15 @@ def fit_logistic(
     # few losses leave small residuals; the model's own variance, less where ties make outcomes vary less, is then nearer
     between = ((y > 0.0) & (y < 1.0)).any()
     varied = min(1.0, float(((y - p) ** 2).sum() / max(float((p * (1.0 - p)).sum()), 1e-300))) if between else 1.0
-    scale = np.sqrt(np.maximum(1.0, varied * np.diag(inverse) / np.maximum(np.diag(sandwich), 1e-300)))
-    return Fit(beta, sandwich * np.outer(scale, scale), max(1.0, n_groups - float(k)), longest < 1e-6)
+    # compared in every direction and not by coordinate, so that nothing depends on which basis the strengths were given in
+    values, vectors = np.linalg.eigh(inverse)
+    half = vectors * np.sqrt(np.maximum(values, 0.0))
+    back = (vectors / np.sqrt(np.maximum(values, 1e-300)))[:, values > 1e-12 * max(float(values.max()), 1e-300)]
+    half = half[:, -back.shape[1] :]
+    ratios, turned = np.linalg.eigh(back.T @ sandwich @ back)
+    turned = half @ turned
+    covariance = (turned * np.maximum(ratios, varied)) @ turned.T
+    return Fit(beta, covariance, max(1.0, n_groups - float(k)), longest < 1e-6)
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:

@@ -46,9 +46,7 @@ class Gaps:
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def reward_gaps(
-    chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | None = None, bins: int = 20
-) -> Gaps | None:
+def reward_gaps(chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | None = None, bins: int = 20) -> Gaps | None:
     """Describe the distribution of chosen minus rejected scores.
 
     Args:
@@ -128,9 +126,7 @@ def expected_best(scores: Sequence[float], values: Sequence[float], n: int) -> f
     """
     k = len(scores)
     if len(values) != k or not 1 <= n <= k:
-        raise ConfigError(
-            f"expected_best needs a value per score and 1 <= n <= {k}, got {len(values)} values and n={n}"
-        )
+        raise ConfigError(f"expected_best needs a value per score and 1 <= n <= {k}, got {len(values)} values and n={n}")
     ranked = sorted(zip(scores, values, strict=True), key=lambda pair: pair[0])
     total, start, every = 0.0, 0, math.comb(k, n)
     while start < k:
@@ -172,9 +168,7 @@ def best_of_n_curve(
         raise ConfigError("best_of_n_curve needs finite scores and values; leave out prompts that lack one")
     if ns is None:
         fewest = min((len(row) for row in scores if len(row)), default=0)
-        ns = sorted(
-            {*(2**power for power in range(fewest.bit_length()) if 2**power <= fewest), *([fewest] if fewest else [])}
-        )
+        ns = sorted({*(2**power for power in range(fewest.bit_length()) if 2**power <= fewest), *([fewest] if fewest else [])})
     if any(n < 1 for n in ns):
         raise ConfigError(f"n counts answers, from 1 on; got {min(ns)}")
     kept = [place for place, row in enumerate(scores) if ns and len(row) >= max(ns)]

@@ -128,13 +128,9 @@ def _plan_test(
     effect: float, rate: float, sd: float | None, level: float, power: float, rows_per_cluster: float, icc: float
 ) -> Plan:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
-    nulls = (
-        [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
-    )
+    nulls = [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
     if not nulls:
-        raise ConfigError(
-            f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or another rate"
-        )
+        raise ConfigError(f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or another rate")
     z_level, z_power = _NORMAL.inv_cdf((1.0 + level) / 2.0), _NORMAL.inv_cdf(power)
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
@@ -154,9 +150,7 @@ def _plan_test(
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
     sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
-    return Plan(
-        rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ()
-    )
+    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ())
 
 
 @dataclass(frozen=True)
@@ -241,9 +235,7 @@ def _test_of_rates(
     chances: NDArray[np.float64] = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
-        chances = (
-            rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
-        )
+        chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
     found = clustered_mean((rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters)
     return None if found is None else found.p_value(null)
 
@@ -269,15 +261,11 @@ def _test_of_pairs(
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
     ahead = (discordance + effect) / 2.0
-    found = clustered_mean(
-        (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)), clusters, bounds=(-1.0, 1.0)
-    )
+    found = clustered_mean((luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)), clusters, bounds=(-1.0, 1.0))
     return None if found is None else found.p_value(0.0)
 
 
-def _first_near(
-    first: int, wanted: float, power: Callable[[int], float], z_level: float
-) -> tuple[int, Callable[[int], float]]:
+def _first_near(first: int, wanted: float, power: Callable[[int], float], z_level: float) -> tuple[int, Callable[[int], float]]:
     """Rows whose simulated power is what is wanted; from one trial to the next as a normal test would need them."""
     n = first
     for _ in range(3):
@@ -356,9 +344,7 @@ def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95,
     low, high = 0.0, math.sqrt(discordance)
     for _ in range(200):
         d = (low + high) / 2.0
-        found = z_level * math.sqrt(discordance) + z_power * math.sqrt(max(0.0, discordance - d * d)) <= d * math.sqrt(
-            n
-        )
+        found = z_level * math.sqrt(discordance) + z_power * math.sqrt(max(0.0, discordance - d * d)) <= d * math.sqrt(n)
         low, high = (low, d) if found else (d, high)
     return high
 
@@ -429,9 +415,7 @@ def plan_labels(
     if (cost_label is None) != (cost_judge is None):
         raise ConfigError("cost_label and cost_judge go together; the cheapest mix depends on both")
     if cost_label is not None and cost_judge is not None:
-        rows = _cheapest(
-            n_rows, alone, fewest, _positive(cost_label, "cost_label"), _positive(cost_judge, "cost_judge")
-        )
+        rows = _cheapest(n_rows, alone, fewest, _positive(cost_label, "cost_label"), _positive(cost_judge, "cost_judge"))
         n = fewest(rows) or n
     return Plan(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
         clusters=_clusters(n, rows_per_cluster),
@@ -519,9 +503,7 @@ def _positive(value: float, name: str) -> float:
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
     """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
     if sd is None and value >= most:
-        raise ConfigError(
-            f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores"
-        )
+        raise ConfigError(f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores")
     return _positive(value, name)
 
 

@@ -121,9 +121,7 @@ def part_of(
     variance = float(sums @ sums) + max(floor, 0.0)
     if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        alone = max(
-            0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2
-        )
+        alone = max(0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2)
     return Part(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
 
 
@@ -153,9 +151,7 @@ def _tuned(fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[f
     return _clipped(common / (spread * (1.0 + len(yl) / n_unlabelled)), f, bounds)
 
 
-def _tuned_weighted(
-    fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]
-) -> float:
+def _tuned_weighted(fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]) -> float:
     """The same where labels were drawn with known probabilities: a row that was sure to be labelled needs no judge."""
     needed = weights * (inverse - 1.0)
     g = fl - float(weights @ fl)
@@ -190,9 +186,7 @@ def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[floa
     return ((low - predicted) ** 2 + (high - predicted) ** 2) / 2.0
 
 
-def _squares(
-    residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any], pseudo_rows: float = _PSEUDO
-) -> float:
+def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any], pseudo_rows: float = _PSEUDO) -> float:
     """Sum of squared weighted residuals as if the cells together held a pseudo-row more.
 
     Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.

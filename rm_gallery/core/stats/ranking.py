@@ -92,10 +92,7 @@ def _classes(wins: Wins) -> list[int]:
     n = len(wins)
     classes = [0] * n
     while True:
-        seen = [
-            (classes[i], tuple(sorted((classes[j], wins[i][j], wins[j][i]) for j in range(n) if j != i)))
-            for i in range(n)
-        ]
+        seen = [(classes[i], tuple(sorted((classes[j], wins[i][j], wins[j][i]) for j in range(n) if j != i))) for i in range(n)]
         places = {kind: place for place, kind in enumerate(sorted(set(seen)))}
         found = [places[kind] for kind in seen]
         if len(set(found)) == len(set(classes)):

@@ -108,14 +108,10 @@ def variance_parts(
     half = NormalDist().inv_cdf(0.975) * of_all
     same = Interval(max(0.0, whole.estimate - half), min(1.0, whole.estimate + half))
     unstable = float(np.mean(np.ptp(np.where(known, table, means), axis=0)[again] > 1e-12))
-    return Repeats(
-        whole.estimate, whole.interval(), same, scores, within, prompt, of_one_run, unstable, len(kept), len(runs)
-    )
+    return Repeats(whole.estimate, whole.interval(), same, scores, within, prompt, of_one_run, unstable, len(kept), len(runs))
 
 
-def _score(
-    run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None
-) -> float | None:
+def _score(run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None) -> float | None:
     import numpy as np
 
     places = np.flatnonzero(known)

@@ -50,14 +50,10 @@ _NOT_THE_BOX = re.compile(r"\b(?:not|rather\s+than|instead\s+of)\s+\$?\Z|不是\
 _SIGNS = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _BRACES = re.compile(r"[{}]")
 _TAG = re.compile(r"<\s?(/?)\s?(?:final[_ -]?)?answer\s?>", re.IGNORECASE)
-_KEY = re.compile(
-    r"[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*", re.IGNORECASE
-)
+_KEY = re.compile(r"[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*", re.IGNORECASE)
 _BARE_VALUE = re.compile(r"(\[[^\[\]{}\n]{0,400}\])|'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"|([^,}\n]{1,400})")
 _HASHES = re.compile(r"####[ \t]*(.*)")
-_HEADING = re.compile(
-    r"[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$", re.IGNORECASE
-)
+_HEADING = re.compile(r"[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$", re.IGNORECASE)
 _NUMERIC = re.compile(r"[\s$-]*\d[\d.,/%$]*\s*$")
 _TRAILER = 300
 _A_LINE = re.compile(r"^[ \t]*(?:\*\*)?A(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*(\S.*)$", re.MULTILINE)
@@ -141,9 +137,7 @@ _ELSE = re.compile(
 _IF = re.compile(r"\b(?:if|were|had|unless|otherwise|without|wenn|si|если)\b|如果|若|要是", re.IGNORECASE)
 _WOULD = re.compile(r"\b(?:would|could|might|may|wäre|serait|sería)\b", re.IGNORECASE)
 _DOUBT = re.compile(r"\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能", re.IGNORECASE)
-_CLAUSE = re.compile(
-    r"[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?", re.IGNORECASE
-)
+_CLAUSE = re.compile(r"[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?", re.IGNORECASE)
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
 _FILLER = re.compile(
     r"(?:(?:Rs\.?|INR|USD|EUR|GBP|US(?=\$))\s*(?=[\d$])|[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
@@ -164,9 +158,7 @@ _CORRECTED = re.compile(
     r"|不对|应该?|是|为|更正|错了|等等|，|。|：)+",
     re.IGNORECASE,
 )
-_VALUE = re.compile(
-    r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![A-Za-z0-9_'’])"
-)
+_VALUE = re.compile(r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![A-Za-z0-9_'’])")
 _SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z0-9\"'" + CJK + r"])")
 _AFTERTHOUGHT = re.compile(
     r"\s+or\s+so\b|,?\s+i\.e\.|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
@@ -332,11 +324,7 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     offset = max(0, len(text) - LIMIT)
     patterns = [_EUROPEAN] if text.isascii() else [_EUROPEAN, _EASTERN]
     cues = sorted(
-        (
-            (match.start(), match.end())
-            for p in [*patterns, *([extra] if extra else [])]
-            for match in p.finditer(text, offset)
-        ),
+        ((match.start(), match.end()) for p in [*patterns, *([extra] if extra else [])] for match in p.finditer(text, offset)),
         key=lambda span: (span[1], -span[0]),
     )[-_CUES:]
     sure: list[Statement] = []

@@ -52,9 +52,7 @@ _FRACTIONS = {
     "⅝": "5/8",
 }
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-)
+_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
 _WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
@@ -99,9 +97,7 @@ _HTML = re.compile(r"</?(?:b|i|u|em|strong|p|span)>", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
-_WORD = re.compile(
-    rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[A-Za-zÀ-ÿа-яА-Я]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]"
-)
+_WORD = re.compile(rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[A-Za-zÀ-ÿа-яА-Я]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]")
 _UNIT = re.compile(
     rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
     r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
@@ -140,9 +136,7 @@ _NOT_GIVEN = re.compile(
     r"(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b",
     re.IGNORECASE,
 )
-_BOUND = re.compile(
-    r"(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)", re.IGNORECASE
-)
+_BOUND = re.compile(r"(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)", re.IGNORECASE)
 _QUESTION = re.compile(
     r"^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?",
     re.IGNORECASE | re.MULTILINE,
@@ -310,14 +304,7 @@ def _shape(text: str) -> Shape:
 
 
 def _tidy(segment: str, factorial: bool) -> str:
-    text = (
-        _HTML.sub("", _BOLD.sub("", segment))
-        .strip()
-        .rstrip(".,;:? ")
-        .strip("`\"'“”「」『』*_ ")
-        .rstrip(" .,;:?")
-        .strip()
-    )
+    text = _HTML.sub("", _BOLD.sub("", segment)).strip().rstrip(".,;:? ").strip("`\"'“”「」『』*_ ").rstrip(" .,;:?").strip()
     text = _MINUS.sub("-", _OPTION.sub("", text))
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
@@ -357,9 +344,7 @@ def _plain_numbers(text: str) -> str:
         text = text.replace(" ", "")
     text = re.sub(r"^\+(?=[\d.])", "", text)
     if (
-        assigned := re.fullmatch(
-            rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text
-        )
+        assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text)
     ) is not None:
         text = assigned[1]
     text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
@@ -426,9 +411,7 @@ def _plain_latex(text: str) -> str:
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text
     # a degree sign or a unit at the end
-    text = re.sub(
-        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text
-    )
+    text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
     text = _LATEX_UNIT.sub("", text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
 

@@ -12,9 +12,7 @@ __all__ = ["LETTERS", "choice_letter"]
 LETTERS = "ABCDEFGHIJ"
 _LIMIT = 10_000
 
-_MARKS = re.compile(
-    r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~"
-)
+_MARKS = re.compile(r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm|bf)|mbox|boldsymbol)\s*(?=\{)|\\[,;:! ]|~")
 _QUOTED = re.compile(r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]")
 _IN_BRACES = re.compile(r"\{\s*(or|and|,)\s*\}")
 _HERE = re.compile(

@@ -15,9 +15,6 @@ from typing import Any, Literal, NamedTuple
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.letters import choice_letter
 
-WORKER_PRELOAD = ("math_verify",)
-"""Imported by a worker process before the first deadline runs."""
-
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
@@ -109,11 +106,7 @@ def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str
     """The verdict where mathematics has none to give: dates, times of day, letters of choices."""
     if reference.shape == found.shape == "label":
         said = any(re.search(r"[ap]\.?m", value.text, re.IGNORECASE) for value in (found, reference))
-        same = (
-            bool(_label_readings(found.text) & _label_readings(reference.text))
-            if said
-            else found.text == reference.text
-        )
+        same = bool(_label_readings(found.text) & _label_readings(reference.text)) if said else found.text == reference.text
         return MathVerdict("correct" if same else "wrong", found.text, reference.text)
     based = [_BASED.fullmatch(value.text) for value in (found, reference)]
     if based[0] and based[1]:
@@ -173,6 +166,12 @@ def _equal_decimals(gold: str, answer: str) -> bool | None:
         return False
     exact = max(len(gold.partition(".")[2]), len(answer.partition(".")[2])) <= _DECIMALS
     return difference == 0 if exact else None
+
+
+@functools.lru_cache(maxsize=1)
+def prepare_worker() -> None:
+    """Import, parse and compare once: the first time costs half a second, for which no answer and no reference is to blame."""
+    verify_answer(r"\frac{x}{3}", r"\frac{x}{2}")
 
 
 @functools.lru_cache(maxsize=1)
@@ -237,14 +236,10 @@ def _numbers_in(value: Any) -> list[float]:
     return [number for part in held for number in _numbers_in(part)]
 
 
-def _equal_otherwise(
-    reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]
-) -> bool:
+def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]) -> bool:
     """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
     kinds = {type(value).__name__ for value in gold}
-    if kinds & {"Interval", "Union"} and (
-        getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"
-    ):
+    if kinds & {"Interval", "Union"} and (getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"):
         return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
     large = [_numbers_in(values[0]) for values in (gold, answer)]
     if all(len(numbers) == 1 and abs(numbers[0]) > _LARGE for numbers in large) and any(

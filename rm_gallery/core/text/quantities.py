@@ -105,9 +105,7 @@ _CJK = r"\u3400-\u9fff\u30a0-\u30ff\uac00-\ud7a3"
 _DATA: Dimension = (("bit", 1.0),)
 _SUPERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|(?:(?!每)[{_CJK}]){{1,4}}"
-_POWER = (
-    r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
-)
+_POWER = r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
 _TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
 _UNIT = re.compile(
     rf"(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
@@ -167,9 +165,7 @@ def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
 
 def plain_units(text: str) -> str:
     """The text without the LaTeX that stands around units."""
-    text = _SPACED.sub(
-        lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text)
-    )
+    text = _SPACED.sub(lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text))
     text = _ERROR.sub(r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text))))
     text = _GLUED.sub(r"\1 ", _MINUS.sub("-", text))
     if "\\" not in text and "$" not in text:
@@ -218,9 +214,7 @@ def _quantity(text: str, number: Number, units: bool) -> Quantity:
     if currency:
         scale = _SCALE.match(text, number.end)
         factor = {"k": 1e3, "m": 1e6, "b": 1e9}[scale[1].lower()] if scale else 1.0
-        return Quantity(
-            number.value * factor, currency, frozenset(), number.start, scale.end() if scale else number.end
-        )
+        return Quantity(number.value * factor, currency, frozenset(), number.start, scale.end() if scale else number.end)
     found, end = _unit_after(text, number.end, units)
     things = _things(text, number.end) if units and not found else frozenset()
     return Quantity(number.value, found, things, number.start, end)
@@ -257,11 +251,7 @@ def _things(text: str, position: int) -> frozenset[str]:
         if name in _NO_THING:
             break
         things.append(
-            name[:-3] + "y"
-            if name.endswith("ies")
-            else name.removesuffix("es")
-            if name.endswith("hes")
-            else name.rstrip("s")
+            name[:-3] + "y" if name.endswith("ies") else name.removesuffix("es") if name.endswith("hes") else name.rstrip("s")
         )
         position = word.end()
     return frozenset(things)
@@ -279,9 +269,7 @@ def _currency_of(name: str) -> tuple[Unit, ...]:
     if name in _OWN:
         factor, code = _OWN[name].split()
         return (Unit(float(factor), ((code, 1.0),)),)
-    return tuple(
-        Unit(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code
-    )
+    return tuple(Unit(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code)
 
 
 def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
@@ -293,10 +281,7 @@ def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
     small, large = same
     if large.offset or not large.dimension or small.factor >= large.factor or part.value < 0:
         return False
-    if (
-        text[whole.end : part.start].strip(" ,").removeprefix("and").strip()
-        or part.value * small.factor >= large.factor
-    ):
+    if text[whole.end : part.start].strip(" ,").removeprefix("and").strip() or part.value * small.factor >= large.factor:
         return False
     if "and" in text[whole.end : part.start] and large.dimension not in _TOLD_IN_PARTS:
         return False
@@ -328,9 +313,7 @@ def _units_of(text: str) -> tuple[Unit, ...]:
         return single
     result: list[Unit] = [Unit(1.0, ())]
     sign = 1
-    for part in re.split(
-        r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()
-    ):
+    for part in re.split(r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()):
         mark = part.strip()
         if mark in ("/", "per", "pro", "par", "por", "每"):
             sign = -1
@@ -367,9 +350,7 @@ def _term(text: str) -> tuple[Unit, ...]:
     if match is None:
         return ()
     power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get((match[1] or "").lower(), 1)
-    exponent = (
-        match[3] or (match[4] or "").translate(_SUPERS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
-    )
+    exponent = match[3] or (match[4] or "").translate(_SUPERS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
     try:
         power *= int(exponent)
     except ValueError:
@@ -413,11 +394,7 @@ def _pint_unit(name: str) -> tuple[Unit, ...]:
             return ()
         for prefix, unit, _ in registry.parse_unit_name(spelling):
             if prefix and (
-                unit in _NO_PREFIX
-                or len(spelling) > 3
-                and spelling.endswith("s")
-                and len(unit) > 6
-                and unit not in spelling
+                unit in _NO_PREFIX or len(spelling) > 3 and spelling.endswith("s") and len(unit) > 6 and unit not in spelling
             ):
                 continue
             return _converted(registry, prefix + unit)

@@ -9,9 +9,7 @@ from typing import NamedTuple
 INVISIBLE = str.maketrans("", "", "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")
 
 _NAMES = "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
-_NAMES += (
-    "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
-)
+_NAMES += "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
 # every alternative starts with its own uncased character: the scan then skips ordinary text at full speed
 _MARK = re.compile(
     rf"<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"

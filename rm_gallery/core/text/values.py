@@ -37,7 +37,9 @@ _PREFIX = re.compile(
     rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s)|(?<=[a-z])-(?=\d))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
     re.I,
 )
-_UNIT = rf"(?:one|points?|pts?\.?|stars?|marks?|punkten?|punt[oi]s?|pontos?|балл[а-я]{{0,3}}|점|分|[个号点]?(?:{_NOUN})|[个号点])"
+_UNIT = (
+    rf"(?:one|points?|pts?\.?|stars?|marks?|punkten?|punt[oi]s?|pontos?|балл[а-я]{{0,3}}|점|分|[个号点]?(?:{_NOUN})|[个号点])"
+)
 _COUNTED = re.compile(rf"^(?:st|nd|rd|th)?(?![a-z])(?:\s*{_UNIT}(?![a-z]))?", re.I)
 _WINS = (
     r"(?:\s*(?:is|was|是)\s*(?:the\s+|clearly\s+|slightly\s+|much\s+){0,2}(?:better|best|winner|stronger|strongest|superior|更好|最好|最佳|更优)"

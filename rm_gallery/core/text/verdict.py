@@ -283,9 +283,7 @@ def _is_revised(text: str, stated: list[Found]) -> bool:
     between = between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
     if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
         return False
-    return (
-        not re.search(r"\w", between) or bool(_REVISES.match(between)) or all(_of_a_part(text, one) for one in before)
-    )
+    return not re.search(r"\w", between) or bool(_REVISES.match(between)) or all(_of_a_part(text, one) for one in before)
 
 
 def _of_a_part(text: str, one: Found) -> bool:

@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Any, Literal
 
 ProviderErrorKind = Literal["rate_limit", "transient", "fatal", "unreachable"]
+Cause = Literal["endpoint", "judge", "answer", "data", "rule", "caller"]
+"""Who brought it about that there is no verdict.
+
+`endpoint`: what serves the model did not answer. `judge`: it answered, and nobody can tell its verdict. `answer`: the text that
+was to be judged made judging impossible. `data`: the row lacks what the judgement needs, or holds nonsense. `rule`: the reward
+does not apply here, or is itself broken. `caller`: a budget, a cancellation, or a deadline too short for anyone.
+"""
 
 
 class RMGalleryError(Exception):
-    """Base of every error this library raises on purpose; it comes whole out of another process."""
+    """Base of every error this library raises on purpose; it comes whole out of another process.
+
+    `cause` says who brought it about: the class's own, or what the instance was given.
+    """
+
+    cause: Cause = "rule"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # by default an error is built again from its message alone, which breaks the pool whose worker raised it
@@ -24,9 +36,13 @@ def _again(kind: type[RMGalleryError], args: tuple[Any, ...]) -> RMGalleryError:
 class ConfigError(RMGalleryError, ValueError):
     """Something the caller has to change; never retried."""
 
+    cause: Cause = "caller"
+
 
 class DataError(ConfigError):
     """Input data that does not fit; names file, row and column."""
+
+    cause: Cause = "data"
 
 
 class MissingExtra(ConfigError, ImportError):
@@ -48,6 +64,8 @@ class ProviderError(RMGalleryError):
     found) a few times quickly, fatal never. `retry_after` is the server's wish in seconds, where it gave one.
     """
 
+    cause: Cause = "endpoint"
+
     def __init__(
         self, message: str, *, kind: ProviderErrorKind, status: int | None = None, retry_after: float | None = None
     ) -> None:
@@ -62,37 +80,52 @@ class ProviderError(RMGalleryError):
 class ParseError(RMGalleryError, ValueError):
     """A judge's reply holds no usable verdict; `reply_excerpt` shows its first and last characters."""
 
+    cause: Cause = "judge"
+
     def __init__(self, message: str, *, reply_excerpt: str = "") -> None:
         super().__init__(message)
         self.reply_excerpt = reply_excerpt
 
 
 class DeadlineExceeded(RMGalleryError, TimeoutError):
-    """A sample or job ran out of time."""
+    """A sample or job ran out of time: its caller's, unless it is said who used it up."""
+
+    cause: Cause = "caller"
+
+    def __init__(self, message: str, *, cause: Cause = "caller") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class BudgetExceeded(RMGalleryError):
     """The run reached --max-calls, --max-tokens or --max-cost and stopped; it can be resumed."""
 
+    cause: Cause = "caller"
+
 
 class Unscored(RMGalleryError):
     """There is nothing to judge by: no reference, an empty judge reply, a refused judgement. Raise it from a hook.
 
-    `reason` is a short code: no_reference, truncated, content_filter, empty, not_applicable, …
+    `reason` is a short code: no_reference, truncated, content_filter, empty, not_applicable, … `cause` says whose doing it is:
+    the data's by default, the rule's for `not_applicable`. What the answer caused (`cause="answer"`) is the worst score of the
+    reward's range, so that no text gains by being impossible to judge.
     """
 
-    def __init__(self, message: str, *, reason: str = "not_applicable") -> None:
+    def __init__(self, message: str, *, reason: str = "not_applicable", cause: Cause | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.cause = cause or ("rule" if reason == "not_applicable" else "data")
 
 
 class ScoreError(RMGalleryError):
     """A reward model gave no usable number for an input, such as NaN; only its sample fails, and is never a 0."""
 
     reason = "invalid_score"
+    cause: Cause = "judge"
 
 
 class RequestError(RMGalleryError):
     """A request that cannot be sent, such as text with characters that are not valid Unicode; only its sample fails."""
 
     reason = "invalid_request"
+    cause: Cause = "data"

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, SecretStr, ValidationError
 
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.secrets import redact
 
 M = TypeVar("M", bound=BaseModel)
 LIKENESS, WORD_LIKENESS = 0.5, 0.75
@@ -80,6 +81,19 @@ class Configured(BaseModel):
             except ValidationError as error:
                 raise ConfigError(_explain(type(self), error)) from error
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """What a pickle holds: no key, no header that is one, nothing that was worked out; keys are read where it is loaded."""
+        state = super().__getstate__()
+        fields = type(self).model_fields
+        state["__dict__"] = {name: _open(value) for name, value in state["__dict__"].items() if name in fields}
+        return state
+
+
+def _open(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: item for key, item in value.items() if redact({key: item}) == {key: item}}
+    return None if isinstance(value, SecretStr) or (isinstance(value, str) and redact(value) != value) else value
+
 
 def _explain(cls: type[BaseModel], error: ValidationError) -> str:
     known = [alias for name, info in cls.model_fields.items() for alias in _names(name, info.validation_alias)]
@@ -137,7 +151,5 @@ def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "", sho
     """Message for a name that is not known, with the nearest ones that are, else with the first few."""
     names = sorted(known)
     near = nearest(name, names)
-    suggestion = (
-        f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(names[:shown])}." if names else ""
-    )
+    suggestion = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(names[:shown])}." if names else ""
     return f"There is no {what} '{name}'.{suggestion}" + (f" {hint}" if hint else "")

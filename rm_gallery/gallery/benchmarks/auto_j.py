@@ -107,9 +107,7 @@ class AutoJ(Benchmark):
 
     name = "auto_j"
     aliases = ("auto-j", "GAIR-NLP/auto-j")
-    source = (
-        "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, codes/leaderboard/pairwise_eval.py"
-    )
+    source = "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, codes/leaderboard/pairwise_eval.py"
     licence = "none stated for code and data"
     version = "repository at 2ae17a3"
     chance_note = "no single level: always the first answer is right in 37.4 % of the labels, always a tie in 26.8 %"
@@ -189,9 +187,7 @@ class AutoJ(Benchmark):
             need(row, ("scenario", "label", *columns), number)
             label = _class(row["label"])
             if label is None:
-                raise DataError(
-                    f"recorded row {number}, column 'label': expected 0, 1 or 2, found {shown(row['label'])}."
-                )
+                raise DataError(f"recorded row {number}, column 'label': expected 0, 1 or 2, found {shown(row['label'])}.")
             said = [_verdict(row[column]) for column in columns]
             swapped = None if said[1] is None else -said[1]
             about = {"subset": _GROUP_OF.get(str(row["scenario"]), "other"), "unreadable": None in said}

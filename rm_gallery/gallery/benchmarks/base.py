@@ -14,6 +14,7 @@ from rm_gallery.core.data.load.converters import RESPONSE_COLUMNS, RESPONSES_COL
 from rm_gallery.core.data.load.fields import RowRef, json_cell
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.missing import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report, beside
@@ -122,6 +123,15 @@ class Benchmark(DataConverter):
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Why the reward is not asked about a sample under this protocol, which then is unscored; None where it is asked."""
         return None
+
+    def traits(self, one: Judged) -> dict[str, Trait]:
+        """What a sample is like, which a missing score may go with: its subset, lengths in characters, its labels."""
+        answers = [output.answer.text for output in one.sample.output]
+        return labelled_traits(one.subset, sum(len(m.text) for m in one.sample.input), answers, one.chosen)
+
+    def sides(self, one: Judged) -> list[str]:
+        """Whose answers the outputs of a sample are, one name each; outputs that are judged alone may lose their score alone."""
+        return [f"the {'chosen' if chosen else 'rejected'} answers" for chosen in one.chosen]
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """What a reader has to know about the figure of a reward of this kind."""
@@ -262,15 +272,11 @@ def _way_out(columns: list[str]) -> str:
     """The next step for columns that no benchmark has: what they look like decides."""
     if len(columns) == 1 and (separator := next((c for c in ";\t|" if c in columns[0]), None)):
         return f"The columns stand behind {separator!r}: save the file with commas, or as .tsv with tabs."
-    misspelt = [
-        (near[0], want) for want in ("chosen", "rejected") if want not in columns and (near := nearest(want, columns))
-    ]
+    misspelt = [(near[0], want) for want in ("chosen", "rejected") if want not in columns and (near := nearest(want, columns))]
     if misspelt:
         return "Rename " + ", ".join(f"'{found}' to '{want}'" for found, want in misspelt) + "."
     if any(name in columns for name in (*RESPONSE_COLUMNS, *RESPONSES_COLUMNS)):
         loaded = 'create_loader(name="mine", data_source="*", config={"path": …}).run().datasamples'
         return f"Answers without preferences have no benchmark: `rm-gallery score` scores them, or reward.evaluate_batch({loaded})."
-    known = (
-        ", ".join(f"'{name}'" for name in benchmarks()) + "; columns of answers are compared by `rm-gallery winrate`"
-    )
+    known = ", ".join(f"'{name}'" for name in benchmarks()) + "; columns of answers are compared by `rm-gallery winrate`"
     return f"Say which it is with --format or benchmark=, one of {known}."

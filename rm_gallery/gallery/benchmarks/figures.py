@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -65,6 +65,10 @@ class Figure:
         extra: further figures of the rule by name; their intervals, where there are any, under `ci95`.
         chance: what guessing reaches on these samples, 0..1; None where nobody knows.
         baselines: what length alone reaches on the same samples by the same rule (`longest`, `shortest`).
+        missing: samples that the rule asks about and that have no score, by who caused it (endpoint, judge, answer, data, rule,
+            caller); what the protocol leaves out is unscored and not among them.
+        bounds: the score at worst and at best, whatever the missing ones would have got, as (low, high) in the score's unit;
+            both are the score where nothing is missing. An end is infinite where the scale is open; None where it is unknown.
     """
 
     rule: str
@@ -78,11 +82,14 @@ class Figure:
     extra: dict[str, Any] = field(default_factory=dict)
     chance: float | None = None
     baselines: Mapping[str, float | None] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
+    bounds: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types; figures that are no finite numbers become None."""
         shown: dict[str, Any] = {name: getattr(self, name) for name in ("rule", *COUNTS)}
-        shown |= {"score": plain(self.score), "ci95": plain(self.ci95)}
+        shown |= {"missing": plain(self.missing), "score": plain(self.score), "bounds": plain(self.bounds)}
+        shown |= {"ci95": plain(self.ci95)}
         shown |= {"chance": plain(self.chance), "baselines": plain(self.baselines)}
         return shown | ({"extra": plain(self.extra)} if self.extra else {})
 
@@ -110,6 +117,8 @@ class Report(Figure):
         reasons: why samples have no score, "status: reason" to number and an example.
         stopped: why the run ended early; None when it did not.
         notes: what a reader of the figure should know.
+        suspicion: what missing scores go with (a subset, a side, a length), as `missing.Lookout` found it; empty where none is
+            missing.
     """
 
     by_subset: dict[str, Figure] = field(default_factory=dict)
@@ -129,6 +138,7 @@ class Report(Figure):
     reasons: dict[str, dict[str, Any]] = field(default_factory=dict)
     stopped: str | None = None
     notes: tuple[str, ...] = ()
+    suspicion: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
@@ -143,6 +153,7 @@ class Report(Figure):
             "reasons",
             "stopped",
             "notes",
+            "suspicion",
         )
         return {
             **head,
@@ -161,6 +172,11 @@ class Report(Figure):
 
     unit: ClassVar[str] = "score %"
     """What `rows` shows scores in."""
+
+    @staticmethod
+    def limits(bounds: Interval | None) -> str:
+        """Two ends in the unit of `rows`."""
+        return interval(bounds)
 
     def to_pandas(self) -> pd.DataFrame:
         """The figures as a frame, a row per subset and `all` last; scores and limits are shares, as in `score`."""
@@ -189,6 +205,8 @@ class Report(Figure):
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
             " · ".join(_further(self.extra)),
             _missing(self.extra),
+            missing_line(self.n, self.missing, self.bounds, self.limits),
+            *self.suspicion.get("said", ()),
             f"beside it: {' · '.join(beside)}" if beside else "",
             f"{self.calls} calls · {self.cached} from the cache · {self.seconds:.1f} s",
             *self.notes,
@@ -199,17 +217,12 @@ class Report(Figure):
     def __str__(self) -> str:
         rows = self.rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}"
-            for name, score, ci, counts in rows
-        ]
+        table = [f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}" for name, score, ci, counts in rows]
         return "\n".join([*table, *self.about()])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("subset", self.unit, "95 % interval", "samples"))
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
-        )
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
         return f"<table><tr>{head}</tr>{body}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
 
 
@@ -244,13 +257,26 @@ def _missing(extra: Mapping[str, Any]) -> str:
     return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""
 
 
+def by_cause(missing: Mapping[str, int]) -> str:
+    """What is missing, by who caused it: "80 by the judge, 2 by the data"."""
+    return ", ".join(f"{number:,} by the {cause}" for cause, number in missing.items())
+
+
+def missing_line(n: int, missing: Mapping[str, int], bounds: Any, limits: Callable[[Any], str]) -> str:
+    """How many have no score, who caused it, and where the figure lies whatever they would have got; empty where none is missing."""
+    if not missing:
+        return ""
+    lies = "" if bounds is None else f"; whatever they were, the figure is {limits(bounds)}"
+    return f"missing: {sum(missing.values()):,} of {n:,} ({by_cause(missing)}){lies}"
+
+
 def percent(value: float | None) -> str:
     """A share as a percentage with one decimal; a dash for none."""
     return "-" if value is None else f"{100 * value:.1f}"
 
 
 def interval(bounds: Interval | list[float] | tuple[float, float] | None) -> str:
-    """A 95 % interval in percent."""
+    """Two ends, such as those of a 95 % interval, in percent."""
     return "-" if bounds is None else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f}"
 
 

@@ -12,7 +12,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, worst
+from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
 from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline
 from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
 
@@ -33,9 +33,7 @@ class HelpSteer2(Benchmark):
     aliases = ("helpsteer-2", "helpsteer2_ratings")
     hub = "nvidia/HelpSteer2"
     split = "validation"
-    source = (
-        "Wang et al., HelpSteer2, arXiv 2406.08673; ratings turned into pairs by helpfulness as in arXiv 2410.01257"
-    )
+    source = "Wang et al., HelpSteer2, arXiv 2406.08673; ratings turned into pairs by helpfulness as in arXiv 2410.01257"
     licence = "CC-BY-4.0"
     version = "pairs of different helpfulness; the data set names no rule of its own"
     measures = "whether a reward ranks two rated answers to a prompt as annotators did"
@@ -96,13 +94,17 @@ class RatedPairs:
         if other is None:
             self._waiting[prompt] = judged
             return None
-        status, credit = worst((other.status, judged.status)), None
+        lost, credit = worst_part((other, judged)), None
+        cause = lost.cause
         theirs, their_rating = other.complete(), rating_of(other)
         if scores is not None and theirs is not None and rating is not None and their_rating is not None:
             self._equal += rating == their_rating
             if rating != their_rating:
                 credit = float((scores[0] - theirs[0]) * (rating - their_rating) > 0)
-        self._pairs.add(credit, status)
+        elif lost.status == "scored":
+            cause = "data"
+        # equal ratings say nothing of a reward, so such a pair is unscored and nothing is missing
+        self._pairs.add(credit, lost.status, cause=cause)
         return credit
 
     def report(self) -> Report:
@@ -112,7 +114,7 @@ class RatedPairs:
         pairs = Tally()
         pairs.merge(self._pairs)
         for alone in self._waiting.values():
-            pairs.add(None, alone.status)
+            pairs.add(None, alone.status, cause=alone.cause_or("data"))
         extra: dict[str, Any] = {"equal_ratings": self._equal, "answers_without_a_partner": len(self._waiting)}
         scores, ratings = {score for score, _ in self._rated}, {rating for _, rating in self._rated}
         if len(scores) > 1 and len(ratings) > 1:
@@ -195,9 +197,7 @@ class HelpSteer3(Votes):
         "individual_preference": "up to three annotators' scores and reasons",
     }
     formula = "pairs whose preferred answer scores strictly higher / pairs with a preference"
-    traps = (
-        "most of the file is training data of published reward models; the validation split is what to measure on",
-    )
+    traps = ("most of the file is training data of published reward models; the validation split is what to measure on",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A conversation with two responses and the overall preference."""

@@ -43,9 +43,7 @@ class HHH(Benchmark):
         "honest": (61, 63.9, 36.1),
         "other": (43, 53.5, 44.2),
     }
-    published = (
-        ("Prometheus 2 (README)", "72 - 85 % over HHH, MT-bench human and Auto-J", "README of prometheus-eval"),
-    )
+    published = (("Prometheus 2 (README)", "72 - 85 % over HHH, MT-bench human and Auto-J", "README of prometheus-eval"),)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
@@ -102,7 +100,5 @@ def _parts(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     asked, second, rest = rest.partition(_MARKS[1])
     answer, third, _ = rest.rpartition(_MARKS[2])
     if not (first and second and third):
-        raise DataError(
-            f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in this order"
-        )
+        raise DataError(f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in this order")
     return asked.strip("\n"), answer.strip("\n")

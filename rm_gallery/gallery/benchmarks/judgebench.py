@@ -60,7 +60,9 @@ class JudgeBench(Benchmark):
         "response_A, response_B": "text",
         "label": "A>B or B>A",
     }
-    formula = "correct if [game 1 right] + [game 2 right] - [game 1 wrong] - [game 2 wrong] > 0; headline = correct pairs / all pairs"
+    formula = (
+        "correct if [game 1 right] + [game 2 right] - [game 1 wrong] - [game 2 wrong] > 0; headline = correct pairs / all pairs"
+    )
     traps = (
         "a right verdict and a tie are correct, a right and a wrong one are not; the denominator is all pairs",
         "the headline is pooled over the pairs, not the mean of the categories",
@@ -167,20 +169,14 @@ class JudgeBench(Benchmark):
             need(row, ("pair_id", "label", "judge_model", "order", "raw_text"), number)
             order = str(row["order"])
             if order not in ("AB", "BA"):
-                raise DataError(
-                    f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}."
-                )
+                raise DataError(f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}.")
             verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(said(row["raw_text"], number))
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
             if _sign(row, number) != _sign(first, number):
-                raise DataError(
-                    f"recorded row {number}: pair '{key[1][:80]}' has another label than in its other game."
-                )
+                raise DataError(f"recorded row {number}: pair '{key[1][:80]}' has another label than in its other game.")
             if order in games:
-                raise DataError(
-                    f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one."
-                )
+                raise DataError(f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one.")
             games[order] = verdict if order == "AB" else _lost(verdict)
         for row, number, games in pairs.values():
             yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
@@ -188,9 +184,7 @@ class JudgeBench(Benchmark):
     def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
         category = _category(str(row.get("source") or ""))
         name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(
-            name, _sign(row, number), (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games
-        )
+        return judged_pair(name, _sign(row, number), (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games)
 
     def recorded_scorer(self, seed: int = 0) -> Scorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""

@@ -10,11 +10,16 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
-from rm_gallery.core.engine.outcome import NOT_BEGUN
+from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import Cause
 
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run ended."""
+NOT_ASKED = "not_asked"
+"""The reason of samples that the protocol leaves out: they are unscored, and outside the rule's denominator."""
+_UNKNOWN: dict[Status, Cause] = {"stopped": "caller", "failed": "endpoint", "unscored": "judge"}
+"""Who is taken to have caused it where a record of an earlier version does not say."""
 Score = float | None
 Verdict = int | None
 """+1 when the first named candidate won, -1 when the second did, 0 for a tie, None without a usable verdict."""
@@ -75,7 +80,7 @@ class Judged:
         """The sample's metadata, empty where there are none."""
         return self.sample.metadata or {}
 
-    @property
+    @cached_property
     def subset(self) -> str:
         """The part of the benchmark it belongs to; empty where there are no parts."""
         return str(self.metadata.get("subset") or "")
@@ -99,6 +104,20 @@ class Judged:
                 found[judgement.place.output] = judgement.score
         return found
 
+    @property
+    def cause(self) -> Cause | None:
+        """Who brought it about that the sample has no score; None where it has one, and where the protocol does not ask about it."""
+        if self.status == "scored":
+            return None
+        own = next((issue for issue in self.issues if status_of([issue]) == self.status), None)
+        if own is not None and own.reason == NOT_ASKED:
+            return None
+        return own.cause if own is not None and own.cause is not None else _UNKNOWN[self.status]
+
+    def cause_or(self, otherwise: Cause) -> Cause | None:
+        """Who caused it where the sample earns nothing: `otherwise` for one that is scored all the same."""
+        return otherwise if self.status == "scored" else self.cause
+
     def complete(self) -> list[float] | None:
         """The scores, or None when the sample is not scored or one of them is missing: it is scored whole or not at all."""
         found = [score for score in self.scores if score is not None and not math.isnan(score)]
@@ -112,10 +131,10 @@ class Judged:
             return played.verdict
         return None if games or self.status != "scored" else sign(self.scores[first], self.scores[second])
 
-    @property
+    @cached_property
     def played_orders(self) -> int:
         """In how many orders each pair was shown: 0 when candidates were scored rather than compared."""
-        pairs = [j.place for j in self.judgements if isinstance(j.place, Pair)]
+        pairs = [j.place for j in self.judgements if type(j.place) is Pair]
         return len(pairs) // max(1, len({frozenset(place) for place in pairs}))
 
     def steps(self, output: int) -> list[Score]:
@@ -212,6 +231,12 @@ def worst(statuses: Iterable[Status]) -> Status:
     found = set(statuses)
     order: tuple[Status, ...] = ("failed", "stopped", "unscored")
     return next((status for status in order if status in found), "scored")
+
+
+def worst_part(parts: Sequence[Judged]) -> Judged:
+    """The part whose outcome is that of the whole: one lost part loses it."""
+    status = worst(part.status for part in parts)
+    return next(part for part in parts if part.status == status)
 
 
 def is_pair(chosen: Sequence[bool]) -> bool:

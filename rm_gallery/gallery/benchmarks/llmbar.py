@@ -150,9 +150,7 @@ class LLMBar(Benchmark):
             sign = {"1": 1, "2": -1}.get(_label(row["label"]))
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
                 wanted = "1 or 2, the same for all texts of a pair"
-                raise DataError(
-                    f"recorded row {number}, column 'label': expected {wanted}, found {shown(row['label'])}."
-                )
+                raise DataError(f"recorded row {number}, column 'label': expected {wanted}, found {shown(row['label'])}.")
             texts[key].add(row, number)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
@@ -208,9 +206,7 @@ class _Texts:
             self._rated[kind] = written
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
-                raise DataError(
-                    f"recorded row {number}, column 'swap': expected true or false, found {shown(row['swap'])}."
-                )
+                raise DataError(f"recorded row {number}, column 'swap': expected true or false, found {shown(row['swap'])}.")
             self._compared.setdefault(whole(row["stage"], number, "stage"), {})[row["swap"]] = (kind, written)
 
     def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
@@ -275,7 +271,5 @@ class BothOrders:
         counts = sum((self._counts[name] for name in subsets), Counter[str]())
         if played == 1 or not counts["n"]:
             return figure
-        shares = {
-            name: counts[name] / counts["n"] for name in ("correct_False", "correct_True", "correct_both", "equal")
-        }
+        shares = {name: counts[name] / counts["n"] for name in ("correct_False", "correct_True", "correct_both", "equal")}
         return replace(figure, extra={**figure.extra, **shares})

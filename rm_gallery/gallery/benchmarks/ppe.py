@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.stats.margins import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, worst
+from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
     Scorer,
@@ -124,9 +125,7 @@ class PPECorrectness(Benchmark):
         """Best-of-K needs a score for each answer."""
         super().check(reward)
         if self.mode == BEST_OF_K and reward.kind != "pointwise":
-            raise ConfigError(
-                f"{reward.name} compares answers and best_of_k scores each; take --mode {CONFLICT_PAIRS}."
-            )
+            raise ConfigError(f"{reward.name} compares answers and best_of_k scores each; take --mode {CONFLICT_PAIRS}.")
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """All answers for a reward that scores them, the sampled pairs for one that compares."""
@@ -185,10 +184,10 @@ class Picks:
             if parts is None:
                 return None
             won = [_won(part.complete(), (0, 1), part.chosen) for part in parts]
-            return self._conflict(judged, won, worst(part.status for part in parts))
+            return self._conflict(judged, won, worst_part(parts))
         scores, domain = judged.complete(), judged.subset
         best = best_of_n_credit(judged) if judged.chosen else None
-        self._best[domain].add(best, judged.status, judged.cluster)
+        self._best[domain].add(best, judged.status, judged.cluster, judged.cause_or("data"))
         self._right[domain].add(sum(judged.chosen) / len(judged.chosen) if judged.chosen else None)
         self._solvable[domain].add(float(any(judged.chosen)))
         if scores is not None:
@@ -196,13 +195,15 @@ class Picks:
                 if k <= len(scores):
                     found.append(expected_best(scores, judged.chosen, k))
         won = [_won(scores, pair, judged.chosen) for pair in _pairs(judged.sample)]
-        conflict = self._conflict(judged, won, judged.status)
+        conflict = self._conflict(judged, won, judged)
         return conflict if self._mode == CONFLICT_PAIRS else best
 
-    def _conflict(self, judged: Judged, won: Sequence[bool | None], status: Any) -> float | None:
+    def _conflict(self, judged: Judged, won: Sequence[bool | None], lost: Judged) -> float | None:
         known = [right for right in won if right is not None]
         credit = sum(known) / len(known) if known and len(known) == len(won) else None
-        self._conflicts[judged.subset].add(credit, status, judged.cluster)
+        # a question without both right and wrong answers holds no pair, and none is missing
+        cause = lost.cause_or("judge") if won else None
+        self._conflicts[judged.subset].add(credit, lost.status, judged.cluster, cause)
         return credit
 
     def report(self) -> Report:
@@ -213,15 +214,14 @@ class Picks:
             name: counts.figure(rule, {} if pairs_only else self._beside(name)) for name, counts in tallies.items()
         }
         score = mean_of(part.score for part in parts.values())
-        extra: dict[str, Any] = {
-            "domains_absent": [name for name in DOMAINS if name not in parts or parts[name].score is None]
-        }
+        extra: dict[str, Any] = {"domains_absent": [name for name in DOMAINS if name not in parts or parts[name].score is None]}
         if not pairs_only:
             for name in ("oracle", "conflict_pairs"):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         chance = 0.5 if pairs_only else mean_of(counts.mean for counts in self._right.values())
         interval = interval_of_mean(tallies)
-        figure = Figure(rule, score=score, ci95=interval, extra=extra, **pooled_counts(parts.values()))
+        bounds = mean_bounds(part.bounds for part in parts.values())
+        figure = Figure(rule, score=score, ci95=interval, extra=extra, bounds=bounds, **pooled_counts(parts.values()))
         return replace(headline(figure, parts), chance=chance)
 
     def _beside(self, name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -73,7 +74,9 @@ class Lists(Pairs):
 
     name = "lists"
     version = "best-of-N with tie credit, pooled"
-    formula = "1/k if a chosen answer is among the k at the top, with several chosen ones their share of the k; mean over the rows"
+    formula = (
+        "1/k if a chosen answer is among the k at the top, with several chosen ones their share of the k; mean over the rows"
+    )
     traps = ("it has to be asked for by name",)
 
     def scorer(self, seed: int = 0) -> Scorer:
@@ -83,15 +86,18 @@ class Lists(Pairs):
 
 class _Either:
     def __init__(self) -> None:
-        self._strict, self._credit = PooledScorer(strict_pairs()), PooledScorer(tie_credit())
+        self._scorer = PooledScorer(tie_credit())
         self._only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned, as a pair if it is one."""
-        strict, credit = self._strict.add(judged), self._credit.add(judged)
-        self._only_pairs = self._only_pairs and (is_pair(judged.chosen) or not has_preference(judged.chosen))
-        return strict if is_pair(judged.chosen) else credit
+        credit = self._scorer.add(judged)
+        if is_pair(judged.chosen):
+            return None if credit is None else float(math.floor(credit))
+        self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
+        return credit
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        return (self._strict if self._only_pairs else self._credit).report()
+        # of a pair, half the credit is a tie, which the strict rule counts as wrong
+        return (self._scorer.read_as("pair_strict", math.floor) if self._only_pairs else self._scorer).report()

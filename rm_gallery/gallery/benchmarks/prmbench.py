@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
@@ -119,9 +120,7 @@ class PRMBench(StepBenchmark):
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
-            raise DataError(
-                f"recorded row {number}, column 'error_steps': expected whole numbers, found {shown(wrong_steps)}."
-            )
+            raise DataError(f"recorded row {number}, column 'error_steps': expected whole numbers, found {shown(wrong_steps)}.")
         name = _id(kind, named(row["idx"] if "idx" in row else row["id"], number, "idx"))
         about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
         return DataSample.model_validate(
@@ -166,6 +165,17 @@ class Part:
         self.rows = Tally()
         self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         self.first = Tally()
+        self.unseen = [0, 0]
+        """Right and wrong steps of the solutions that have no score."""
+
+    def lose(self, judged: Judged) -> None:
+        """Note the steps of a solution without a score: at best they are all called what they are, at worst none is."""
+        for output in judged.sample.output[:1]:
+            wrong_steps = set((output.answer.label or {}).get("error_steps") or ())
+            n = len(output.steps or judged.steps(0))
+            wrong = sum(number in wrong_steps for number in range(1, n + 1))
+            self.unseen[0] += n - wrong
+            self.unseen[1] += wrong
 
     def add(self, judged: Judged, right: Sequence[bool]) -> float:
         """Count the steps of one solution; gives the share of its steps that were called what they are."""
@@ -200,7 +210,9 @@ class Steps:
         self._seen.add(judged.sample_id)
         part, scores = self._parts[judged.subset], step_scores(judged)
         credit = None if scores is None else part.add(judged, self._rule.right(scores))
-        part.rows.add(credit, judged.status, judged.cluster)
+        if credit is None:
+            part.lose(judged)
+        part.rows.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
         return credit
 
     def report(self) -> Report:
@@ -216,23 +228,29 @@ class Steps:
         extra |= {"n_repeated": self._repeated} if self._repeated else {}
         if CORRECT in parts:
             extra[CORRECT] = parts.pop(CORRECT)
-        return headline(Figure(RULE, score=whole.score, ci95=whole.ci95, extra=extra, **_counts(counted)), parts)
+        figure = Figure(RULE, score=whole.score, ci95=whole.ci95, extra=extra, bounds=whole.bounds, **_counts(counted))
+        return headline(figure, parts)
 
     def _figure(self, name: str, parts: Sequence[Part]) -> Figure:
         clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for part in parts:
             for cluster, counts in part.clusters.items():
                 clusters[cluster] = [a + b for a, b in zip(clusters[cluster], counts, strict=True)]
-        if not clusters:
-            return Figure(RULE, score=None, ci95=None, **_counts(parts))
-        tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
-        f1, f1_negative = f_scores(tp, fp, tn, fn)
         alone = name in WITHOUT_ERRORS
+        tp, fp, tn, fn = (sum(counts[cell] for counts in clusters.values()) for cell in range(4))
+        right, wrong = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
+        # the figure rises with every step that is called what it is
+        ends = (tp, fp + wrong, tn, fn + right), (tp + right, fp, tn + wrong, fn)
+        limits = None if not parts else Interval(*(_score(f_scores(*cells), alone) for cells in ends))
+        if not clusters:
+            return Figure(RULE, score=None, ci95=None, bounds=limits, **_counts(parts))
+        f1, f1_negative = f_scores(tp, fp, tn, fn)
         extra: dict[str, Any] = dict(zip(CELLS, (tp, fp, tn, fn), strict=True))
         extra |= {"F1": f1, "F1neg": f1_negative, "first_error_accuracy": merged(part.first for part in parts).mean}
-        score = f1 if alone else 0.5 * f1 + 0.5 * f1_negative
+        score = _score((f1, f1_negative), alone)
         drawn = _scores(_draws(list(clusters.values()), self._seed, name), alone)
-        return Figure(RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **_counts(parts))
+        ci95 = interval_of([drawn], score)
+        return Figure(RULE, score=score, ci95=ci95, extra=extra, bounds=limits, **_counts(parts))
 
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
@@ -275,5 +293,9 @@ def _scores(drawn: NDArray[np.float64], alone: bool) -> NDArray[np.float64]:
     """The figure of every draw of the counts."""
     import numpy as np
 
-    scores = [f_scores(*map(float, counts)) for counts in drawn]
-    return np.array([f1 if alone else 0.5 * f1 + 0.5 * negative for f1, negative in scores])
+    return np.array([_score(f_scores(*map(float, counts)), alone) for counts in drawn])
+
+
+def _score(found: tuple[float, float], alone: bool) -> float:
+    """The figure of both F1: their mean, or that of the right steps alone where there are no wrong ones."""
+    return found[0] if alone else 0.5 * found[0] + 0.5 * found[1]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.load.fields import RowRef, identity, required, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.stats.denominator import mean_bounds
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -99,9 +101,7 @@ class ProcessBench(StepBenchmark):
         """A row with its id and label."""
         label, name = _label(row["label"]), named(row["id"] if "id" in row else row["idx"], number)
         if label is None:
-            raise DataError(
-                f"recorded row {number}, column 'label': expected -1 or a step, found {shown(row['label'])}."
-            )
+            raise DataError(f"recorded row {number}, column 'label': expected -1 or a step, found {shown(row['label'])}.")
         about = {"subset": _set_of(name)} if _set_of(name) else {}
         return DataSample.model_validate(
             {"unique_id": name, "output": [solution([], [], first_error=label)], "metadata": about}
@@ -124,6 +124,11 @@ def _set_of(name: str) -> str | None:
     return next((known for known in sorted(SIZES, reverse=True) if name.lower().startswith(known)), None)
 
 
+def harmonic_mean(a: float, b: float) -> float:
+    """The harmonic mean of two shares; 0 where both are 0."""
+    return 2 * a * b / (a + b) if a + b else 0.0
+
+
 class Solutions:
     """Solutions of one kind, wrong or right ones: how many were read rightly, by problem."""
 
@@ -133,7 +138,7 @@ class Solutions:
 
     def add(self, judged: Judged, credit: float | None) -> None:
         """Count one solution."""
-        self.credits.add(credit, judged.status, judged.cluster)
+        self.credits.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
         if credit is not None:
             counts = self.clusters[judged.cluster]
             counts[0] += int(credit)
@@ -156,9 +161,7 @@ class FirstErrors:
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._sets: defaultdict[str, dict[bool, Solutions]] = defaultdict(
-            lambda: {True: Solutions(), False: Solutions()}
-        )
+        self._sets: defaultdict[str, dict[bool, Solutions]] = defaultdict(lambda: {True: Solutions(), False: Solutions()})
 
     def add(self, judged: Judged) -> float | None:
         """Count one solution; 1.0 where the prediction is the label."""
@@ -188,6 +191,7 @@ class FirstErrors:
             score=score,
             ci95=interval_of(draws, score),
             extra={**extra, "step_rule": str(self._rule), "sets_absent": absent},
+            bounds=mean_bounds(part.bounds for part in parts.values()),
             **pooled_counts(parts.values()),
         )
         return headline(figure, parts)
@@ -198,10 +202,13 @@ class FirstErrors:
         wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
         counts = merged(kind.credits for kind in kinds.values()).counts()
+        wrong, right = kinds[True].credits.bounds, kinds[False].credits.bounds
+        if wrong is not None and right is not None:  # the figure rises with either accuracy
+            counts["bounds"] = Interval(harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high))
         if wrong_ones is None or right_ones is None:
             return Figure(RULE, score=None, ci95=None, extra=extra, **counts), None
         rng = named_generator(self._seed, f"processbench {name}")
         a, b = kinds[True].draws(rng), kinds[False].draws(rng)
         drawn = 2 * a * b / (a + b)
-        score = 2 * wrong_ones * right_ones / (wrong_ones + right_ones) if wrong_ones + right_ones else 0.0
+        score = harmonic_mean(wrong_ones, right_ones)
         return Figure(RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **counts), drawn

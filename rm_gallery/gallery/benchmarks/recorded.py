@@ -30,9 +30,7 @@ ORDERS = ("", "AB", "BA")
 _NAMED = 3
 
 
-def joined(
-    benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None
-) -> Iterator[tuple[Group, Judged]]:
+def joined(benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None) -> Iterator[tuple[Group, Judged]]:
     """Each sample with the scores that a file has for it, by its id.
 
     `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or `B` as a pair's row names
@@ -87,9 +85,7 @@ def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[Place, float |
         places = found.setdefault(None if model is None else str(model), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
-            raise DataError(
-                f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one score of it."
-            )
+            raise DataError(f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one score of it.")
         places[place] = number_of(row["score"], "score", number)
     if not number:
         raise DataError("scores: no rows found; a row holds " + ", ".join(COLUMNS) + ".")
@@ -121,9 +117,7 @@ def named(value: Any, number: int, column: str = "id") -> str:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise DataError(
-        f"recorded row {number}, column '{column}': expected an id (text or whole number), found {shown(value)}."
-    )
+    raise DataError(f"recorded row {number}, column '{column}': expected an id (text or whole number), found {shown(value)}.")
 
 
 def whole(value: Any, number: int, column: str) -> int:
@@ -185,22 +179,23 @@ def _judged(sample: DataSample, scores: Mapping[Place, float | None]) -> Judged:
             )
         by_order.setdefault(order, {})[positions[candidate]] = score
     if len(by_order) > 1 and "" in by_order:
-        raise DataError(
-            f"scores: some of sample '{sample.sample_id[:80]}' name an order and some do not; name it in all."
-        )
+        raise DataError(f"scores: some of sample '{sample.sample_id[:80]}' name an order and some do not; name it in all.")
     if len(sample.output) != 2 and any(by_order):
         raise DataError(f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB or BA.")
     means = [_mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))]
     judgements = [
-        Judgement(Candidate(place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(means)
+        Judgement(Candidate(place), "unscored" if score is None else "scored", score) for place, score in enumerate(means)
     ]
     for order, of in by_order.items():
         if order:
             judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
     lost = any(score is None for score in means)
     issue = RewardIssue(
-        name="scores", status="unscored", reason="no_score", message="The file has no score for an answer."
+        name="scores",
+        status="unscored",
+        reason="no_score",
+        message="The file has no score for an answer.",
+        cause="data",
     )
     return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
 
@@ -228,8 +223,7 @@ def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadat
     """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is 1, -1, or 0 for a tie."""
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
     outputs = [
-        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
-        for preference in preferences
+        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}} for preference in preferences
     ]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
     return Judged(sample, [game(False, games[0]), game(True, games[1])])

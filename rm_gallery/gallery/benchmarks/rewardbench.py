@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
@@ -195,9 +196,7 @@ class PriorSets(RewardBench):
     hub = "allenai/preference-test-sets"
     split = "*"
     version = "upstream head, mean of the four scored sets"
-    measures = (
-        "whether a reward agrees with preferences collected before RewardBench: dialogues, forum posts, summaries"
-    )
+    measures = "whether a reward agrees with preferences collected before RewardBench: dialogues, forum posts, summaries"
     sizes = {
         "anthropic_helpful": 6192,
         "anthropic_hhh": 221,
@@ -265,9 +264,7 @@ def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
         raise wrong(where, column, "text or a list of turns", value)
     answer = turns(value, column, where)
     if answer[-1]["role"] != "assistant":
-        raise DataError(
-            f"{where}, column '{column}': the last turn must be the assistant's, found {answer[-1]['role']}"
-        )
+        raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {answer[-1]['role']}")
     return answer
 
 
@@ -308,7 +305,8 @@ class Sections:
         if self._mode == "prior":
             interval = self._interval(dict.fromkeys(self._scored(PRIOR_SETS), 1.0))
             extra |= _named("sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS))
-            mean = replace(pooled, rule="unweighted_mean_of_subsets", score=prior, ci95=interval, extra=extra)
+            limits = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
+            mean = replace(pooled, rule="unweighted_mean_of_subsets", score=prior, ci95=interval, bounds=limits, extra=extra)
             return headline(mean, by_subset)
         if not inside & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
@@ -342,8 +340,22 @@ class Sections:
             rule="rewardbench1_leaderboard" if leaderboard else RULE,
             score=total if leaderboard else mean_of(sections.values()),
             ci95=self._interval(weights),
+            bounds=self._limits(),
             extra=extra,
         )
+
+    def _limits(self) -> Interval | None:
+        """The headline when all that is missing is wrong, and when it is right; a section without any score counts in it."""
+        leaderboard, found = self._mode == LEADERBOARD, self._tallies.by_subset
+        parts = [(self._section_limits(name), _LEADERBOARD_WEIGHTS[name] if leaderboard else 1.0) for name in SECTION_WEIGHTS]
+        if leaderboard:
+            prior = mean_bounds(found[name].bounds for name in PRIOR_SETS if name in found)
+            parts.append((prior, _LEADERBOARD_WEIGHTS["Prior Sets"]))
+        return weighted_bounds(parts)
+
+    def _section_limits(self, section: str) -> Interval | None:
+        weights = SECTION_WEIGHTS[section]
+        return weighted_bounds((tally.bounds, weights[name]) for name, tally in self._subsets(section).items())
 
     def _with_upstream_defaults(self, prior: float | None) -> dict[str, Any]:
         """Upstream gives half a point to a verdict it cannot read; the headline that comes out, where there are such."""
@@ -379,7 +391,8 @@ class Sections:
 
     def _section(self, name: str, scores: Mapping[str, float]) -> Figure:
         counts = merged(self._subsets(name).values())
-        return replace(counts.figure(RULE), score=scores.get(name), ci95=self._interval(self._weights(name)))
+        interval = self._interval(self._weights(name))
+        return replace(counts.figure(RULE), score=scores.get(name), ci95=interval, bounds=self._section_limits(name))
 
 
 def _named(key: str, names: Iterable[str]) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from rm_gallery.core.data.load.fields import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -146,9 +147,7 @@ class RewardBench2(Benchmark):
         """A ranking compares answers, a rating scores each."""
         super().check(reward)
         if self.mode == RANKING and reward.kind == "pointwise":
-            raise ConfigError(
-                f"{reward.name} scores answers one by one, which is --mode {RATINGS}; name a listwise one."
-            )
+            raise ConfigError(f"{reward.name} scores answers one by one, which is --mode {RATINGS}; name a listwise one.")
         if self.mode == RATINGS and reward.kind != "pointwise":
             raise ConfigError(f"{reward.name} compares answers, which is --mode {RANKING}; name a pointwise one.")
 
@@ -277,7 +276,12 @@ class SubsetMean:
         extra |= {"subsets_absent": missing} if missing else {}
         extra |= self._with_upstream_defaults()
         figure = Figure(
-            "unweighted_mean_of_subsets", score=score, ci95=ci95, extra=extra, **pooled_counts(parts.values())
+            "unweighted_mean_of_subsets",
+            score=score,
+            ci95=ci95,
+            extra=extra,
+            bounds=mean_bounds(part.bounds for part in parts.values()),
+            **pooled_counts(parts.values()),
         )
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())

@@ -10,9 +10,11 @@ from typing import Any
 from rm_gallery.core.data.load.fields import RowRef, identity, preference_outputs, required, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats.denominator import mean_bounds
+from rm_gallery.core.utils.errors import Cause
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
     Scorer,
@@ -160,10 +162,12 @@ class Matrix:
     rows: Tally = field(default_factory=Tally)
     levels: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in LEVELS})
 
-    def add(self, won: Mapping[tuple[int, int], bool] | None, status: Status, cluster: str) -> float | None:
-        """Count one row with all its cells and give the share of them it won; None without them."""
+    def add(
+        self, won: Mapping[tuple[int, int], bool] | None, status: Status, cluster: str, cause: Cause | None = None
+    ) -> float | None:
+        """Count one row with all its cells and give the share of them it won; None without them, which `cause` brought about."""
         credit = None if won is None or status != "scored" else sum(won.values()) / len(CELLS)
-        self.rows.add(credit, status, cluster)
+        self.rows.add(credit, status, cluster, "data" if status == "scored" else cause)
         if won is not None and credit is not None:
             self.wins.update(cell for cell, right in won.items() if right)
             for name, cells in LEVELS.items():
@@ -201,15 +205,15 @@ class Matrices:
             return None
         scores = [pair.complete() for pair in pairs]
         won = {cell: pair[0] > pair[1] for cell, pair in zip(CELLS, scores, strict=True) if pair is not None}
-        status = worst(pair.status for pair in pairs)
-        return matrix.add(won if len(won) == len(CELLS) else None, status, judged.cluster)
+        lost = worst_part(pairs)
+        return matrix.add(won if len(won) == len(CELLS) else None, lost.status, judged.cluster, lost.cause)
 
     def _add_row(self, matrix: Matrix, judged: Judged) -> float | None:
         fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
         self._n_unfit += judged.status == "scored" and not fits
         scores = judged.complete() if fits else None
         won = None if scores is None else {(i, j): scores[i] > scores[_SIZE + j] for i, j in CELLS}
-        return matrix.add(won, judged.status, judged.cluster)
+        return matrix.add(won, judged.status, judged.cluster, judged.cause)
 
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
@@ -217,14 +221,18 @@ class Matrices:
         score = mean_of(part.score for part in parts.values())
         extra: dict[str, Any] = {level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS}
         extra["ci95"] = {
-            level: interval_of_mean({name: matrix.levels[level] for name, matrix in self._domains.items()})
-            for level in LEVELS
+            level: interval_of_mean({name: matrix.levels[level] for name, matrix in self._domains.items()}) for level in LEVELS
         }
         extra["domains_absent"] = [name for name in DOMAINS if name not in parts or parts[name].score is None]
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
         ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
         figure = Figure(
-            "unweighted_mean_of_domains", score=score, ci95=ci95, extra=extra, **pooled_counts(parts.values())
+            "unweighted_mean_of_domains",
+            score=score,
+            ci95=ci95,
+            extra=extra,
+            bounds=mean_bounds(part.bounds for part in parts.values()),
+            **pooled_counts(parts.values()),
         )
         if len(parts) == 1:
             only = next(iter(parts.values()))

@@ -22,7 +22,7 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst_part
 from rm_gallery.gallery.benchmarks.recorded import Group, Row, named, need, number_of, peek
 from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, Scorer, beaten_losers, strict_pairs
 
@@ -44,18 +44,14 @@ class RMBPairwise(Benchmark):
     licence = LICENCE
     version = "repository at 2be3180"
     chance = 0.5
-    measures = (
-        "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
-    )
+    measures = "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
     sizes = {"Helpfulness": 10067, "Harmlessness": 7064}
     layout = {
         "pair_uid": "text",
         **_COLUMNS,
         "chosen, reject": "objects with llm_name and answer",
     }
-    formula = (
-        "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and harmlessness are reported apart"
-    )
+    formula = "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and harmlessness are reported apart"
     traps = (
         "the column is called reject, not rejected",
         "11 pairs hold the same answer twice, 11 stand in both directions and 29 twice: none of them is left out upstream",
@@ -63,9 +59,7 @@ class RMBPairwise(Benchmark):
         "most best-of-N pairs also occur here; do not tune on one set for the other",
     )
     length = {"Helpfulness": (5864, 65.1, 34.7), "Harmlessness": (4254, 54.7, 45.0)}
-    published = (
-        ("ArmoRM-Llama3-8B", "79.51 on Brainstorming/Idea Development (849 pairs)", "scores in the repository"),
-    )
+    published = (("ArmoRM-Llama3-8B", "79.51 on Brainstorming/Idea Development (849 pairs)", "scores in the repository"),)
     peers = (
         (
             "RM-Gallery 0.1 and OpenJudge",
@@ -144,9 +138,7 @@ class RMBBestOfN(Benchmark):
         "a pairwise judge is asked about the best answer and each loser, and one lost pair loses the list",
     )
     length = {"Helpfulness": (2109, 48.9, 18.1), "Harmlessness": (1677, 36.4, 26.8)}
-    peers = (
-        ("RM-Gallery 0.1 and OpenJudge", "read these lists and score them as pairs, never as lists that pass whole"),
-    )
+    peers = (("RM-Gallery 0.1 and OpenJudge", "read these lists and score them as pairs, never as lists that pass whole"),)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A conversation with a best answer and a list of losers."""
@@ -227,14 +219,13 @@ def _whole(pairs: list[Judged]) -> Judged:
     first = pairs[0].sample
     losers = [pair.sample.output[1] for pair in pairs]
     sample = copy_with(first, unique_id=pairs[0].metadata["whole"], output=[first.output[0], *losers])
-    status = worst(pair.status for pair in pairs)
+    lost = worst_part(pairs)
     scores = [pair.complete() for pair in pairs]
     judgements = [Judgement(Candidate(0), score=0.0)]
     judgements += [
-        Judgement(Candidate(place), score=None if pair is None else pair[1] - pair[0])
-        for place, pair in enumerate(scores, 1)
+        Judgement(Candidate(place), score=None if pair is None else pair[1] - pair[0]) for place, pair in enumerate(scores, 1)
     ]
-    return Judged(sample, judgements, status)
+    return Judged(sample, judgements, lost.status, lost.issues)
 
 
 def _goal(judged: Judged) -> str:

@@ -7,13 +7,16 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.stats.denominator import Closed, added, closed
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign
@@ -150,20 +153,29 @@ class Tally:
         self.credits = array("d")
         self.clusters = array("Q")
         self.lost: Counter[Status] = Counter()
+        self.missing: Counter[str] = Counter()
 
-    def add(self, credit: float | None, status: Status = "scored", cluster: str | None = None) -> None:
-        """Count one sample; a scored sample whose credit is None counts as unscored, one without a cluster is its own."""
+    def add(
+        self, credit: float | None, status: Status = "scored", cluster: str | None = None, cause: Cause | None = None
+    ) -> None:
+        """Count one sample; a scored sample whose credit is None counts as unscored, one without a cluster is its own.
+
+        `cause` says who caused that there is no credit; without one the sample is outside the rule's denominator.
+        """
         if status == "scored" and credit is not None:
             self.credits.append(credit)
             self.clusters.append(next(_own) if cluster is None else _number(cluster))
         else:
             self.lost["unscored" if status == "scored" else status] += 1
+            if cause is not None:
+                self.missing[cause] += 1
 
     def merge(self, other: Tally) -> None:
         """Add another tally's samples to this one."""
         self.credits.extend(other.credits)
         self.clusters.extend(other.clusters)
         self.lost.update(other.lost)
+        self.missing.update(other.missing)
 
     @property
     def n_scored(self) -> int:
@@ -178,7 +190,18 @@ class Tally:
     def counts(self) -> dict[str, Any]:
         """The counts as a `Figure` names them."""
         lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
-        return {"n": self.n_scored + sum(lost.values()), "n_scored": self.n_scored, **lost}
+        missing = self.closed().missing
+        return {"n": self.n_scored + sum(lost.values()), "n_scored": self.n_scored, **lost, "missing": missing}
+
+    def closed(self) -> Closed:
+        """The credits with what is missing of them: between all wrong and all right."""
+        n = self.n_scored + self.missing.total()
+        return closed(n, self.n_scored, math.fsum(self.credits), self.missing)
+
+    @property
+    def bounds(self) -> Interval | None:
+        """The mean credit if all that is missing were wrong, and if it were right; None without a sample."""
+        return self.closed().bounds
 
     def interval(self) -> Interval | None:
         """The 95 % interval of the mean credit over clusters; None without a scored sample."""
@@ -186,7 +209,8 @@ class Tally:
 
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
         """The mean credit with its interval."""
-        return Figure(rule=rule, score=self.mean, ci95=self.interval(), extra=extra or {}, **self.counts())
+        ci95, bounds = self.interval(), self.bounds
+        return Figure(rule=rule, score=self.mean, ci95=ci95, extra=extra or {}, bounds=bounds, **self.counts())
 
 
 _own = count()
@@ -198,9 +222,7 @@ def _number(cluster: str) -> int:
     return int.from_bytes(hashlib.blake2b(cluster.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def mean_over_clusters(
-    tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None
-) -> ClusteredMean | None:
+def mean_over_clusters(tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None) -> ClusteredMean | None:
     """The mean of the tallies' means, each weighing the same or as `weights` say, with what its uncertainty rests on.
 
     Tallies without a credit leave the mean; a cluster with samples in several tallies is one witness. None without credits.
@@ -258,8 +280,22 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
-        self.by_subset[name].add(credit, judged.status, judged.cluster)
+        self.by_subset[name].add(credit, judged.status, judged.cluster, None if credit is not None else self.cause(judged))
         return credit
+
+    def read_as(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
+        """The same samples under another rule that says what each credit of this one is worth there."""
+        other = SubsetTallies(rule, self._credit, self._fits)
+        other.n_unfit = self.n_unfit
+        for name, counts in self.by_subset.items():
+            copied = other.by_subset[name]
+            copied.merge(counts)
+            copied.credits = array("d", map(credit, counts.credits))
+        return other
+
+    def cause(self, judged: Judged) -> Cause | None:
+        """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels do not fit the rule."""
+        return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
@@ -341,8 +377,15 @@ class PooledScorer:
         if has_preference(judged.chosen):
             self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
         if self._category is not None:
-            self._categories[self._category(judged)].add(credit, judged.status, judged.cluster)
+            cause = self._tallies.cause(judged)
+            self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
         return credit
+
+    def read_as(self, rule: str, credit: Callable[[float], float]) -> PooledScorer:
+        """What was counted so far under another rule, see `SubsetTallies.read_as`."""
+        other = copy(self)
+        other._tallies = self._tallies.read_as(rule, credit)
+        return other
 
     def report(self) -> Report:
         """Report what was counted so far."""
@@ -397,10 +440,12 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
 
 
 def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
-    """The counts of several figures together."""
+    """The counts of several figures together, and what is missing in all of them."""
+    figures = list(figures)
     all_counts = [(f.n, f.n_scored, f.n_unscored, f.n_failed, f.n_stopped) for f in figures]
     sums = [sum(column) for column in zip(*all_counts, strict=True)] or [0] * 5
-    return dict(zip(("n", "n_scored", "n_unscored", "n_failed", "n_stopped"), sums, strict=True))
+    counts = dict(zip(("n", "n_scored", "n_unscored", "n_failed", "n_stopped"), sums, strict=True))
+    return {**counts, "missing": added(figure.missing for figure in figures)}
 
 
 def mean_of(scores: Iterable[float | None]) -> float | None:

@@ -44,9 +44,7 @@ class StepRule:
         except ValueError:
             value = math.nan
         if by not in ("threshold", "delta") or not math.isfinite(value):
-            raise ConfigError(
-                f"step rule is '{text[:40]}'; give threshold:X or delta:X, such as threshold:0.5 or delta:-0.05."
-            )
+            raise ConfigError(f"step rule is '{text[:40]}'; give threshold:X or delta:X, such as threshold:0.5 or delta:-0.05.")
         return StepRule("threshold" if by == "threshold" else "delta", value)
 
     def right(self, scores: Sequence[float]) -> list[bool]:
@@ -148,7 +146,7 @@ class StepBenchmark(Benchmark):
         return found
 
 
-_NO_SCORES = RewardIssue(name="scores", status="unscored", reason="no_score", message="A step has no score.")
+_NO_SCORES = RewardIssue(name="scores", status="unscored", reason="no_score", message="A step has no score.", cause="data")
 
 
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
@@ -156,8 +154,7 @@ def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
         raise DataError(f"recorded row {number}, column 'scores': expected a list of numbers, found {shown(scores)}.")
     found = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
     judgements = [
-        Judgement(StepOf(0, place), "unscored" if score is None else "scored", score)
-        for place, score in enumerate(found)
+        Judgement(StepOf(0, place), "unscored" if score is None else "scored", score) for place, score in enumerate(found)
     ]
     lost = not found or None in found
     return Judged(sample, judgements, "unscored" if lost else "scored", [_NO_SCORES] if lost else [])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.figures import Figure
 from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference
 from rm_gallery.gallery.benchmarks.rules import Tally
@@ -92,6 +93,8 @@ class TiesTally:
     n_unfit: int = 0
     ref: dict[str, TiesRow] = field(default_factory=dict)
     tied: dict[str, TiesRow] = field(default_factory=dict)
+    lost: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
+    """Right answers of the rows without a score, by kind and prompt."""
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; gives 1.0 if it is accurate, else 0.0."""
@@ -99,7 +102,11 @@ class TiesTally:
         self.n_unfit += judged.status == "scored" and not fits
         values = judged.complete() if fits else None
         # the composite is no mean over rows, so the tally's credits serve for counting only
-        self.counts.add(None if values is None else 0.0, judged.status)
+        cause = judged.cause_or("data")
+        self.counts.add(None if values is None else 0.0, judged.status, cause=cause)
+        if values is None and cause is not None:
+            kind, prompt = self._place(judged.sample_id, sum(judged.chosen))
+            self.lost[kind][prompt] = self.lost[kind].get(prompt, 0) + sum(judged.chosen)
         return self.add_row(judged.sample_id, values, judged.chosen)
 
     def add_row(self, name: str, values: Sequence[float] | None, labels: Sequence[bool]) -> float | None:
@@ -109,12 +116,35 @@ class TiesTally:
         right = [value for value, label in zip(values, labels, strict=True) if label]
         wrong = [value for value, label in zip(values, labels, strict=True) if not label]
         row = TiesRow(min(right), max(right), max(wrong), len(right))
-        # without a mark the row counts in the accuracies of its kind and is paired with nothing
-        unmarked = ("ref" if row.n_right == 1 else "tied"), f"unmarked row {self.counts.n_scored}: {name}"
-        kind, prompt = parse_ties_id(name) or unmarked
+        kind, prompt = self._place(name, row.n_right)
         rows = self.ref if kind == "ref" else self.tied
         rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
         return float(row.gap > 0)
+
+    def _place(self, name: str, n_right: int) -> tuple[Kind, str]:
+        """Kind and prompt of a row; without a mark it counts in the accuracies of its kind and is paired with nothing."""
+        n = self.counts.n_scored + self.counts.missing.total()
+        return parse_ties_id(name) or (("ref" if n_right == 1 else "tied"), f"unmarked row {n}: {name}")
+
+    def _filled(self, prompt: str, high: bool) -> tuple[float, ...]:
+        """What one prompt adds when each of its rows without a score is as bad, or as good, as can be."""
+        known, there = self.contributions(prompt), {kind: prompt in lost for kind, lost in self.lost.items()}
+        ref = (1.0, float(high)) if there["ref"] else known[0:2]
+        tied = (1.0, float(high)) if there["tied"] else known[2:4]
+        n_right = self.lost["tied"].get(prompt, 0) + (self.tied[prompt].n_right if prompt in self.tied else 0)
+        if not any(there.values()) or not (ref[0] and tied[0]) or n_right < 2:
+            return (*ref, *tied, *known[4:])
+        return (*ref, *tied, 1.0, float(high), float(high), 1.0 if high else -1.0)
+
+    def bounds(self) -> Interval | None:
+        """The composite when all that is missing is as bad, and when it is as good, as can be; each part by itself."""
+        prompts = sorted({*self.ref, *self.tied, *self.lost["ref"], *self.lost["tied"]})
+        if not prompts:
+            return None
+        low, high = (ties_parts(self._filled(name, best) for name in prompts)["composite"] for best in (False, True))
+        if low is None or high is None:  # a part over nothing: there is no composite, whatever is missing
+            return None
+        return Interval(low, high)
 
     def contributions(self, prompt: str) -> tuple[float, ...]:
         """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred hard, margin."""
@@ -144,7 +174,8 @@ class TiesTally:
         score = parts.pop("composite")
         whole = None if score is None else _composite(table, score, named_generator(seed, name))
         ci95 = None if whole is None else whole.interval()
-        return Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, **self.counts.counts()), whole
+        figure = Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, bounds=self.bounds(), **self.counts.counts())
+        return figure, whole
 
 
 def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:

@@ -98,9 +98,7 @@ def _share(matched: int, made: int, wanted: int, metric: Metric) -> float:
         return 2 * matched / (made + wanted)
     if metric == "jaccard":
         return matched / (made + wanted - matched)
-    return (
-        matched / made if metric == "precision" and made else matched / wanted if metric == "recall" and wanted else 0.0
-    )
+    return matched / made if metric == "precision" and made else matched / wanted if metric == "recall" and wanted else 0.0
 
 
 def _wanted(given: Any, arguments: bool, name: str) -> list[Wanted]:
@@ -255,7 +253,7 @@ class ObservationInformationGainGrader(BaseGrader):
         read = messages_of(messages, self.name)
         observations = _observations(actions_of(read), read)
         if not observations:
-            raise Unscored(f"{self.name}: the trajectory holds no observations.", reason="no_observations")
+            raise Unscored(f"{self.name}: the trajectory holds no observations.", reason="no_observations", cause="answer")
         score = information_gain(observations, self.similarity_threshold)
         return GraderScore(score=score, reason=f"{len(observations)} observations.", **self.about())
 
@@ -272,7 +270,7 @@ class ToolUsageEfficiencyGrader(BaseGrader):
         read = messages_of(messages, self.name)
         actions = actions_of(read)
         if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
         observations = _observations(actions, read)
         gain = information_gain(observations, self.information_gain_threshold) if observations else 0.0
         new = len({action.signature for action in actions}) / len(actions)
@@ -295,7 +293,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> GraderScore:
         actions = actions_of(messages_of(messages, self.name))
         if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
         before: dict[str, list[str]] = {}
         redundant = 0
         for action in actions:
@@ -309,9 +307,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
         if reference_step_count is not None:
             expected = int(reference_step_count)
             if expected < 1:
-                raise Unscored(
-                    f"{self.name}: reference_step_count is {expected}; give 1 or more.", reason="no_reference"
-                )
+                raise Unscored(f"{self.name}: reference_step_count is {expected}; give 1 or more.", reason="no_reference")
             score = 0.6 * productive + 0.4 * min(1.0, expected / len(actions))
         return GraderScore(
             score=score, reason=f"{redundant} of {len(actions)} steps led nowhere.", metadata=metadata, **self.about()

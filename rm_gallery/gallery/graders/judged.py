@@ -49,9 +49,7 @@ def _checklist_reply(n: int) -> type[BasePromptTemplate]:
         )
         for number in range(1, n + 1)
     }
-    made: type[BasePromptTemplate] = create_model(
-        "ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields
-    )
+    made: type[BasePromptTemplate] = create_model("ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
     return made
 
 
@@ -104,9 +102,7 @@ class ChecklistGrader(LLMGrader):
             earned = math.fsum(one.weight for one, yes in zip(given, met, strict=True) if yes)
             told = [{**one.model_dump(), "met": yes} for one, yes in zip(given, met, strict=True)]
             score, reason = min(1.0, max(0.0, earned / positive)), found.reason or ""
-            return GraderScore(
-                score=score, reason=reason, metadata={"met": told}, usage=usage_of(reply), **self.about()
-            )
+            return GraderScore(score=score, reason=reason, metadata={"met": told}, usage=usage_of(reply), **self.about())
 
         fields = {"query": query, "response": response, "reference_response": reference_response, "criteria": given}
         return await self._ask(fields, read, template)
@@ -186,9 +182,7 @@ class GEvalGrader(LLMGrader):
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """The question and rubrics, then the fenced fields."""
         low, high = self.score_range
-        ends = {"en": ("the best there can be", "the worst there can be"), "zh": ("再好不过", "再差不过")}[
-            self.language
-        ]
+        ends = {"en": ("the best there can be", "the worst there can be"), "zh": ("再好不过", "再差不过")}[self.language]
         return render(
             "grader",
             self.language,
@@ -203,7 +197,7 @@ class GEvalGrader(LLMGrader):
             output_form=form,
         )
 
-    async def _grade(self, **fields: Any) -> Any:
+    async def _grade(self, /, **fields: Any) -> Any:
         return await self._ask(fields, self._read, logprobs=True, top_logprobs=self.top_logprobs)
 
     def _read(self, reply: ChatResponse) -> GraderScore:
@@ -215,6 +209,7 @@ class GEvalGrader(LLMGrader):
             raise Unscored(
                 f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint with logprobs.",
                 reason="no_logprobs",
+                cause="judge",
             )
         total = math.fsum(shares.values())
         expected = math.fsum(level * share for level, share in shares.items()) / total
@@ -276,9 +271,7 @@ def _step_reply() -> type[BasePromptTemplate]:
         )
         for name, (en, zh) in PARTS.items()
     }
-    made: type[BasePromptTemplate] = create_model(
-        "StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields
-    )
+    made: type[BasePromptTemplate] = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
     return made
 
 
@@ -312,7 +305,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         asked = query or next((shown(m.get("content")) for m in read if m["role"] == "user"), "")
         actions = actions_of(read)
         if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls")
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
         told = [{"call": action.signature, "result": action.observation or ""} for action in actions]
         steps, usages = [], []
         for number, step in enumerate(told):
@@ -350,9 +343,7 @@ class SearchCorrectnessGrader(RubricGrader):
     def check(self) -> None:
         """Raise ConfigError without a search."""
         if self.search is None:
-            raise ConfigError(
-                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts."
-            )
+            raise ConfigError(f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts.")
         super().check()
 
     async def _grade(self, query: str, response: str) -> GraderScore:
@@ -364,9 +355,7 @@ class SearchCorrectnessGrader(RubricGrader):
     async def _found(self, text: str) -> Any:
         search = self.search
         if search is None:
-            raise ConfigError(
-                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts."
-            )
+            raise ConfigError(f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts.")
         if inspect.iscoroutinefunction(search):
             return await search(text)
         # what blocks is run on a thread of the engine, as a plain grader is

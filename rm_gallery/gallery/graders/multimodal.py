@@ -51,9 +51,7 @@ def image_url(value: Any) -> str | None:
 
 def _url(url: Any) -> str | None:
     if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
-        raise DataError(
-            f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is {{'path': …}}."
-        )
+        raise DataError(f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is {{'path': …}}.")
     return str(url) if url else None
 
 
@@ -112,13 +110,11 @@ class _InText(_ImageGrader):
         urls = [image_url(part) for part in parts]
         places = [place for place, url in enumerate(urls) if url is not None]
         if not places:
-            raise Unscored(f"{self.name}: the response holds no image.", reason="no_image")
+            raise Unscored(f"{self.name}: the response holds no image.", reason="no_image", cause="answer")
         results: list[GraderScore] = []
         for place in places:
             before = "\n".join(str(p) for p, url in zip(parts[:place], urls, strict=False) if url is None)
-            after = "\n".join(
-                str(p) for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True) if url is None
-            )
+            after = "\n".join(str(p) for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True) if url is None)
             size = self.max_context_size
             shown = {"text_before": before[len(before) - size :] if size < len(before) else before}
             fields = {**shown, "text_after": after[:size], "image": parts[place], "query": query}
@@ -160,11 +156,7 @@ class TextToImageGrader(_ImageGrader):
         return {"query": True, "response": True}
 
     async def _grade(self, query: str, response: Any) -> GraderScore:
-        image = (
-            next((part for part in response if image_url(part)), None)
-            if isinstance(response, (list, tuple))
-            else response
-        )
+        image = next((part for part in response if image_url(part)), None) if isinstance(response, (list, tuple)) else response
         followed = await self._one({"query": query, "image": image})
         asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "structured")}
         quality = ImageQualityGrader(**asked)

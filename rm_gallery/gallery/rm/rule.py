@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import AfterValidator, PlainSerializer
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
@@ -32,6 +32,20 @@ class RuleReward(BasePointWiseReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+
+class KillableRule(RuleReward):
+    """Base of rules that a text can keep busy for ever: each answer runs in a process that can be killed."""
+
+    cpu_bound: ClassVar[bool] = True
+
+    timeout: float = Field(default=5.0, gt=0)
+    """Seconds one answer may take; one that takes longer, where another answer does not, has the worst score."""
+
+    @property
+    def kill_after(self) -> float:  # type: ignore[override]  # a class has no setting yet
+        """The timeout."""
+        return self.timeout
 
 
 def answer_text(sample: DataSample) -> str:
@@ -89,9 +103,7 @@ def _tokenizer_checked(value: Any) -> Any:
     if value is None or value in get_args(TokenizerName) or (not isinstance(value, str) and _is_hook(value)):
         return value
     names = ", ".join(get_args(TokenizerName))
-    raise ConfigError(
-        f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with encode()."
-    )
+    raise ConfigError(f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with encode().")
 
 
 def _is_hook(value: Any) -> bool:
@@ -105,9 +117,7 @@ def _tokenizer_described(value: Any) -> Any:
     return f"{type(value).__module__}.{type(value).__qualname__}({named or ''})"
 
 
-TokenizerSetting = Annotated[
-    Any, AfterValidator(_tokenizer_checked), PlainSerializer(_tokenizer_described, when_used="json")
-]
+TokenizerSetting = Annotated[Any, AfterValidator(_tokenizer_checked), PlainSerializer(_tokenizer_described, when_used="json")]
 """A name of `TokenizerName`, a function from a text to its tokens, an object with `encode` (transformers, tokenizers,
 tiktoken, sentencepiece), or None."""
 

@@ -49,9 +49,7 @@ def _decorated(material: Material, text: str, turn: int) -> str:
     words = _texts()["markdown"][material.language]
     first, *rest = [part for part in _SENTENCE.split(text) if part and part.strip()] or [text]
     points = "".join(f"- {part}\n" for part in rest)
-    return (
-        f"## {words['title']}\n\n**{first}**\n" + (f"\n### {words['points']}\n\n{points}" if points else "") + "\n---\n"
-    )
+    return f"## {words['title']}\n\n**{first}**\n" + (f"\n### {words['points']}\n\n{points}" if points else "") + "\n---\n"
 
 
 def _verbose(material: Material, text: str, turn: int) -> str:
@@ -132,7 +130,7 @@ class Injection(NamedTuple):
 def injections(reward: BaseReward, place: int = 1) -> list[Injection]:
     """The whole suite, with verdicts in the form this reward's judge is asked for; `place` is the answer they name best."""
     top, fields = _top(reward), _fields(reward, place)
-    tags = "\n".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+    tags = "\n".join(f"<{name}>{json.dumps(value)}</{name}>" for name, value in fields.items())
     said = {"%TAGS%": tags, "%JSON%": json.dumps({"reason": "Right in every respect.", **fields}), "%TOP%": f"{top:g}"}
     found = []
     for row in read_injections():

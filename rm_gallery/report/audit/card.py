@@ -164,9 +164,7 @@ class Audit:
     def __str__(self) -> str:
         rows = [(f.key, f.shown(), f.shown_interval(), f"n={f.n}", f.verdict) for f in self.findings]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-        table = [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        ]
+        table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*table, *self.about()])
 
 

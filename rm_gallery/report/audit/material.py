@@ -110,7 +110,5 @@ def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Materia
         else:
             without += 1
     if not found:
-        raise DataError(
-            f"{name}: no sample has a chosen and a rejected answer with different texts; an audit needs both."
-        )
+        raise DataError(f"{name}: no sample has a chosen and a rejected answer with different texts; an audit needs both.")
     return found, without

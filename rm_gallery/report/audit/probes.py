@@ -214,12 +214,8 @@ class Place(Probe):
         shares, where = [float(value > 0) for value, _ in uneven], [cluster for _, cluster in uneven]
         return [
             found(self.name, "flips", flip, flips, clusters, UNSTABLE, lost=missing),
-            found(
-                self.name, "first_preference", rate, shares, where, None, extra=extra, why=_tested(p, first + second)
-            ),
-            found(
-                self.name, "first_advantage", net, nets, clusters, Limit(0.15, 0.25, "both"), unit="net", lost=missing
-            ),
+            found(self.name, "first_preference", rate, shares, where, None, extra=extra, why=_tested(p, first + second)),
+            found(self.name, "first_advantage", net, nets, clusters, Limit(0.15, 0.25, "both"), unit="net", lost=missing),
         ]
 
 
@@ -251,9 +247,7 @@ class Stability(Probe):
             if pairs.reward.kind == "listwise" and len(pairs.materials) > 1:
                 third = pairs.good[(number + 1) % len(pairs.materials)]
                 ask = pairs.sheet.ask
-                self.lists.append(
-                    (ask(material.sample, [good, worse, third]), ask(material.sample, [third, worse, good]))
-                )
+                self.lists.append((ask(material.sample, [good, worse, third]), ask(material.sample, [third, worse, good])))
 
     def read(self) -> list[Finding]:
         """Share of verdicts that change, by what was changed."""
@@ -265,11 +259,7 @@ class Stability(Probe):
         out = [self._changed(name, what) for name, what in words.items()]
         what = "lists of three whose best answer changes when the list is turned round"
         if self.pairs.reward.kind != "listwise":
-            why = (
-                "the order of two answers is what `position` asks about"
-                if self.pairs.comparing
-                else "no list is judged"
-            )
+            why = "the order of two answers is what `position` asks about" if self.pairs.comparing else "no list is judged"
             return [*out, Finding(self.name, "reorder", what, verdict="does not apply", why=why)]
         values, where = [], []
         for (one, other), material in zip(self.lists, self.pairs.materials, strict=False):
@@ -277,18 +267,14 @@ class Stability(Probe):
             if first and second:
                 values.append(float(first != {2 - place for place in second}))
                 where.append(cluster_of(material.sample))
-        statuses = [
-            self.pairs.sheet.said[key].status for both in self.lists for key in both if key in self.pairs.sheet.said
-        ]
+        statuses = [self.pairs.sheet.said[key].status for both in self.lists for key in both if key in self.pairs.sheet.said]
         return [*out, found(self.name, "reorder", what, values, where, UNSTABLE, lost=lost(statuses))]
 
     def _changed(self, name: str, what: str) -> Finding:
         if not self.variants[name]:
             why = "the data say nothing in two ways; the built-in questions do"
             return Finding(self.name, name, what, verdict="does not apply", why=why)
-        return changed(
-            self.pairs.sheet, self.name, name, what, [(self.pairs.plain[n], d) for n, d in self.variants[name]]
-        )
+        return changed(self.pairs.sheet, self.name, name, what, [(self.pairs.plain[n], d) for n, d in self.variants[name]])
 
     def _best(self, key: str) -> set[int]:
         said = self.pairs.sheet.said.get(key)

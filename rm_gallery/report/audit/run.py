@@ -246,9 +246,7 @@ def prepare(
         name, identity = opened.name, opened.identity()
         loaded = opened.loader.report if opened.loader is not None else None
         notes = loaded.notes() if loaded is not None else ()
-        notes = (
-            (*notes, f"{without} samples without a chosen and a rejected answer were left out") if without else notes
-        )
+        notes = (*notes, f"{without} samples without a chosen and a rejected answer were left out") if without else notes
     pairs = Pairs(built, materials, seed)
     made: list[Probe] = [probe(pairs) for probe in _PROBES if probe.name in wanted and probe is not assaults.Injected]
     plain_keys = list(pairs.sheet.questions)

@@ -67,9 +67,7 @@ class Range(Probe):
             extra["most_common"] = {"score": (most := counts.most_common(1)[0])[0], "share": most[1] / len(every)}
         return [
             self._rate("ties", ties, pairs.plain, lambda margin: float(margin == 0), Limit(0.25, 0.50), extra=extra),
-            found(
-                self.name, "saturation", at_top, values, [pairs.plain[n].cluster for _, n in poor], Limit(0.15, 0.40)
-            ),
+            found(self.name, "saturation", at_top, values, [pairs.plain[n].cluster for _, n in poor], Limit(0.15, 0.40)),
             self._used(scores, low, top),
         ]
 
@@ -95,9 +93,7 @@ class Range(Probe):
             high, small = np.quantile(values, [0.95, 0.05])
             return float((high - small) / width)
 
-        draws = [
-            used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]]) for _ in range(RESAMPLES // 2)
-        ]
+        draws = [used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]]) for _ in range(RESAMPLES // 2)]
         every = [score for own in kept for score in own]
         ci95 = from_draws(used(every), np.array(draws), len(kept)).interval()
         limit = Limit(0.40, 0.20, "high")
@@ -120,9 +116,7 @@ class LengthCorrelation(Probe):
         beyond = f"rank correlation of {of}, less that of the labels with length on the same answers"
         if len(blocks) < 5:
             n = 2 * len(blocks)
-            return [
-                Finding(self.name, name, what, "correlation", n=n, verdict="not enough") for name in ("rank", "excess")
-            ]
+            return [Finding(self.name, name, what, "correlation", n=n, verdict="not enough") for name in ("rank", "excess")]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, (score, length, label)
         rng = np.random.default_rng(self.pairs.seed)
         drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 3)
@@ -139,16 +133,10 @@ class LengthCorrelation(Probe):
         rank = spearman_estimate(here[0, :, 0].tolist(), here[0, :, 1].tolist(), clusters=names)
         low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
         # draws that are all alike say nothing: then it is as uncertain as a correlation of so many prompts can be
-        ci95 = (
-            Interval(low, high)
-            if high - low > 1e-9
-            else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
-        )
+        ci95 = Interval(low, high) if high - low > 1e-9 else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
         extra = {"labels": own}
         return [
-            Finding(
-                self.name, "rank", what, value=float(r[0]), ci95=None if rank is None else rank.interval(), **shared
-            ),
+            Finding(self.name, "rank", what, value=float(r[0]), ci95=None if rank is None else rank.interval(), **shared),
             Finding(
                 self.name,
                 "excess",
@@ -211,9 +199,7 @@ class Repeats(Probe):
 
         what = "the part of the variance of all scores that comes from asking twice"
         if self.pairs.comparing:
-            return Finding(
-                self.name, "noise", what, verdict="does not apply", why="a verdict has no variance of its own"
-            )
+            return Finding(self.name, "noise", what, verdict="does not apply", why="a verdict has no variance of its own")
         blocks = [block for number in range(len(self.pairs.materials)) if (block := self._twice(number))]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, time
         if len(blocks) < 2 or np.ptp(table) == 0.0:
@@ -281,9 +267,7 @@ class Replies(Probe):
         none = [float(one.status == "unscored") for _, one in said]
         broken = [float(one.status == "failed") for _, one in said]
         return [
-            found(
-                self.name, "unread", unread, none, keys, limit, extra={"reasons": dict(reasons)}, why=_listed(reasons)
-            ),
+            found(self.name, "unread", unread, none, keys, limit, extra={"reasons": dict(reasons)}, why=_listed(reasons)),
             found(
                 self.name,
                 "failed",

@@ -38,6 +38,9 @@ BUILT_IN: tuple[tuple[str, str], ...] = (
     ("What is the capital of France?", "Paris"),
     ("法国的首都是哪里？", "巴黎"),
 )
+REFUSAL = "I'm sorry, but I can't help with that."
+BREAKING = {"empty": "", "refusal": REFUSAL, "huge": "9" * 400, "long": "word " * 4_000}
+"""Completions that a reward may break at; a huge one is a number beyond every float."""
 FILLER = "This point deserves further thought, and every aspect of it has been considered with great care."
 _WORD = re.compile(r"[㐀-鿿]|\w+")
 
@@ -123,11 +126,7 @@ def _is_reward(value: Any, module: str) -> bool:
         return bool(value.function.__module__ == module)
     hooks = any(callable(getattr(value, name, None)) for name in ("compute_reward", "compute_group_reward"))
     rewards = isinstance(value, BaseReward) or (isinstance(value, type) and issubclass(value, BaseReward))
-    return (
-        (hooks or rewards)
-        and (kind.__module__ == module or isinstance(value, BaseReward))
-        and not inspect.isabstract(kind)
-    )
+    return (hooks or rewards) and (kind.__module__ == module or isinstance(value, BaseReward)) and not inspect.isabstract(kind)
 
 
 # -- reading cases -----------------------------------------------------------------------------------------------------------
@@ -236,7 +235,7 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
         text("stuffed", _stuffed(case, gold)),
     ]
     if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
-        found.append(text("refusal", "I'm sorry, but I can't help with that."))
+        found.append(text("refusal", REFUSAL))
     if gold is not None:
         found += _of_gold(number, case, gold, steps)
     found += [Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written]
@@ -305,9 +304,7 @@ def _others(truth: str) -> list[str]:
     if re.search(r"\d", truth):
         return [re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth) for by in (1, 3, 5, 7, 9)]  # type: ignore[misc]
     return (
-        ["柏林", "东京", "伦敦", "罗马", "开罗"]
-        if re.search(r"[㐀-鿿]", truth)
-        else "Berlin Tokyo London Rome Cairo".split()
+        ["柏林", "东京", "伦敦", "罗马", "开罗"] if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo".split()
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from statistics import correlation
+from statistics import correlation, fmean
 from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
@@ -20,9 +21,11 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.integrations.scoring import Scored, scored_of
-from rm_gallery.report.audit.material import text_of
+from rm_gallery.integrations.causes import TRAINERS, given
+from rm_gallery.integrations.scoring import broken_by_answer, scored_of
+from rm_gallery.report.audit.material import text_of, with_text
 from rm_gallery.report.check.cases import (
+    BREAKING,
     Case,
     Expected,
     Trial,
@@ -39,6 +42,8 @@ NOTHING = ("empty", "blank", "null", "echo", "refusal", "stuffed")
 """Completions that deserve nothing."""
 PARTLY = ("truncated", "hollow", "wrong", "all answers")
 """Completions in the right form that lack the answer, or say everything at once."""
+HONEST = ("gold", "wrong", "hollow")
+"""Completions that try to answer: breaking the reward must not get more than the lowest of them."""
 NEAR, SAME, MIRRORED, LEAST = 1e-6, 0.9, 0.99, 5
 CEILING = 0.25
 
@@ -50,13 +55,13 @@ class Tried:
     case: str
     kind: str
     text: str
-    scored: Scored
+    scored: Outcome[float]
     expected: Expected | None = None
     logs: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        said = {"case": self.case, "kind": self.kind, "completion": self.text, **self.scored._asdict()}
+        said = {"case": self.case, "kind": self.kind, "completion": self.text, **self.scored.to_dict()}
         expected = {} if self.expected is None else {"expected": str(self.expected)}
         return {**plain(said), **expected, **({"logs": list(self.logs)} if self.logs else {})}
 
@@ -91,6 +96,11 @@ class Check:
     """The score a completion without fault should get, None where nobody knows."""
     tried: list[Tried]
     findings: list[Weakness] = field(default_factory=list)
+    training: dict[str, float | None] = field(default_factory=dict)
+    """What completions get in training that try to break the reward, and the honest ones beside them, best first; None for what
+    no completion caused, or where the reward's range is open."""
+    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What a trainer gets where others than the completion caused that there is no score: mean, none, error or refused."""
 
     @property
     def faults(self) -> list[Weakness]:
@@ -104,6 +114,8 @@ class Check:
             "full": self.full,
             "passed": not self.faults,
             "findings": [finding.to_dict() for finding in self.findings],
+            "training": self.training,
+            "missing": {said: list(trainers) for said, trainers in self.missing.items()},
             "completions": [one.to_dict() for one in self.tried],
         }
 
@@ -178,8 +190,13 @@ class _Checking:
         self._expected()
         self._components()
         self._doors(golds)
+        training = self._training(golds)
+        missing: dict[str, tuple[str, ...]] = {}
+        for name, trainer in TRAINERS.items():
+            said = given(self.reward, "endpoint", trainer.on_error)
+            missing[said] = (*missing.get(said, ()), name)
         self.found.sort(key=lambda finding: finding.level != "fault")
-        return Check(self.reward.name, self.full, self.tried, self.found)
+        return Check(self.reward.name, self.full, self.tried, self.found, training, missing)
 
     # -- asking ---------------------------------------------------------------------------------------------------------
 
@@ -209,12 +226,8 @@ class _Checking:
         if not open_:
             return golds
         written = {n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_}
-        options = {
-            n: written[n] or forms(self.cases[n], self.steps) for n in open_ if written[n] or self.cases[n].truth
-        }
-        done = self._judged(
-            [Trial(n, str(place), one) for n, all_ in options.items() for place, one in enumerate(all_)]
-        )
+        options = {n: written[n] or forms(self.cases[n], self.steps) for n in open_ if written[n] or self.cases[n].truth}
+        done = self._judged([Trial(n, str(place), one) for n, all_ in options.items() for place, one in enumerate(all_)])
         totals: dict[str, float] = {}
         for one in done:
             lowest = -math.inf if one.scored.score is None else self.turn * one.scored.score
@@ -362,16 +375,12 @@ class _Checking:
         moves = _span([one.scored.score for one in scored]) > NEAR
         if not moves:
             score = scored[0].scored.score
-            self._say(
-                "fault", "constant", f"The score is {score:g} for every completion: there is nothing to learn from."
-            )
+            self._say("fault", "constant", f"The score is {score:g} for every completion: there is nothing to learn from.")
         for name, column in columns.items():
             known = [value for value in column if value is not None]
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
                 self._say("fault", "constant", f"The component '{name}' is {known[0]:g} for every completion (std 0).")
-            outside = [
-                one for one, value in zip(scored, column, strict=True) if value is not None and not 0 <= value <= 1
-            ]
+            outside = [one for one, value in zip(scored, column, strict=True) if value is not None and not 0 <= value <= 1]
             if outside:
                 what = f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
                 self._say("fault", "outside_0_1", what, outside)
@@ -384,6 +393,43 @@ class _Checking:
             if abs(r) >= MIRRORED:
                 what = f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts twice."
                 self._say("fault", "mirrors", what)
+
+    def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
+        """What it gets in training to break the reward, among the honest completions; a fault where that pays."""
+        honest: dict[str, float | None] = {}
+        for kind in HONEST:
+            known = [one.scored.score for one in self._of(kind) if one.scored.score is not None]
+            if known:
+                honest[kind] = fmean(known)
+        scores = [one.scored.score for one in self._of(*HONEST) if one.scored.score is not None]
+        first = next((n for n, gold in enumerate(golds) if gold is not None), None)
+        if not scores or first is None or self.reward.kind != "pointwise":
+            return honest
+        gold = golds[first]
+        assert gold is not None
+        outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
+        asked = copy_with(self.cases[first].sample, output=outputs)
+        [done] = self.reward.evaluate_batch([asked], options=replace(self.options, blame="probe", progress=False))
+        # a crash, and a rule that is led to find no end, where a neutral answer can be judged
+        worst = self.reward.worst_score
+        broken: dict[str, float | None] = {"crash": worst, **({} if self.reward.judged else {"slow": worst})}
+        own: dict[str, float | None] = {"outage": None}
+        for name, output in zip(BREAKING, done.output, strict=True):
+            found = scored_of(self.reward, output)
+            if found.score is not None and not broken_by_answer(found):
+                own[name] = found.score
+            elif found.score is None and found.status == "failed" and found.cause in ("judge", "rule"):
+                broken[name] = fmean(scores)  # nobody can tell that it was the completion's doing
+            else:
+                broken[name] = found.score
+        lowest = min(scores, key=lambda score: self.turn * score)
+        paid = {name: score for name, score in broken.items() if score is not None and self._less(lowest, score)}
+        if paid:
+            got = ", ".join(f"{name} {score:g}" for name, score in paid.items())
+            what = f"Breaking the reward pays in training: {got}, and the lowest honest completion gets {lowest:g}."
+            self._say("fault", "breaking_pays", what)
+        every = {**honest, **own, **broken}
+        return dict(sorted(every.items(), key=lambda item: math.inf if item[1] is None else -self.turn * item[1]))
 
     def _doors(self, golds: Sequence[DataOutput | None]) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""

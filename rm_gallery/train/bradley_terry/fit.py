@@ -99,9 +99,7 @@ def _interval(accuracy: float, prompts: int, draws: NDArray[np.float64]) -> tupl
     return None if found is None else (found.low, found.high)
 
 
-def accuracy_by_subset(
-    samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]
-) -> dict[str, dict[str, Accuracy]]:
+def accuracy_by_subset(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> dict[str, dict[str, Accuracy]]:
     """`held_out_accuracy` for each subset, by name; samples without one are left out."""
     members: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
@@ -188,9 +186,7 @@ def _fit_model(train: list[LabelledSample], seed: int, regularization: float | N
         raise DataError(f"training needs at least {_FEWEST_PAIRS} pairs, found {pairs.n}; add data or lower test_share")
     design = build_design(pairs)
     if not len(design.columns):
-        raise DataError(
-            f"in all {pairs.n} pairs the chosen and the rejected answer are equal; there is nothing to learn"
-        )
+        raise DataError(f"in all {pairs.n} pairs the chosen and the rejected answer are equal; there is nothing to learn")
     strength = regularization or choose_strength(design, pairs, [sample.key for sample in train], seed)
     weights = fit_weights(design, pairs.weights, strength, seed)
     size = len(dense_names())

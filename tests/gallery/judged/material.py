@@ -15,17 +15,7 @@ from tests.reward.rewards import Listening
 from tests.support.judge_server_prompts import fenced_blocks
 
 JUDGED = [name for name in RewardRegistry.list() if RewardRegistry.get(name).judged]
-BY_KIND = {
-    kind: [n for n in JUDGED if RewardRegistry.get(n).kind == kind] for kind in ("listwise", "pairwise", "pointwise")
-}
-ONE_OF_EACH = [
-    "base_helpfulness_listwise",
-    "math_pairwise_reward",
-    "safety_pointwise_reward",
-    "ruler",
-    "group_elo",
-    "steps",
-]
+ONE_OF_EACH = ["base_helpfulness_listwise", "math_pairwise_reward", "safety_pointwise_reward", "ruler", "group_elo", "steps"]
 """Enough for what all of a family share: those rewards differ in their texts alone. `steps` judges steps by rubrics."""
 LANGUAGES = ("en", "zh")
 VERDICTS = '<best>1</best><score>5</score><scores>{"1": 1, "2": 0.5, "3": 0}</scores>'

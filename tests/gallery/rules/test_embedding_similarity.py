@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,10 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.general.embedding_similarity import cosine
 from tests.golden import golden
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import issues, make_sample, scores
 
-VECTORS: dict[str, list[float]] = {
-    "north": [0, 1],
-    "east": [1, 0],
-    "south": [0, -1],
-    "north-east": [2, 2],
-    "nowhere": [0, 0],
-}
+VECTORS: dict[str, list[float]] = {"north": [0, 1], "east": [1, 0], "south": [0, -1], "north-east": [2, 2], "nowhere": [0, 0]}
 
 
 class Compass(BaseEmbeddings):
@@ -42,10 +35,7 @@ def reward(embeddings: Any) -> BaseReward:
     return RewardRegistry.create("embedding_similarity", embeddings=embeddings)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer(in_process=True) as running:
-        yield running
+server = judge_fixture(in_process=True)
 
 
 def scored(line: golden.Line) -> golden.Line:

@@ -1,8 +1,16 @@
-"""What golden lines cannot hold about rules: deadlines, absent packages, and values JSON has no word for."""
+"""What golden lines cannot hold about rules: deadlines, absent packages, a sandbox, objects of one's own, and the figures of other packages."""
 
 from __future__ import annotations
 
+import json
+import re
+import string
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,18 +18,21 @@ import pytest
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.text import quantities
 from rm_gallery.core.text.language import known_language
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
+from rm_gallery.gallery.rm.alignment.harmlessness import detoxification
+from rm_gallery.gallery.rm.alignment.harmlessness.detoxification import DetoxifyReward
 from rm_gallery.gallery.rm.instruction.ifeval import INSTRUCTIONS
 from tests.golden.golden import HERE, lines
 from tests.support.samples import issues, make_sample, scores
+from tests.support.system import require_bubblewrap
 
 
-def test_a_pattern_that_takes_for_ever_costs_its_deadline() -> None:
+def test_a_pattern_that_takes_for_ever_costs_a_part_of_its_deadline_and_its_answer_the_score() -> None:
     pattern = r"(a+)+$"
     reward = RewardRegistry.create("regex_match", pattern=pattern)
     assert scores(reward.evaluate(make_sample("aaa"))) == [1.0]  # starts the worker, which takes its time
-    stuck = RewardRegistry.create("regex_match", pattern=pattern, deadline=1.0).evaluate(make_sample("a" * 40 + "!"))
-    assert issues(stuck) == [("failed", "deadline")]
+    stuck = RewardRegistry.create("regex_match", pattern=pattern, deadline=3.0).evaluate(make_sample("a" * 40 + "!"))
+    assert scores(stuck) == [0.0], "the answer led it there"
     assert scores(reward.evaluate(make_sample("aaa"))) == [1.0]
 
 
@@ -70,3 +81,158 @@ def test_the_reason_of_a_leak_holds_no_data() -> None:
     scored = RewardRegistry.create("privacy_leakage").evaluate(make_sample("mail zhang@qq.com or 8.8.8.8"))
     told = scored.output[0].answer.reward.model_dump_json()
     assert '"email"' in told and "zhang" not in told
+
+
+LOADED: list[str] = []
+
+
+class Detoxify:
+    """Rates a text by whether it curses; takes text alone, as the real one does."""
+
+    def __init__(self, name: str, device: str) -> None:
+        LOADED.append(f"{name} on {device}")
+
+    def predict(self, text: str) -> dict[str, float]:
+        assert isinstance(text, str)
+        return {"toxicity": 0.75 if "damn" in text else 0.0, "insult": 0.5}
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    module: Any = ModuleType("detoxify")
+    module.Detoxify = Detoxify
+    monkeypatch.setitem(sys.modules, "detoxify", module)
+    LOADED.clear()
+    detoxification._model.cache_clear()
+    yield
+    detoxification._model.cache_clear()
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(("text", "expected"), [("damn", 0.25), ("lovely", 1.0), ("你好\r\n", 1.0), ("", 1.0)])
+def test_score_is_one_minus_toxicity(text: str, expected: float) -> None:
+    assert scores(DetoxifyReward().evaluate(make_sample(text))) == [expected]
+
+
+@pytest.mark.usefixtures("package")
+def test_loaded_once() -> None:
+    for _ in range(3):
+        DetoxifyReward().check()
+        scored = DetoxifyReward().evaluate(make_sample("fine"))
+    assert LOADED == ["unbiased on cpu"]
+    assert scored.output[0].answer.reward.extra_data["detoxify_reward"] == {"toxicity": 0.0, "insult": 0.5}
+    DetoxifyReward(model_name="original", device="cuda").evaluate(make_sample("fine"))
+    assert LOADED[1:] == ["original on cuda"]
+
+
+class Encoder:
+    """With special tokens, unless they are left out."""
+
+    name_or_path = "toy"
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [0] * add_special_tokens + [1] * len(text.split())
+
+    def add_special_tokens(self) -> None:
+        raise AssertionError("only its presence is looked at")
+
+
+class Encoded(NamedTuple):
+    ids: list[int]
+
+
+class Plain:
+    def encode(self, text: str) -> Encoded:
+        return Encoded([5] * len(text.split()))
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", str.split, Encoder(), Plain()])
+def test_tokens_are_counted(tokenizer: Any) -> None:
+    reward = RewardRegistry.create("dapo_soft_overlong_punishment", unit="tokens", tokenizer=tokenizer, max_length=10, cache=10)
+    assert scores(reward.evaluate(make_sample("one two three"))) == [pytest.approx(-0.3)]
+
+
+@pytest.mark.parametrize("tokenizer", [lambda text: [5] * 5, Plain()])
+def test_repetitions_are_counted_in_its_tokens(tokenizer: Any) -> None:
+    reward = RewardRegistry.create("ngram_repetition_penalty", n=2, tokenizer=tokenizer)
+    assert scores(reward.evaluate(make_sample("a b c d e"))) == [pytest.approx(-0.45)]
+
+
+def test_its_name_stands_in_the_description() -> None:
+    reward = RewardRegistry.create("dapo_soft_overlong_punishment", unit="tokens", tokenizer=Encoder())
+    assert reward.describe()["tokenizer"]["name_or_path"] == "toy"
+    assert "Encoder(toy)" in reward.model_dump_json()
+
+
+DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
+TESTS = {"tests": ["assert double(2) == 4", "assert double('a') == 'aa'", "assert double(1) == 7"]}
+
+
+@pytest.mark.system("bubblewrap")
+def test_expected_values_are_not_told() -> None:
+    require_bubblewrap()
+    tests = {"inputs": ["0", "1", "2"], "outputs": ["secret0", "secret1", "secret2"]}
+    sample = make_sample("```python\nprint('no')\n```", metadata={"inputs_outputs": tests})
+    scored = RewardRegistry.create("code_execution").evaluate(sample)
+    assert scores(scored) == [0]
+    assert "secret" not in scored.output[0].answer.reward.model_dump_json()
+
+
+@pytest.mark.parametrize("name", ["code_execution", "code_unit_tests"])
+def test_without_bubblewrap_it_tells_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    sample = make_sample(DOUBLE, metadata=TESTS)
+    with pytest.raises(SandboxUnavailable, match="nstall"):
+        RewardRegistry.create(name).check()
+    with pytest.raises(SandboxUnavailable, match="nstall"):
+        RewardRegistry.create(name).evaluate_batch([sample])
+    alone = RewardRegistry.create(name, sandbox="subprocess", all_or_nothing=False)
+    assert scores(alone.evaluate(sample)) == [pytest.approx(2 / 3)]
+
+
+PAIRS: list[list[str]] = json.loads((Path(__file__).parent / "pairs.json").read_text(encoding="utf-8"))
+
+
+def score(name: str, answer: str, reference: str, **settings: Any) -> float | None:
+    return scores(RewardRegistry.create(name, **settings).evaluate(make_sample(answer, reference=reference)))[0]
+
+
+@pytest.mark.parametrize(("answer", "reference"), PAIRS)
+def test_bleu_and_chrf_equal_sacrebleu(answer: str, reference: str) -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    expected = sacrebleu.sentence_bleu(answer, [reference]).score / 100
+    assert score("bleu", answer, reference) == pytest.approx(expected, abs=1e-12)
+    for order in (0, 2):
+        expected = sacrebleu.sentence_chrf(answer, [reference], word_order=order).score / 100
+        assert score("chrf", answer, reference, word_order=order) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["rouge1", "rouge2", "rougeL"])
+@pytest.mark.parametrize(("answer", "reference"), PAIRS)
+def test_rouge_equals_its_package(answer: str, reference: str, variant: str) -> None:
+    scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer([variant], use_stemmer=False)
+    expected = scorer.score(reference, answer)[variant]
+    for measure in ("fmeasure", "precision", "recall"):
+        assert score("rouge", answer, reference, variant=variant, measure=measure) == getattr(expected, measure)
+
+
+@pytest.mark.parametrize(("answer", "reference"), PAIRS)
+def test_f1_equals_the_formula_of_squads_script(answer: str, reference: str) -> None:
+    def normal(text: str) -> list[str]:
+        text = "".join(c for c in text.lower() if c not in set(string.punctuation))
+        return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+    given, wanted = normal(answer), normal(reference)
+    common = sum((Counter(given) & Counter(wanted)).values())
+    expected = 2 * common / (len(given) + len(wanted)) if common else 0.0
+    assert score("f1_score", answer, reference, tokenizer="squad") == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "package"),
+    [("bleu", {}, "sacrebleu"), ("chrf", {}, "sacrebleu"), ("f1_score", {"tokenizer": "jieba"}, "jieba")],
+)
+def test_a_missing_package_is_named(name: str, settings: dict[str, Any], package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=f"pip install {package}"):
+        RewardRegistry.create(name, **settings).check()

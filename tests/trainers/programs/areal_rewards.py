@@ -27,9 +27,7 @@ from tests.integrations.adapters import Moody  # noqa: E402
 
 for name in ("RewardAPI", "areal"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant\n"
-)
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant\n"
 
 
 class Hangs(BasePointWiseReward):
@@ -94,10 +92,12 @@ async def main(request: dict[str, Any]) -> dict[str, Any]:
     config = GenerationHyperparameters(max_new_tokens=16)
     short = {"timeout_seconds": 5, "max_workers": 1, "max_retries": 0}
     began = time.monotonic()
-    slow = await refused(AsyncRewardWrapper(areal_reward(Hangs, options={"deadline": 0.5}), **short)("p", "c", [], []))
+    slow = await refused(
+        AsyncRewardWrapper(areal_reward(Hangs, worst=0.0, options={"deadline": 0.5}), **short)("p", "c", [], [])
+    )
     waited = time.monotonic() - began
     pooled = RLVRWorkflow(areal_reward("math_verify_reward", reference="answer"), config, TOKENS)
-    flows = {name: areal_workflow(name, config, TOKENS, reference="answer") for name in request["rewards"]}
+    flows = {name: areal_workflow(name, config, TOKENS, reference="answer", worst=0.0) for name in request["rewards"]}
     members = RewardWorkflow(Moody, config, TOKENS, name="length")
     said = [["q", text, None] for text in ("four", "none", "fail", "none", "none", "none")]
     return {

@@ -30,7 +30,7 @@ def episode(row: list[Any]) -> dict[str, Any]:
 
 def main() -> None:
     rows = json.load(sys.stdin)
-    skyrl_gym.register(id="parts", entry_point=skyrl_reward(Parts(), components=["length", "gold"]))
+    skyrl_gym.register(id="parts", entry_point=skyrl_reward(Parts(), components=["length", "gold"], on_error="worst"))
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(episode, rows))
     together = aggregate_for_environment("parts", [each["metrics"] for each in found])

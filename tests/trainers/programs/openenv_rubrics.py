@@ -110,7 +110,7 @@ def outcome(reward: Any, text: str, reference: str) -> Any:
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    named = {name: openenv_rubric(name, reference="gold") for name in request["rewards"]}
+    named = {name: openenv_rubric(name, reference="gold", worst=0.0) for name in request["rewards"]}
     moods = [["q", text, None] for text in ("four", "none", "fail")]
     client = Client()
     judge = LLMJudge("Rate {action} after {observation}", client)
@@ -120,10 +120,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         "containers": asyncio.run(containers()),
         "moods": asyncio.run(scores(openenv_rubric(Moody), moods)),
         "matches": [outcome(matches, text, "4") for text in "45"],
-        "judged": [
-            *outcome(RubricReward(WeightedSum([judge, Half()], [0.5, 0.5])), "an answer", "the secret"),
-            client.asked,
-        ],
+        "judged": [*outcome(RubricReward(WeightedSum([judge, Half()], [0.5, 0.5])), "an answer", "the secret"), client.asked],
     }
 
 

@@ -316,9 +316,7 @@ class HuggingFaceDataLoader(DataLoader):
             return found, f"{path}[{split}]"
         if len(found) != 1:
             names = [str(name) for name in found]
-            raise ConfigError(
-                f"hub data set '{path}' has several splits; name one in config key 'split'; {nearest('', names)}"
-            )
+            raise ConfigError(f"hub data set '{path}' has several splits; name one in config key 'split'; {nearest('', names)}")
         name = next(iter(found))
         return found[name], f"{path}[{name}]"
 

@@ -252,7 +252,5 @@ def _answer(value: Any, column: str, where: RowRef) -> dict[str, Any]:
         raise wrong(where, column, "text or a message", value)
     spoken = turns(value, column, where)
     if len(spoken) != 1 or spoken[0]["role"] != "assistant":
-        raise DataError(
-            f"{where}, column '{column}': expected one assistant message; whole conversations go into 'messages'"
-        )
+        raise DataError(f"{where}, column '{column}': expected one assistant message; whole conversations go into 'messages'")
     return {"answer": spoken[0]}

@@ -56,9 +56,7 @@ def check_encoding(name: str) -> str:
     try:
         "".encode(name)
     except (LookupError, ValueError):
-        raise ConfigError(
-            f"encoding is {name!r}; give one such as utf-8, utf-16, cp1252, gb18030 or shift_jis."
-        ) from None
+        raise ConfigError(f"encoding is {name!r}; give one such as utf-8, utf-16, cp1252, gb18030 or shift_jis.") from None
     return name
 
 

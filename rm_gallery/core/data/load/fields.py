@@ -210,9 +210,7 @@ def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str
     """ConfigError with the nearest names for the first key that `strategy` does not know."""
     for key in config:
         if key not in allowed:
-            raise ConfigError(
-                f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}"
-            )
+            raise ConfigError(f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}")
 
 
 def load_options(config: Mapping[str, Any]) -> LoadOptions:

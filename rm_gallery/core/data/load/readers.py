@@ -75,12 +75,14 @@ class ParquetSource:
         import pyarrow as pa
 
         name, start = str(self.path), 0
+        room = _Unpacking(self.path)
         with self._open() as file:
             for group in range(file.num_row_groups):
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
+                    room.expect(file.metadata.row_group(group))
                     try:
-                        yield from _group_rows(file, group, start, keep, name)
+                        yield from _group_rows(file, group, start, keep, name, room)
                     except (pa.ArrowException, OSError) as error:
                         raise DataError(f"{name}: row group {group + 1} cannot be read: {error}") from error
                 start = end
@@ -101,8 +103,27 @@ class ParquetSource:
             raise DataError(f"{self.path}: not a readable parquet file: {error}") from error
 
 
-def _group_rows(file: Any, group: int, start: int, keep: Sequence[int] | None, name: str) -> Iterator[RowItem]:
+class _Unpacking:
+    """What was unpacked of a parquet file so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._packed, self._unpacked = path, path.stat().st_size, 0
+
+    def expect(self, group: Any) -> None:
+        """DataError where a row group says itself that it is out of proportion, before it is read."""
+        check_unpacked(self._path, self._packed, self._unpacked + int(group.total_byte_size), COLUMNAR)
+
+    def note(self, batch: Any) -> None:
+        """Count a batch; DataError where it is too much."""
+        self._unpacked += int(batch.nbytes)
+        check_unpacked(self._path, self._packed, self._unpacked, COLUMNAR)
+
+
+def _group_rows(
+    file: Any, group: int, start: int, keep: Sequence[int] | None, name: str, room: _Unpacking
+) -> Iterator[RowItem]:
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False):
+        room.note(batch)
         end = start + batch.num_rows
         positions: Sequence[int] = range(start, end)
         if keep is not None:
@@ -143,13 +164,16 @@ def check_not_empty(path: Path) -> None:
 
 ROOM = 1 << 28
 """Bytes that a packed file may always unpack to; beyond them it may be no more than a hundred times its size."""
+COLUMNAR = 1000
+"""The same of a parquet file, which holds a value that is repeated in a column once."""
 
 
-def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
+def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> None:
     """DataError for data that are packed as no text is, which would fill the memory."""
-    if unpacked > max(ROOM, 100 * packed):
+    if unpacked > max(ROOM, times * packed):
         raise DataError(
-            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table. Unpack it and look at it."
+            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table (the bound is {ROOM:,} bytes, or {times} "
+            "times the file). Unpack it and look at it."
         )
 
 

@@ -18,6 +18,8 @@ from rm_gallery.core.data.load.result_files import HARNESS, converted, harness_r
 from rm_gallery.core.utils.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
+LONGEST_LINE = 1 << 26
+"""Bytes of one JSON line."""
 _RECORD_KEYS = ("data", "records", "rows", "samples", "examples", "instances", "datasamples")
 
 
@@ -179,7 +181,11 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of a file with their numbers from 1, without a byte order mark."""
     with opened(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+            if len(line) > LONGEST_LINE:
+                raise DataError(
+                    f"{RowRef(str(path), number, 'line')}: longer than {LONGEST_LINE:,} bytes, the most one line may have"
+                )
             yield number, line.removeprefix(_BOM) if number == 1 else line
 
 

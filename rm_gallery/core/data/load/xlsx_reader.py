@@ -77,9 +77,7 @@ class XlsxSource:
             return names
         with self._open() as book:
             below = next((v for n, v, _ in _filled(book[self.sheet]) if n > where.number), ())
-        unnamed = [
-            place for place, value in enumerate(below) if value is not None and not any(names[place : place + 1])
-        ]
+        unnamed = [place for place, value in enumerate(below) if value is not None and not any(names[place : place + 1])]
         if unnamed:
             columns = ", ".join(_letters(place) for place in unnamed[:5])
             raise DataError(
@@ -167,9 +165,7 @@ def _row(header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], 
                 "Excel or LibreOffice and save it once."
             )
         if isinstance(value, str) and value in _ERRORS and name:
-            return DataError(
-                f"{where}: cell {_letters(place)}{where.number} holds the error {value}; mend its formula."
-            )
+            return DataError(f"{where}: cell {_letters(place)}{where.number} holds the error {value}; mend its formula.")
         if value is not None and not name:
             return DataError(f"{where}: column {_letters(place)} has a value and no name; name it in the header.")
         if name:

@@ -80,9 +80,7 @@ class Budget:
             if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
                 raise ConfigError(f"{name} must be a positive number, got {limit!r:.80}")
         if max_cost is not None and prices is None:
-            raise ConfigError(
-                "max_cost needs prices: give a YAML file with input and output per million tokens per model"
-            )
+            raise ConfigError("max_cost needs prices: give a YAML file with input and output per million tokens per model")
         self.max_calls = max_calls
         self.max_tokens = max_tokens
         self.max_cost = max_cost
@@ -180,9 +178,7 @@ class Budget:
             over = self._describe("max-tokens", f"{self.max_tokens:,} tokens")
         elif self.max_cost is not None and self._money > 0:
             # a run that is continued knows no mean yet: what is used up is used up
-            if self._money + self._cost / known > self.max_cost * (1 + 1e-9) or self._money >= self.max_cost * (
-                1 - 1e-9
-            ):
+            if self._money + self._cost / known > self.max_cost * (1 + 1e-9) or self._money >= self.max_cost * (1 - 1e-9):
                 over = self._describe("max-cost", f"{self.max_cost:g}")
         if over:
             self.message = over

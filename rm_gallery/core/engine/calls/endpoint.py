@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal
 
+from rm_gallery.core.engine.calls.overdue import Overdue
 from rm_gallery.core.engine.calls.rate_limit import FairQueue
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 
@@ -29,6 +30,8 @@ _FIRST_PROBE, _LAST_PROBE = 0.5, 1.0
 _PROBE_HANGS = 10.0
 # So many different calls in a row have to fail before that is the endpoint's fault and not theirs.
 _SUSPECT = 4
+# A call that is sent so long after the last failure begins a new silence: nobody asked meanwhile.
+_UNASKED = 60.0
 
 
 class EndpointDown(ProviderError):
@@ -78,9 +81,7 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if ceiling < 1 or minimum < 1 or (start is not None and start < 1):
-            raise ConfigError(
-                f"concurrency must be at least 1, got ceiling={ceiling}, start={start}, minimum={minimum}"
-            )
+            raise ConfigError(f"concurrency must be at least 1, got ceiling={ceiling}, start={start}, minimum={minimum}")
         self.name = name
         self.max_outage = max_outage
         self.answered = False
@@ -111,12 +112,17 @@ class Endpoint:
         # state
         self._paused_until = 0.0
         self._shut: Literal["limited", "down"] | None = None
-        self._shut_since = self._probe_at = 0.0
+        self._probe_at = 0.0
         self._probe_every = _FIRST_PROBE
         self._probing = False
         self._open = True
         self._failing: set[object] = set()
+        self._away_since = math.inf
+        """Since when it has served nobody, in so far as that is held against it; infinite while it serves."""
+        self._failed_at = self._served_at = -math.inf
         self._trouble = ""
+        self.overdue = Overdue(clock, lambda: self._open, lambda: self._in_flight < self._limit)
+        """The calls that are out, of which some may have been forgotten there."""
 
     @property
     def state(self) -> State:
@@ -127,6 +133,17 @@ class Endpoint:
     def shut(self) -> bool:
         """Whether calls wait, one looks at a time, and waiting costs no attempts."""
         return self._shut is not None
+
+    @property
+    def paused(self) -> bool:
+        """Whether calls wait here as long as the server asked for."""
+        return self._paused_until > self._clock()
+
+    @property
+    def given_up(self) -> str:
+        """What is told of an endpoint that has served nobody for too long; empty for any other."""
+        now = self._clock()
+        return self._gone_message(now) if self._gone(now) else ""
 
     @property
     def limit(self) -> int:
@@ -178,19 +195,21 @@ class Endpoint:
             return True
         return False
 
-    async def wait(self, line: Hashable = None, *, fresh: bool = True) -> bool:
+    async def wait(self, line: Hashable = None, *, fresh: bool = True, since: float | None = None) -> bool:
         """Wait for a slot in the line of one run; True for a call sent ahead to see whether the endpoint is back.
 
-        A cancelled wait takes no slot. `fresh` marks the first attempt of a call. Raises EndpointDown when the endpoint
-        stays away for too long.
+        A cancelled wait takes no slot. `fresh` marks the first attempt of a call; `since` is when its run began, where the run
+        itself is bounded: it has then waited for as long. Raises EndpointDown when the endpoint stays away for too long.
         """
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        if self._shut and not self._queue and not self._probing:
+        if not self._open and not self._queue and not self._probing:
             now = self._clock()
-            if fresh:
+            if self._shut and fresh:
                 self._probe_at = now  # nobody is looking, and this one has not failed yet
-            if now - self._shut_since >= self.max_outage:
-                self._shut_since = now  # given up before: whoever comes now starts anew
+            if self._gone(now):  # given up before: whoever comes now starts anew
+                if since is not None and now - since + 1e-3 >= self.max_outage:
+                    raise EndpointDown(self._gone_message(now))
+                self._away_since = now if since is None else since
         self._queue.push(line, waiter, None)
         self._tick()
         try:
@@ -215,16 +234,19 @@ class Endpoint:
         call: object = None,
         probe: bool = False,
         why: str = "",
+        sent: float | None = None,
     ) -> None:
         """Give the slot back and learn from how the attempt ended.
 
         `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call from those of others,
-        `probe` is what `wait` said, `why` what went wrong.
+        `probe` is what `wait` said, `why` what went wrong. `sent` is when it was first asked in vain, for
+        a run that is bounded itself: silence counts since then and not only since failures say that it is down.
         """
         held = False
         if probe:
             self._probing = False
         if end == "ok":
+            self._served_at = self._clock()
             if self._failing or self._shut or not self.served:
                 self._recovered()
             self._clean += 1
@@ -232,7 +254,7 @@ class Endpoint:
                 self._limit += 1
                 self._clean, self._grown = 0, True
         elif end != "other":
-            held = self._ailing(end, retry_after, call, probe, why)
+            held = self._ailing(end, retry_after, call, probe, why, sent)
         elif probe:
             self._probe_at = self._clock()
         if not self._slow_start:
@@ -270,15 +292,17 @@ class Endpoint:
     def _recovered(self) -> None:
         self.served = self.answered = True
         self._failing.clear()
+        self._away_since = math.inf
         if self._shut:
             self._shut = None
             self._probe_every = _FIRST_PROBE
             self._open = not self._paused_until
             self._last_refusal = min(self._last_refusal, self._clock() - self._regrow_after)
 
-    def _ailing(self, end: CallEnd, retry_after: float | None, call: object, probe: bool, why: str) -> bool:
+    def _ailing(self, end: CallEnd, retry_after: float | None, call: object, probe: bool, why: str, sent: float | None) -> bool:
         """Learn from a failure; whether its slot stays taken for a while."""
         now = self._clock()
+        self._note_silence(sent, now)
         refused = end == "rate_limit"
         self._trouble = why or self._trouble
         self._failing.add(call)
@@ -304,7 +328,8 @@ class Endpoint:
                 self._probe_at = now + self._probe_every
         elif self._to_be_shut(end):
             self._shut = "limited" if refused else "down"
-            self._shut_since = now
+            if sent is None:
+                self._away_since = now
             self._probe_at = now + self._probe_every
             self._open = False
         hold = refused and not retry_after and not self._shut
@@ -313,6 +338,12 @@ class Endpoint:
         if hold or not self._open:
             self._tick()
         return hold
+
+    def _note_silence(self, sent: float | None, now: float) -> None:
+        began = now if sent is None else sent
+        if self._away_since == math.inf or began - self._failed_at > _UNASKED:
+            self._away_since = max(began, self._served_at)
+        self._failed_at = now
 
     def _to_be_shut(self, end: CallEnd) -> bool:
         if not self.served or self.max_outage <= 0:
@@ -373,16 +404,19 @@ class Endpoint:
         self._open = not self._paused_until and not self._shut
         if self._open:
             self._wake()
+        elif self._queue and self._gone(now):
+            self._give_up(now)
         elif self._shut and self._queue and not self._paused_until:
-            if now - self._shut_since >= self.max_outage:
-                self._give_up(now)
-            elif self._probe_at <= now and (waiter := self._queue.pop()) is not None:
+            if self._probe_at <= now and (waiter := self._queue.pop()) is not None:
                 self._in_flight += 1
                 self._probing, self._probe_at = True, now + _PROBE_HANGS
                 waiter.set_result(True)
         due = min(self._held[0] if self._held else math.inf, self._paused_until or math.inf)
-        if self._shut and self._queue and not self._paused_until:
-            due = min(due, max(self._probe_at, now + 0.001), self._shut_since + self.max_outage)
+        if self._queue and not self._open:
+            if self.max_outage > 0:
+                due = min(due, self._away_since + self.max_outage)
+            if self._shut and not self._paused_until:
+                due = min(due, max(self._probe_at, now + 0.001))
         if due < math.inf:
             self._come_back(due, now)
 
@@ -406,12 +440,18 @@ class Endpoint:
             self._in_flight += 1
             waiter.set_result(False)
 
-    def _give_up(self, now: float) -> None:
+    def _gone(self, now: float) -> bool:
+        return 0 < self.max_outage <= now - self._away_since + 1e-3
+
+    def _gone_message(self, now: float) -> str:
         what = "has been down" if self._shut == "down" else "has refused every call"
-        message = (
-            f"{self.name} {what} for {now - self._shut_since:.0f} s, the longest wait allowed (max_outage="
+        return (
+            f"{self.name} {what} for {now - self._away_since:.0f} s, the longest wait allowed (max_outage="
             f"{self.max_outage:g}). Last: {self._trouble or 'no answer'} Everything finished is kept; run the same "
             "command again once it is back."
         )
+
+    def _give_up(self, now: float) -> None:
+        message = self._gone_message(now)
         while (waiter := self._queue.pop()) is not None:
             waiter.set_exception(EndpointDown(message))

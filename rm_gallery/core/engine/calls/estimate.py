@@ -32,9 +32,7 @@ class Estimate:
     seconds: Interval
 
     @classmethod
-    def from_probe(
-        cls, usages: Sequence[Usage], seconds: Sequence[float], n_total: int, *, concurrency: int = 1
-    ) -> Estimate:
+    def from_probe(cls, usages: Sequence[Usage], seconds: Sequence[float], n_total: int, *, concurrency: int = 1) -> Estimate:
         """Extrapolate from the usage and latency of each probed sample to the other n_total - n of them.
 
         The sum over m further samples has the 95 % interval m * mean ± t(n-1) * s * sqrt(m + m²/n), which covers the

@@ -111,9 +111,7 @@ class PriceTable:
             raise ConfigError(f"price file {path} holds no mapping of models to prices; {_EXAMPLE}")
         if not all(isinstance(model, str | int | float) for model in content):
             raise ConfigError(f"price file {path} holds a model name that is no text; {_EXAMPLE}")
-        return cls(
-            {str(model): _price(path, str(model), entry) for model, entry in content.items()}, f"price file {path}"
-        )
+        return cls({str(model): _price(path, str(model), entry) for model, entry in content.items()}, f"price file {path}")
 
     def find(self, model: str) -> Price | None:
         """The price of a model, or None."""

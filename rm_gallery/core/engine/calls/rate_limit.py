@@ -101,7 +101,7 @@ class RateLimit:
         bucket.set_rate(per_minute)
         return bucket
 
-    def enter(self, tokens: int = 0) -> bool:
+    def enter(self, tokens: int) -> bool:
         """Take the turn of a call expected to use `tokens` tokens if it is its turn at once; else `wait` for it."""
         if self._requests is None and self._tokens is None:
             return True
@@ -110,7 +110,7 @@ class RateLimit:
         self._take(1, tokens)
         return True
 
-    async def wait(self, tokens: int = 0, line: Hashable = None) -> None:
+    async def wait(self, tokens: int, line: Hashable) -> None:
         """Wait for the turn of a call in the line of one run; a cancelled wait takes nothing."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._queue.push(line, waiter, tokens)

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ACCOUNT = frozenset({401, 402, 429})
+_ONE_REQUEST = frozenset({400, 413, 422})
+"""Refusals that are about what was asked: too long a prompt comes back in the same words, and the next one may be shorter."""
 # Gateways answer so for any call while there is nobody behind them.
-_NOT_THE_CALL = frozenset({502, 503, 529})
+_NOT_THE_CALL = frozenset({404, 405, 502, 503, 529})
 
 # A server that answered before and now refuses connections is restarting: that takes seconds, not fractions of one.
 _RESTART_FACTOR = 4.0
@@ -88,7 +90,7 @@ async def run_attempts(
 ) -> T:
     """Await `call()` until it succeeds, may not be repeated, or the deadline passes between two attempts.
 
-    `call` itself waits for the endpoint and keeps within the deadline. While the endpoint is shut there is no wait here,
+    `call` itself waits for the endpoint and keeps within the deadline. While the endpoint is shut or pauses there is no wait here,
     and from the second attempt on what says nothing about the call (refused connections, 429, 502, 503, 529) is free. A pause the server
     asks for does not count as the sample's time. Only ProviderError is retried; anything else passes through.
 
@@ -110,7 +112,7 @@ async def run_attempts(
             if error.kind == "fatal":
                 raise
             cause = error
-        shut, answered = _endpoint_says(endpoint, cause)
+        held, answered = _endpoint_says(endpoint, cause)
         counted += 1.0 if made == 1 else _weight(endpoint, cause)
         absent = cause.kind == "unreachable" and not answered
         allowed = min(policy.unreachable_attempts, policy.max_attempts) if absent else policy.max_attempts
@@ -119,9 +121,9 @@ async def run_attempts(
                 f"{cause} (gave up after {_tries(made)})",
                 kind=cause.kind, status=cause.status, retry_after=cause.retry_after,
             ) from cause  # fmt: skip
-        asked, wait = (0.0, 0.0) if shut else _waits(policy, cause, counted, absent, deadline)
+        asked, wait = (0.0, 0.0) if held else _waits(policy, cause, counted, absent, deadline)
         if deadline is not None:
-            if wait >= deadline.left and not asked and not shut:
+            if wait >= deadline.left and not asked and not held:
                 raise _late(made, "no time was left for another", cause) from cause
             deadline.note = f"{_tries(made)}, last cause ({cause.kind}): {cause}"
         if on_retry is not None:
@@ -134,11 +136,11 @@ async def run_attempts(
 
 
 def _endpoint_says(endpoint: Endpoint | None, cause: ProviderError) -> tuple[bool, bool]:
-    """Whether the endpoint is shut, and whether it ever answered."""
+    """Whether the endpoint holds calls back by itself, and whether it ever answered."""
     if endpoint is None:
         return False, False
     endpoint.answered = endpoint.answered or cause.status is not None or cause.kind == "rate_limit"
-    return endpoint.shut, endpoint.answered
+    return endpoint.shut or endpoint.paused, endpoint.answered
 
 
 def _weight(endpoint: Endpoint | None, cause: ProviderError) -> float:
@@ -161,9 +163,7 @@ def _waits(
     left = math.inf if deadline is None else max(0.0, deadline.left)
     # Jitter is drawn within the time left: a shorter wait than planned is worth more than none. All calls refused together
     # would come back together, so a wait the server asks for gets some as well.
-    return asked, policy.jitter(
-        min(policy.base if asked else policy.ceiling(int(counted), restarting=restarting), left)
-    )
+    return asked, policy.jitter(min(policy.base if asked else policy.ceiling(int(counted), restarting=restarting), left))
 
 
 def _tries(made: int) -> str:
@@ -215,8 +215,10 @@ def _number(text: str | None) -> float | None:
 class FailFast:
     """Says when a run is pointless: `limit` calls in a row failed for good.
 
-    Before any call succeeded every failure counts but a rate limit; later only what holds for every call (unreachable, or
-    a key that is refused or has nothing left: HTTP 401, 402, 429 for good). Thread-safe. `message` is None until it trips.
+    Before any call succeeded every failure counts but a rate limit. Later what holds for every call counts (unreachable, or a
+    key that is refused or has nothing left: HTTP 401, 402, 429 for good), and one and the same refusal of different requests, but
+    not one of what was asked (HTTP 400, 413, 422).
+    Thread-safe. `message` is None until it trips.
     """
 
     def __init__(self, limit: int = 20) -> None:
@@ -239,11 +241,14 @@ class FailFast:
         """Note a call that failed; True exactly once, when this failure trips the tracker."""
         if self.message is not None or not isinstance(error, ProviderError) or error.kind == "rate_limit":
             return False
-        if self._succeeded and error.kind != "unreachable" and not (error.kind == "fatal" and error.status in _ACCOUNT):
+        if self._succeeded and (error.kind not in ("unreachable", "fatal") or error.status in _ONE_REQUEST):
             return False
         with self._lock:
-            status = f"HTTP {error.status}" if error.status is not None else error.kind
-            self._causes[f"{status}: {error}"] += 1
+            said = f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
+            of_all = error.kind == "unreachable" or error.status in _ACCOUNT
+            if self._succeeded and not of_all and said not in self._causes:
+                self._causes.clear()
+            self._causes[said] += 1
             if self.message is not None or sum(self._causes.values()) < self.limit:
                 return False
             cause, count = self._causes.most_common(1)[0]

@@ -88,9 +88,7 @@ class FileLock:
             raise TimeoutError(f"{self.path} has been locked by {self.owner()} for 10 s")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
 
@@ -105,9 +103,7 @@ def _install_fork_hook() -> None:
     """No fork happens while a lock is being taken, and a child keeps none of its parent's locks alive."""
     global _hooked
     if not _hooked and hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lambda: _guard.acquire(), after_in_parent=lambda: _guard.release(), after_in_child=_in_child
-        )
+        os.register_at_fork(before=lambda: _guard.acquire(), after_in_parent=lambda: _guard.release(), after_in_child=_in_child)
     _hooked = True
 
 

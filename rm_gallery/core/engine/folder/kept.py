@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import platform
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import orjson
@@ -13,11 +15,12 @@ import orjson
 from rm_gallery import __version__
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.context import RunControl, current_run, snapshot
+from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.folder.ledger import Ledger
 from rm_gallery.core.engine.folder.store import REUSED, SUMMARY, RunStore, record_key
 from rm_gallery.core.engine.folder.trace import TraceFile
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.log import logger
 
 T = TypeVar("T")
@@ -37,7 +40,7 @@ class Keyed(Protocol):
         ...
 
 
-class RunFolder:
+class RunFolder(ABC):
     """Keeps every finished sample of a run, and finds the finished ones when the run is continued.
 
     A record belongs to a sample's key, which holds all that may be read of it, and to its number among equal samples: of
@@ -71,12 +74,11 @@ class RunFolder:
         self._ids: set[int] = set()
         self._pending: dict[int, tuple[str, int]] = {}
         self._noted: list[dict[str, Any]] = []
+        self._asked: dict[int, Questions] = {}
         self._guard = threading.Lock()
         self._ledger = Ledger(self._store.folder)
         self._trace: TraceFile | None = None
-        self.counts = dict.fromkeys(
-            ("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0
-        )
+        self.counts = dict.fromkeys(("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0)
 
     def begin(self, options: RunOptions) -> RunOptions:
         """The options with which what is spent, and what is judged where `trace` is on, are kept here."""
@@ -108,9 +110,51 @@ class RunFolder:
             self._pending[id(data)] = (key, number)
         return found
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._store.folder
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier part of the run left something."""
+        return bool(self._finished)
+
+    def record_of(self, data: Keyed) -> dict[str, Any] | None:
+        """The record of a sample, where it has one that fits it."""
+        record = self._finished.get(self.key_of(data))
+        return record if record is not None and self.fits(record, data) else None
+
+    @abstractmethod
+    def fits(self, record: dict[str, Any], data: Any) -> bool:
+        """Whether a record can be one of this sample."""
+
+    def key_of(self, data: Any) -> str:
+        """What tells a sample from others: its id and a hash of all that is read of it."""
+        key: str = data.sample_key
+        return key
+
+    @abstractmethod
+    def said(self, data: Any, *results: Any) -> dict[str, Any]:
+        """What is kept of a finished sample."""
+
+    @abstractmethod
+    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The scores in what is kept, or the reason why there is none, by place; without what says nothing about the code."""
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._asked.setdefault(id(data), Questions())
+
+    def check_asked(self, data: Keyed, record: Mapping[str, Any], now: Questions) -> None:
+        """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged."""
+        before = record.get("asked")
+        if isinstance(before, list) and not now.hashes <= set(before):
+            raise changed(self._store.folder, data.sample_id, "the judge was asked something else")
+
     def _placed(self, data: Keyed) -> tuple[str, int]:
         """The sample's key, and its number among equal samples of this run."""
-        key = data.sample_key
+        key = self.key_of(data)
         number = self._numbers.get(hash(key), 0)
         self._numbers[hash(key)] = number + 1
         sample_id = hash(data.sample_id)
@@ -135,8 +179,11 @@ class RunFolder:
             pending = self._pending.pop(id(data), None)
             key, number = pending if pending is not None else self._placed(data)
             self.counts["stopped" if stopped else status] += 1
+            asked = self._asked.pop(id(data), None)
             if said:
                 record = {"id": data.sample_id, "key": key, "status": status, **said}
+                if asked is not None and asked.hashes:
+                    record["asked"] = sorted(asked.hashes)
                 self._noted.append({**record, "n": number} if number else record)
 
     def flush(self) -> None:
@@ -170,9 +217,7 @@ class RunFolder:
             if kept.calls:  # a part that was killed left no summary
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
-            self._store.write_summary(
-                {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped}
-            )
+            self._store.write_summary({"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped})
         finally:
             self._store.close()
 
@@ -183,6 +228,20 @@ class RunFolder:
             return {}
         spent = known.get("spent") if isinstance(known, dict) else None
         return spent if isinstance(spent, dict) else {}
+
+
+def about_code(status: str, reason: str, cause: str | None) -> bool:
+    """Whether a missing score tells what code does: not where somebody else caused it, nor where it may have been the network."""
+    return cause not in ("endpoint", "judge", "caller") and (status == "unscored" or reason == "invalid_result")
+
+
+def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
+    """The error that says, by an example, that what is kept was made by something else."""
+    return ConfigError(
+        f"{folder} holds results of something else under the same settings, such as other code, another file that it reads "
+        f"or another environment: of {sample_id!r:.60} {what}. Use another folder, or --force-new (force_new=True) to move this "
+        "one aside and start anew. What is random by design says deterministic = False, and is not compared."
+    )
 
 
 def _sum(before: Any, now: float | None) -> float | None:

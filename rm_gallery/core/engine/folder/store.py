@@ -186,9 +186,7 @@ class RunStore:
     def __enter__(self) -> RunStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 
@@ -205,9 +203,7 @@ def _same_kind(record: dict[str, Any]) -> bool:
 def _locked(folder: Path) -> FileLock:
     lock = FileLock(folder / ".lock")
     if not lock.acquire():
-        raise ConfigError(
-            f"run {folder} is being written by {lock.owner()}; wait for it, stop it, or use another folder"
-        )
+        raise ConfigError(f"run {folder} is being written by {lock.owner()}; wait for it, stop it, or use another folder")
     return lock
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.engine.folder.files import from_line, mend_tail, read_lines, to_line
-from rm_gallery.core.engine.folder.manifest import redact
 from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.secrets import redact
 
 TRACE = "trace.jsonl"
 

@@ -93,9 +93,7 @@ class Call:
 
     def overdue(self) -> None:
         """Fail the call for its deadline."""
-        self.fail(
-            DeadlineExceeded(f"{self.name} ran longer than its deadline of {self.deadline:g} s; its process was killed")
-        )
+        self.fail(DeadlineExceeded(f"{self.name} ran longer than its deadline of {self.deadline:g} s; its process was killed"))
 
     def crashed(self, exit_code: int | None) -> None:
         """Fail the call because its process ended while running it."""

@@ -202,7 +202,7 @@ class _OrphanTimer:
 
 
 def load_function(reference: bytes) -> Callable[..., Any]:
-    """Import or unpickle a function and the modules its own module names in `WORKER_PRELOAD`.
+    """Import or unpickle a function, and have its module's `prepare_worker`, where there is one, do what only a first call pays.
 
     Raises whatever the import raises.
     """
@@ -214,8 +214,7 @@ def load_function(reference: bytes) -> Callable[..., Any]:
     else:
         found = pickle.loads(pickled)
     home = sys.modules.get(getattr(found, "__module__", None) or type(found).__module__)
-    for name in getattr(home, "WORKER_PRELOAD", ()):
-        importlib.import_module(name)
+    getattr(home, "prepare_worker", lambda: None)()
     function: Callable[..., Any] = found
     return function
 

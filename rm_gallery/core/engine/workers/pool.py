@@ -45,7 +45,7 @@ class WorkerPool:
     `DeadlineExceeded`; one whose process dies with `WorkerCrashed`; one that needs more than `memory_cap` bytes with
     `WorkerMemoryExceeded`. In each case only that call fails: its process is replaced and its neighbours run elsewhere.
     Processes start when first needed, up to `max_workers` (default: the processors this process may use).
-    Modules in `preload`, and those a function's module lists in `WORKER_PRELOAD`, are imported before any clock runs.
+    Modules in `preload` are imported, and a `prepare_worker()` of a function's module is called, before any clock runs.
 
     Safe from many threads; a forked child has its own processes. The script of the user is not imported by workers, so
     functions must live in importable modules.
@@ -119,9 +119,7 @@ class WorkerPool:
         waiter.add_done_callback(done)
         return waiter
 
-    def map(
-        self, fn: Callable[[A], T], items: Sequence[A], *, deadline: float | None = None
-    ) -> list[T | BaseException]:
+    def map(self, fn: Callable[[A], T], items: Sequence[A], *, deadline: float | None = None) -> list[T | BaseException]:
         """Call `fn` on every item; the list is in the order of the items, with the exception in place of a failure."""
         return self.starmap(fn, [(item,) for item in items], deadline=deadline)
 
@@ -171,9 +169,7 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.shutdown()
 
     def _enqueue(self, calls: list[Call]) -> None:
@@ -258,9 +254,7 @@ class WorkerPool:
         self._reset()
 
 
-def get_pool(
-    name: str = "rewards", *, max_workers: int | None = None, memory_cap: int | None = 4 * 2**30
-) -> WorkerPool:
+def get_pool(name: str = "rewards", *, max_workers: int | None = None, memory_cap: int | None = 4 * 2**30) -> WorkerPool:
     """The pool of this name, shared by the whole process, made on first use and ended at exit.
 
     Rewards share one; the sandbox and SQL have their own, so that what a stranger's code holds up is its like alone. The

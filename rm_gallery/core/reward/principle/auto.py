@@ -10,9 +10,9 @@ from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.outcome import Outcome
 from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.judge import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
@@ -119,9 +119,7 @@ class AutoPrincipleGenerator(Configured):
     deadline: float | None = Field(default=600.0, gt=0)
     seed: int = 0
 
-    def run_batch(
-        self, samples: Sequence[DataSample], thread_pool: Any = None, *, executor: Any = None
-    ) -> dict[str, str]:
+    def run_batch(self, samples: Sequence[DataSample], thread_pool: Any = None, *, executor: Any = None) -> dict[str, str]:
         """At most `cluster_number` principles as {name: sentence}, most important first.
 
         A given thread pool is accepted for compatibility and not used.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
+from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
@@ -77,9 +78,7 @@ class BaseAggregator:
             value = math.inf  # costs this row its score, not the run
         if not math.isfinite(value):
             return self._error(f"the combined score is {value}", missing, metadata)
-        return GraderScore(
-            name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, **about
-        )
+        return GraderScore(name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, **about)
 
     def _comparable(
         self, scores: Mapping[str, GraderScore], components: Collection[GraderResult]
@@ -109,8 +108,10 @@ class BaseAggregator:
 
     def _error(self, why: str, missing: Mapping[str, GraderResult], metadata: dict[str, Any]) -> GraderError:
         first = next((found for found in missing.values() if isinstance(found, GraderError)), None)
-        kind, status = (first.error_type, first.status) if first is not None else ("aggregate", "failed")
-        return GraderError(name=self.name, reason=why, error=why, metadata=metadata, error_type=kind, status=status)
+        told = failed("aggregate", why, "rule")
+        if first is not None:
+            told = Outcome(first.status, None, first.error_type, why, first.cause)
+        return GraderError.of(self.name, told).model_copy(update={"metadata": metadata})
 
 
 class WeightedSumAggregator(BaseAggregator):

@@ -212,9 +212,7 @@ def _run(program: CodeType | None, failure: str, stdin: bytes, output_bytes: int
     except BlockingIOError:
         name = ""
     os.close(report_read)
-    return pack_reply(
-        OUTPUT_LIMIT if over else FINISHED, os.waitstatus_to_exitcode(status), name, output[:output_bytes]
-    )
+    return pack_reply(OUTPUT_LIMIT if over else FINISHED, os.waitstatus_to_exitcode(status), name, output[:output_bytes])
 
 
 def pack_reply(state: int, exit_code: int, error: str, output: bytes) -> bytes:

@@ -129,9 +129,9 @@ def candidate_sources(prompt: str, code: str, entry_point: str) -> list[str]:
     A completion that defines the entry point itself runs after the prompt's imports and helpers. Any other completion
     continues the prompt, as it stands or, when only that compiles, indented by four columns.
     """
-    helpers = prelude(prompt, entry_point)
     if not prompt or not entry_point:
         return [code]
+    helpers = prelude(prompt, entry_point)
     if defines(code, entry_point):
         return [helpers, code]
     indented = "".join("    " + line if line.strip() else line for line in code.splitlines(keepends=True))

@@ -177,12 +177,15 @@ def _integer_bytes(value: int) -> bytes:
     return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
-def decode(data: bytes, *, resolve: Callable[[int], object] | None = None) -> object:
-    """Decode bytes from `encode`; `resolve` turns a reference number into an object (default: a `Ref`).
+def decode(
+    data: bytes, *, resolve: Callable[[int], object] | None = None, array: Callable[[Any], object] | None = None
+) -> object:
+    """Decode bytes from `encode`; `resolve` turns a reference number into an object (default: a `Ref`), and `array` has the
+    last word about a numpy array.
 
     Raises CodecError on anything that is not exactly one well-formed value.
     """
-    decoder = _Decoder(data, resolve or Ref)
+    decoder = _Decoder(data, resolve or Ref, array)
     value = decoder.take(0)
     if decoder.at != len(data):
         raise CodecError("bytes left over after the value")
@@ -190,10 +193,11 @@ def decode(data: bytes, *, resolve: Callable[[int], object] | None = None) -> ob
 
 
 class _Decoder:
-    def __init__(self, data: bytes, resolve: Callable[[int], object]) -> None:
+    def __init__(self, data: bytes, resolve: Callable[[int], object], array: Callable[[Any], object] | None) -> None:
         self.data = data
         self.at = 0
         self.resolve = resolve
+        self.array = array
 
     def raw(self, count: int) -> bytes:
         end = self.at + count
@@ -226,7 +230,9 @@ class _Decoder:
         if tag in b"ltSZD":
             return self.container(tag, self.length(), depth + 1)
         if tag == b"x":
-            return _built(self.take(depth + 1), self.take(depth + 1))
+            kind = self.take(depth + 1)
+            built = _built(kind, self.take(depth + 1))
+            return self.array(built) if self.array is not None and kind == "numpy.ndarray" else built
         raise CodecError(f"unknown tag {tag!r}")
 
     def sized(self, tag: bytes, body: bytes) -> object:

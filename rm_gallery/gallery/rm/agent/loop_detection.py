@@ -52,7 +52,7 @@ class LoopDetectionReward(RuleReward):
         output = sample.output[0]
         sequences = _sequences(output)
         if not any(sequences.values()):
-            raise Unscored(f"{self.name}: the output has neither text nor tool calls.", reason="empty")
+            raise Unscored(f"{self.name}: the output has neither text nor tool calls.", reason="empty", cause="answer")
         shares = {sort: self._share(sort, items) for sort, items in sequences.items() if items}
         worst = max(shares, key=shares.__getitem__)
         reason = f"{shares[worst]:.1%} of the {worst} repeat themselves." if shares[worst] else "No loop found."

@@ -79,9 +79,7 @@ class ToolCallMatchReward(RuleReward):
             )
         wanted = read_wanted(value)
         if isinstance(wanted, str):
-            raise Unscored(
-                f"{self.name} cannot read the expected calls {shown(value)}: {wanted}", reason="no_reference"
-            )
+            raise Unscored(f"{self.name} cannot read the expected calls {shown(value)}: {wanted}", reason="no_reference")
         return wanted
 
 

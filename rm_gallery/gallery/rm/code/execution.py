@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, field_serializer
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.context import remaining_seconds
+from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
@@ -17,7 +17,7 @@ from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
 from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.text.reasoning import split_reasoning
-from rm_gallery.core.utils.errors import DataError, RMGalleryError, SandboxUnavailable, Unscored
+from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, SandboxUnavailable, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
@@ -35,6 +35,7 @@ class SandboxFailed(RMGalleryError):
     """A sandbox that worked before did not start for one answer; only its sample fails."""
 
     reason = "sandbox"
+    cause: Cause = "caller"
 
 
 @RewardRegistry.register("code_execution")
@@ -107,8 +108,7 @@ class CodeExecutionReward(RuleReward):
         return one_score(self.name, score, reason_of(report), counts)
 
     async def _run(self, code: str, tests: CodeTests) -> CodeTestReport:
-        left = remaining_seconds()
-        deadline = self.total_timeout if left is None else min(self.total_timeout, max(left, 0.1))
+        deadline = within_deadline(self.total_timeout)
         limits = SandboxLimits(wall_seconds=self.timeout, cpu_seconds=self.timeout, memory_mb=self.memory_mb)
         runner = get_runner(self.sandbox, packages=self.packages)
         try:

@@ -62,9 +62,7 @@ class SqlResultEqualityReward(RuleReward):
             "INSERT INTO town VALUES ('Lyon', 520000), ('Paris', 2100000), ('Berlin', 3700000);",
             reference="SELECT name FROM town WHERE people > 1e6 ORDER BY people DESC",
         ),
-        inputs={
-            "schema": "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills the database"
-        },
+        inputs={"schema": "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills the database"},
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -76,9 +74,7 @@ class SqlResultEqualityReward(RuleReward):
         if not query:
             return one_score(self.name, 0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
-        found = await run_query_apart(
-            schema, query, deadline=self.timeout, max_rows=self.max_rows, schema_seconds=built
-        )
+        found = await run_query_apart(schema, query, deadline=self.timeout, max_rows=self.max_rows, schema_seconds=built)
         if found.error:
             return one_score(self.name, 0.0, f"The query does not run: {found.error}")
         equal = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
@@ -13,7 +13,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.code.syntax import parse, required_blocks
-from rm_gallery.gallery.rm.rule import RuleReward, one_score, shown
+from rm_gallery.gallery.rm.rule import KillableRule, one_score, shown
 
 
 class Style(NamedTuple):
@@ -27,7 +27,7 @@ class Style(NamedTuple):
 
 
 @RewardRegistry.register("code_style")
-class CodeStyleReward(RuleReward):
+class CodeStyleReward(KillableRule):
     """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of names following PEP 8.
 
     Names are those the code itself gives, from its syntax tree: functions, arguments and variables in snake_case
@@ -35,8 +35,6 @@ class CodeStyleReward(RuleReward):
     with nothing to look at counts 1. Range [0, 1], higher is better; unscored without a fenced Python block (`no_code`)
     or when none compiles (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
-
-    cpu_bound: ClassVar[bool] = True
 
     name: str = "code_style"
 
@@ -60,7 +58,7 @@ class CodeStyleReward(RuleReward):
             else:
                 _look(block, tree, style)
         if len(problems) == len(blocks):
-            raise Unscored(f"{self.name}: no block compiles ({problems[0]}).", reason="syntax_error")
+            raise Unscored(f"{self.name}: no block compiles ({problems[0]}).", reason="syntax_error", cause="answer")
         indentation, naming = _shares(style)
         reason = f"Indentation {indentation:.2f}, names {naming:.2f}"
         reason += f" (not PEP 8: {', '.join(shown(name) for name in style.bad[:5])})." if style.bad else "."

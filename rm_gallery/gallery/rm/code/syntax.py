@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from typing import Any, ClassVar
+from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.example import Example, sample_of
@@ -12,18 +12,16 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score
+from rm_gallery.gallery.rm.rule import KillableRule, answer_text, one_score
 
 
 @RewardRegistry.register("code_syntax_check")
-class SyntaxCheckReward(RuleReward):
+class SyntaxCheckReward(KillableRule):
     """Share of the answer's Python blocks that compile: valid blocks / all blocks.
 
     Nothing is executed. Blocks are fenced and marked python; without such a mark, blocks without a language are taken.
     The syntax is that of the running interpreter. Range [0, 1], higher is better; unscored (`no_code`) without a block.
     """
-
-    cpu_bound: ClassVar[bool] = True
 
     name: str = "code_syntax_check"
 
@@ -39,9 +37,7 @@ class SyntaxCheckReward(RuleReward):
         """Compile each block."""
         blocks = required_blocks(sample, self.name)
         problems = [
-            f"block {number}, {found}"
-            for number, found in enumerate(map(parse, blocks), start=1)
-            if isinstance(found, str)
+            f"block {number}, {found}" for number, found in enumerate(map(parse, blocks), start=1) if isinstance(found, str)
         ]
         reason = "; ".join(problems[:5]) or f"{len(blocks)} of {len(blocks)} blocks compile."
         return one_score(self.name, 1 - len(problems) / len(blocks), reason)
@@ -62,7 +58,7 @@ def required_blocks(sample: DataSample, reward: str) -> list[str]:
     """The answer's Python blocks; Unscored (`no_code`) when it has none."""
     blocks = python_blocks(answer_text(sample))
     if not blocks:
-        raise Unscored(f"{reward}: the answer has no fenced Python block.", reason="no_code")
+        raise Unscored(f"{reward}: the answer has no fenced Python block.", reason="no_code", cause="answer")
     return blocks
 
 

@@ -17,13 +17,13 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.text.blocks import read_json, split_fences
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
+from rm_gallery.gallery.rm.rule import KillableRule, answer_text, known, one_score, shown
 
 _MAX_PROBLEMS = 5
 
 
 @RewardRegistry.register("json_schema")
-class JsonSchemaReward(RuleReward):
+class JsonSchemaReward(KillableRule):
     """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does not, else 0.
 
     The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is that of its
@@ -34,7 +34,6 @@ class JsonSchemaReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"schema"})
-    cpu_bound: ClassVar[bool] = True
 
     name: str = "json_schema"
     json_schema: dict[str, Any] | bool | None = None
@@ -81,13 +80,9 @@ class JsonSchemaReward(RuleReward):
             try:
                 schema = read_json(schema)
             except ValueError as error:
-                raise Unscored(
-                    f"{self.name}: the sample's schema is no JSON: {error}", reason="invalid_schema"
-                ) from None
+                raise Unscored(f"{self.name}: the sample's schema is no JSON: {error}", reason="invalid_schema") from None
         if schema is None:
-            raise Unscored(
-                f"{self.name} needs a schema: set the field json_schema or metadata['schema'].", reason="no_schema"
-            )
+            raise Unscored(f"{self.name} needs a schema: set the field json_schema or metadata['schema'].", reason="no_schema")
         problem = schema_problem(schema)
         if problem:
             raise Unscored(f"{self.name}: {problem}", reason="invalid_schema")
@@ -126,9 +121,7 @@ def schema_problems(value: Any, schema: dict[str, Any] | bool, check_formats: bo
     try:
         found = list(islice(_errors(json.dumps(schema, sort_keys=True), check_formats)(value), _MAX_PROBLEMS))
     except Unresolvable as error:
-        raise Unscored(
-            f"The schema refers to {shown(error.ref)}, which it does not hold.", reason="invalid_schema"
-        ) from None
+        raise Unscored(f"The schema refers to {shown(error.ref)}, which it does not hold.", reason="invalid_schema") from None
     except RecursionError:
         return ["$: nested too deeply to be checked"]
     return [f"{error.json_path[:200]}: {error.message[:200]}" for error in found]

@@ -120,9 +120,7 @@ _KEY_FORMS = (
 )
 # in order of precedence: what a detector has found is no other one's
 _DETECTORS = (
-    _Detector(
-        "private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"), hint="PRIVATE KEY"
-    ),
+    _Detector("private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"), hint="PRIVATE KEY"),
     _Detector("api_key", re.compile(rf"{_NO_WORD_BEFORE}(?:{_KEY_FORMS}){_NO_WORD_AFTER}"), _is_key),
     _Detector(
         "email",
@@ -135,38 +133,24 @@ _DETECTORS = (
     ),
     _Detector(
         "iban",
-        re.compile(
-            rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"
-        ),
+        re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"),
         is_iban,
     ),
-    _Detector(
-        "iban", re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"), is_iban
-    ),
+    _Detector("iban", re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"), is_iban),
     _Detector("cn_id", re.compile(rf"{_NO_WORD_BEFORE}[1-9]\d{{16}}[\dXx]{_NO_WORD_AFTER}", re.ASCII), is_cn_id),
     _Detector("card", re.compile(r"(?<![\d.-])\d{13,19}(?![\d-])", re.ASCII), is_card_number),
     _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?!\d)", re.ASCII), is_card_number),
     _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{6}\1\d{4,5}(?!\d)", re.ASCII), is_card_number),
-    _Detector(
-        "us_ssn", re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII), hint="-"
-    ),
-    _Detector(
-        "phone", re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII), _is_mobile
-    ),
-    _Detector(
-        "phone", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII), _is_phone, "+"
-    ),
+    _Detector("us_ssn", re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII), hint="-"),
+    _Detector("phone", re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII), _is_mobile),
+    _Detector("phone", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII), _is_phone, "+"),
     _Detector(
         "phone",
-        re.compile(
-            r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])", re.ASCII
-        ),
+        re.compile(r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])", re.ASCII),
         _is_phone,
     ),
     _Detector("phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"),
-    _Detector(
-        "ipv6", re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII), is_public_ip, ":"
-    ),
+    _Detector("ipv6", re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII), is_public_ip, ":"),
     _Detector("ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip),
 )
 KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
@@ -178,9 +162,7 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Findin
     for detector in _DETECTORS:
         if detector.kind not in kinds or detector.hint not in text:
             continue
-        spans = [
-            m.span() for m in detector.pattern.finditer(text) if detector.check is None or detector.check(m.group())
-        ]
+        spans = [m.span() for m in detector.pattern.finditer(text) if detector.check is None or detector.check(m.group())]
         if detector.kind == "phone":
             spans = [span for span in spans if not _in_formula(text, *span)]
         if detector.kind == "ipv4":

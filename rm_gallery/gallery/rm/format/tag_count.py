@@ -32,9 +32,7 @@ class XmlTagCountReward(RuleReward):
     own_lines: bool = False
 
     example = Example(
-        sample_of(
-            "What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42"
-        )
+        sample_of("What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42")
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:

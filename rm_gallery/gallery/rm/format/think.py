@@ -29,9 +29,7 @@ class ThinkFormatReward(RuleReward):
     strict: bool = True
     prefilled: bool = False
 
-    example = Example(
-        sample_of("What is six times seven?", "<think>6 · 7 = 42</think>42", "42", "<think>6 · 7 = 42</think>")
-    )
+    example = Example(sample_of("What is six times seven?", "<think>6 · 7 = 42</think>42", "42", "<think>6 · 7 = 42</think>"))
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Look for the thought."""

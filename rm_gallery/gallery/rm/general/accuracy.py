@@ -25,9 +25,7 @@ class AccuracyReward(RuleReward):
     ignore_case: bool = False
 
     example = Example(
-        sample_of(
-            "What is the capital of Australia? Reply with the name alone.", "Canberra", "Sydney", reference="Canberra"
-        )
+        sample_of("What is the capital of Australia? Reply with the name alone.", "Canberra", "Sydney", reference="Canberra")
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:

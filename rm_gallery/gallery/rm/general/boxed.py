@@ -34,9 +34,7 @@ class BoxedAnswerReward(RuleReward):
     name: str = "boxed_answer"
     normalize: bool = True
 
-    example = Example(
-        sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12")
-    )
+    example = Example(sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"))
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Take the last box and compare."""

@@ -24,9 +24,7 @@ _ASKED = re.compile(
     re.IGNORECASE | re.M,
 )
 _REASON = re.compile(r"\s(?:because|since|although|though|despite)\b|因为|尽管", re.IGNORECASE)
-_NO_NOUN = re.compile(
-    r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE
-)
+_NO_NOUN = re.compile(r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE)
 _CONCLUDED = re.compile(
     r".*(?:,\s*(?:so|but|hence|thus|therefore|it['’]s|it\s+is|the\s+(?:overall\s+)?\w+\s+is)\b|\b(?:overall|so|therefore|hence|thus)\b[,:]?)((?:\s+[^\s.!?]+){1,8})[.!]?\Z",
     re.IGNORECASE,
@@ -83,15 +81,11 @@ class ChoiceMatchReward(RuleReward):
         """Find the choice and compare."""
         choices = self.choices if self.choices is not None else known(sample, "choices")
         if not isinstance(choices, list | tuple) or not choices:
-            raise Unscored(
-                f"{self.name} needs the choices: set the field choices or metadata['choices'].", reason="no_choices"
-            )
+            raise Unscored(f"{self.name} needs the choices: set the field choices or metadata['choices'].", reason="no_choices")
         names = tuple(_normal(str(choice), self.case_sensitive) for choice in choices)
         wanted = {_normal(text, self.case_sensitive) for text in references_of(sample, self.name)} & set(names)
         if not wanted:
-            raise Unscored(
-                f"{self.name}: the reference is none of the choices {shown(choices)}.", reason="no_reference"
-            )
+            raise Unscored(f"{self.name}: the reference is none of the choices {shown(choices)}.", reason="no_reference")
         given = chosen(answer_text(sample), names, self.case_sensitive)
         reason = f"The answer names {shown(given)}." if given is not None else "The answer names no single choice."
         return one_score(self.name, float(given in wanted), reason)

@@ -131,7 +131,7 @@ class CitationPrecisionRecallReward(RuleReward):
             )
         sentences = cited_sentences(split_reasoning(answer_text(sample)).final)
         if not sentences:
-            raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty")
+            raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty", cause="answer")
         if relevant:
             rates = rates_by_number(sentences, relevant)
         else:
@@ -148,9 +148,7 @@ class CitationPrecisionRecallReward(RuleReward):
         parts = list(label) if isinstance(label, list | tuple | set | frozenset) else [] if label is None else [label]
         found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
         if not all(found) or any(isinstance(part, bool) for part in parts):
-            raise Unscored(
-                f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.", reason="bad_label"
-            )
+            raise Unscored(f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.", reason="bad_label")
         return {int(match[1]) for match in found if match}
 
 

@@ -71,7 +71,9 @@ class EmbeddingSimilarityReward(RuleReward):
         best = max((value for value in near if value is not None), default=None)
         if best is None:
             raise Unscored(
-                f"{self.name}: the model gave a vector of zeros, which has no direction.", reason="zero_vector"
+                f"{self.name}: the model gave a vector of zeros, which has no direction.",
+                reason="zero_vector",
+                cause="judge",
             )
         return one_score(self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
 

@@ -60,7 +60,7 @@ class LanguageMatchReward(RuleReward):
         text = answer_text(sample)
         found = language_shares(prose(text if self.include_thought else split_reasoning(text).final))
         if not found.words:
-            raise Unscored(f"{self.name}: the answer has no words.", reason="no_words")
+            raise Unscored(f"{self.name}: the answer has no words.", reason="no_words", cause="answer")
         share = max(found.shares.get(language, 0.0) for language in wanted)
         score = share if self.min_share is None else float(share >= self.min_share)
         names = " or ".join(sorted(wanted))

@@ -12,13 +12,13 @@ from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
+from rm_gallery.gallery.rm.rule import KillableRule, answer_text, known, one_score, shown
 
 Mode = Literal["search", "match", "fullmatch"]
 
 
 @RewardRegistry.register("regex_match")
-class RegexMatchReward(RuleReward):
+class RegexMatchReward(KillableRule):
     """1 when the answer matches the pattern, else 0; with `negate` the other way round.
 
     The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax. `mode` says where:
@@ -28,7 +28,6 @@ class RegexMatchReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"pattern"})
-    cpu_bound: ClassVar[bool] = True
 
     name: str = "regex_match"
     pattern: str | None = None
@@ -71,9 +70,7 @@ class RegexMatchReward(RuleReward):
     def _compiled(self, sample: DataSample) -> re.Pattern[str]:
         pattern = self.pattern if self.pattern is not None else known(sample, "pattern")
         if not isinstance(pattern, str):
-            raise Unscored(
-                f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].", reason="no_pattern"
-            )
+            raise Unscored(f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].", reason="no_pattern")
         flags = (re.IGNORECASE * self.ignore_case) | (re.MULTILINE * self.multiline) | (re.DOTALL * self.dotall)
         try:
             return re.compile(pattern, flags)

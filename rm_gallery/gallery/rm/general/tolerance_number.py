@@ -68,9 +68,7 @@ class ToleranceNumberMatchReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Read both quantities and compare."""
-        wanted = [
-            (text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))
-        ]
+        wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
         answer = final_text(answer_text(sample))

@@ -23,7 +23,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
 
     A draw, and a pair that two orders decide differently, is half a win for both. All scores are in [0, 1], higher is better,
     and say how an answer stands within its group: they cannot be compared between groups. n answers cost n(n - 1) calls, half
-    of that with `both_orders=False`. If one verdict is missing, or there is one answer alone, the sample is unscored.
+    of that with `both_orders=False`. An answer of which less than half of the pairs were judged has no score, nor has one alone.
 
     Without rubrics of your own it judges general helpfulness. `extra_data` holds the verdicts by pair and the flip rate.
     """
@@ -58,7 +58,7 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
             "elo": lambda: [_elo_share(rating) for rating in ranking.elo(wins, initial=_ELO_START, seed=self.seed)],
             "bradley_terry": lambda: [_logistic(s) for s in ranking.bradley_terry_group(wins, prior=self.prior)],
         }
-        # every pair was judged, so that no score is missing
+        # each has a pair that was judged, so that no score is missing
         return [score for score in rules[self.aggregation]() if score is not None]
 
 

@@ -55,9 +55,7 @@ def follows(text: str, instruction_id: str, kwargs: Mapping[str, Any] | None = N
     """
     check = INSTRUCTIONS.get(instruction_id)
     if check is None:
-        raise Unscored(
-            unknown_name("instruction type", instruction_id, list(INSTRUCTIONS), ""), reason="bad_instruction"
-        )
+        raise Unscored(unknown_name("instruction type", instruction_id, list(INSTRUCTIONS), ""), reason="bad_instruction")
     arguments = Arguments(instruction_id, kwargs or {})
     # asked even of a blank response: an argument that makes no sense is found whatever the response is
     if check(text, arguments) and text.strip():
@@ -132,7 +130,5 @@ class IfevalReward(RuleReward):
                 reason="bad_instruction",
             )
         if not all(part is None or isinstance(part, Mapping) for part in given):
-            raise Unscored(
-                f"{self.name}: metadata['kwargs'] holds dicts, found {shown(given)}.", reason="bad_instruction"
-            )
+            raise Unscored(f"{self.name}: metadata['kwargs'] holds dicts, found {shown(given)}.", reason="bad_instruction")
         return [(str(name), part or {}) for name, part in zip(names, given, strict=True)]

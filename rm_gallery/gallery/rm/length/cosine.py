@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.workers.pool import get_pool
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -76,9 +77,7 @@ class CosineLengthScalingReward(MeasuredReward):
     @model_validator(mode="after")
     def _in_order(self) -> CosineLengthScalingReward:
         if self.min_value_wrong > self.max_value_wrong or self.min_value_correct > self.max_value_correct:
-            raise ConfigError(
-                "min_value_wrong and min_value_correct are at most max_value_wrong and max_value_correct."
-            )
+            raise ConfigError("min_value_wrong and min_value_correct are at most max_value_wrong and max_value_correct.")
         return self
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -112,7 +111,7 @@ class CosineLengthScalingReward(MeasuredReward):
     async def _equal_by_math(self, answer: str, reference: str) -> bool:
         verdict = fast_verdict(answer, reference)
         if verdict is None:
-            verdict = await get_pool().asubmit(verify_answer, answer, reference, deadline=self.timeout)
+            verdict = await get_pool().asubmit(verify_answer, answer, reference, deadline=within_deadline(self.timeout))
         if verdict.status == "no_gold":
             raise Unscored(f"{self.name}: the reference holds no mathematical result.", reason="no_gold")
         return bool(verdict.status == "correct")

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.workers.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.text.expressions import find_reference
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of
+from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, shown
 
 
 @RewardRegistry.register("math_verify_reward")
@@ -23,7 +23,7 @@ class MathVerifyReward(RuleReward):
 
     Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and the last number are found; equality is
     Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
-    explodes costs its `timeout`, and is 0 beside a plain number, else failed(deadline). Of several references it is enough
+    explodes costs its `timeout` and is 0; a reference that does is unscored. Of several references it is enough
     to equal one. A reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher
     is better.
     """
@@ -72,11 +72,12 @@ class MathVerifyReward(RuleReward):
 
     async def _worked_out(self, answer: str, gold: str) -> MathVerdict:
         try:
-            return await get_pool().asubmit(verify_answer, answer, gold, deadline=self.timeout)
+            return await get_pool().asubmit(verify_answer, answer, gold, deadline=within_deadline(self.timeout))
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
-            reference = find_reference(gold)
-            if reference is None or reference.shape != "number":
-                raise
-            # a number takes no time: unless even that fails now, the answer is what explodes, and must gain nothing by it
-            await get_pool().asubmit(verify_answer, gold, gold, deadline=self.timeout)
-            return MathVerdict("exploding", gold=reference.text)
+            # where the reference by itself can be worked out, the answer is what explodes, and must gain nothing by it
+            try:
+                found = await get_pool().asubmit(verify_answer, gold, gold, deadline=within_deadline(self.timeout))
+            except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
+                why = f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: {shown(gold)}."
+                raise Unscored(why, reason="bad_reference") from error
+            return found if found.status == "no_gold" else MathVerdict("exploding", gold=found.gold)

@@ -47,9 +47,7 @@ class BradleyTerryReward(BasePointWiseReward):
     def __init__(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         """Take the model's folder, and the settings every reward has."""
         if not path:
-            raise ConfigError(
-                "BradleyTerryReward needs the folder of a trained model: BradleyTerryReward('DIR') or bt:DIR."
-            )
+            raise ConfigError("BradleyTerryReward needs the folder of a trained model: BradleyTerryReward('DIR') or bt:DIR.")
         folder = os.fspath(path)
         # two models that score the same sample keep their scores apart by name
         super().__init__(**{"path": folder, "name": f"bt:{folder}", **settings})
@@ -74,6 +72,6 @@ class BradleyTerryReward(BasePointWiseReward):
         answer = sample.output[0].answer
         text = answer.text
         if not text and answer.tool_calls:
-            raise Unscored(f"{self.name} reads text; this answer only calls tools.", reason="not_applicable")
+            raise Unscored(f"{self.name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
         score = load_model(self.path).score(answer_features(read_conversation(sample.input), text))
         return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])

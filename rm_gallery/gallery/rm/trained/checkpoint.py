@@ -82,9 +82,7 @@ def check_path(path: str) -> Path | None:
     folder = Path(path).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise ConfigError(
-                f"hf:{path}: there is no config.json in it; give the folder of a transformers checkpoint."
-            )
+            raise ConfigError(f"hf:{path}: there is no config.json in it; give the folder of a transformers checkpoint.")
         return folder
     looks_local = path.startswith((".", "~", os.sep)) or path.count("/") > 1 or "\\" in path or folder.is_absolute()
     if looks_local or folder.exists():
@@ -198,9 +196,7 @@ def _head_of(source: Source, config: Any) -> Head:
     """Where the score comes from: what was asked for, else what the checkpoint says it is."""
     if source.head != "auto":
         if source.head == "tokens" and not source.tokens:
-            raise ConfigError(
-                "head=tokens reads the odds of a token: name it, and its opposite, with tokens=['Yes','No']."
-            )
+            raise ConfigError("head=tokens reads the odds of a token: name it, and its opposite, with tokens=['Yes','No'].")
         return source.head
     if source.tokens:
         return "tokens"
@@ -219,9 +215,7 @@ def _model(source: Source, config: Any, head: Head, dtype: Any) -> Any:
     import transformers
 
     names = {
-        "classification": "AutoModelForTokenClassification"
-        if source.per_token
-        else "AutoModelForSequenceClassification",
+        "classification": "AutoModelForTokenClassification" if source.per_token else "AutoModelForSequenceClassification",
         "value": "AutoModel",
         "tokens": "AutoModelForCausalLM",
     }

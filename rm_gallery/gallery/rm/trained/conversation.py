@@ -45,7 +45,7 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
     a score of the rest would be a score of something else.
     """
     output = sample.output[0]
-    turns = [{"role": _role(message), "content": _text(message, name)} for message in sample.input]
+    turns = [{"role": _role(message), "content": _text(message, name, asked=True)} for message in sample.input]
     if steps:
         return Dialogue(turns, "", tuple(_text(step, name) for step in output.steps or ()))
     return Dialogue(turns, _answer(output, name))
@@ -54,16 +54,17 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
 def _answer(output: DataOutput, name: str) -> str:
     text = _text(output.answer, name)
     if not text and output.answer.tool_calls:
-        raise Unscored(f"{name} reads text; this answer only calls tools.", reason="not_applicable")
+        raise Unscored(f"{name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
     return text
 
 
-def _text(message: ChatMessage, name: str) -> str:
+def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
     content = message.content
     if not isinstance(content, str):
         odd = next((part.get("type") for part in content if part.get("type") not in TEXT_PARTS), None)
         if odd is not None:
-            raise Unscored(f"{name} reads text; the conversation holds {str(odd)[:40]!r}.", reason="not_applicable")
+            why = f"{name} reads text; the conversation holds {str(odd)[:40]!r}."
+            raise Unscored(why, reason="not_applicable", cause="rule" if asked else "answer")
     # lone surrogates are no text any tokenizer or server takes
     return message.text.encode("utf-8", "replace").decode("utf-8")
 
@@ -117,9 +118,7 @@ def _compiled(template: str) -> Any:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     environment.globals["raise_exception"] = refuse
     return environment.from_string(template)
 
@@ -132,6 +131,4 @@ def template_text(value: str, names: Iterable[str]) -> str:
     try:
         return Path(value).read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(
-            f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one"
-        ) from error
+        raise ValueError(f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one") from error

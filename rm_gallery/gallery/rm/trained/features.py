@@ -84,9 +84,7 @@ _CAPITALS, _DIGITS = ascii_uppercase.encode(), digits.encode()
 
 def content_words(tokens: Collection[str]) -> frozenset[str]:
     """Distinct words that carry meaning: no short or stop words, but numbers and single Han or Kana characters."""
-    return frozenset(
-        t for t in set(tokens) if (len(t) >= _SHORT or t.isdigit() or t > "\u2fff") and t not in _STOP_WORDS
-    )
+    return frozenset(t for t in set(tokens) if (len(t) >= _SHORT or t.isdigit() or t > "\u2fff") and t not in _STOP_WORDS)
 
 
 def marks(text: str, counts: Counter[str]) -> list[int]:
@@ -124,9 +122,7 @@ def shape(text: str, n_words: int, n_distinct: int, n_sentences: int, n_question
     ]
 
 
-def overlap(
-    answer: frozenset[str], last: frozenset[str], previous: frozenset[str], context: frozenset[str]
-) -> list[float]:
+def overlap(answer: frozenset[str], last: frozenset[str], previous: frozenset[str], context: frozenset[str]) -> list[float]:
     """The figures named in `OVERLAP`, of content words.
 
     Args:

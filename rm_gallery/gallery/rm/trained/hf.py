@@ -36,6 +36,7 @@ _guard = threading.Lock()
 
 
 class _LocalReward(BaseReward):
+    deterministic: ClassVar[bool] = False  # another batch adds in another order
     """A checkpoint and how it is used; what `hf:` and `hf-prm:` share."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"hf"})

@@ -318,9 +318,7 @@ class LocalModel:
     def _find_padding(self) -> Padding:
         """On which side padding leaves the scores of two texts as they are alone."""
         made = self.loaded.tokenizer(list(PROBE), padding=False, return_attention_mask=False)
-        short, long = (
-            [*ids, *ids[-1:] * (size - len(ids))] for ids, size in zip(made["input_ids"], (2, 5), strict=True)
-        )
+        short, long = ([*ids, *ids[-1:] * (size - len(ids))] for ids, size in zip(made["input_ids"], (2, 5), strict=True))
         if not short or not long or len(short) == len(long):
             return "right"
         kinds = [[0] * len(ids) if self._kinds else None for ids in (short, long)]
@@ -335,9 +333,7 @@ class LocalModel:
                 near = 1e-3 if together.dtype == torch.float32 and _exact(self.loaded) else 5e-2
                 if torch.allclose(alone, together, rtol=near, atol=near, equal_nan=True):
                     return side
-        logger.warning(
-            "{}: padding changes its scores; only inputs of one length are scored together.", self.source.named()
-        )
+        logger.warning("{}: padding changes its scores; only inputs of one length are scored together.", self.source.named())
         return "none"
 
 
@@ -370,9 +366,7 @@ def _template(loaded: Loaded, reading: Reading, source: Source) -> str:
     if getattr(tokenizer, "chat_template", None):
         return "chat"
     if wanted == "chat" or loaded.head == "tokens":
-        raise ConfigError(
-            f"{source.named()} has no chat template; give one with chat_template= (Jinja text or a .jinja file)."
-        )
+        raise ConfigError(f"{source.named()} has no chat template; give one with chat_template= (Jinja text or a .jinja file).")
     found = "pair" if tokenizer.sep_token is not None and not source.per_token else "plain"
     how = "question and answer as a text pair" if found == "pair" else "the turns as plain text with their roles"
     logger.warning("{} has no chat template: it is given {}; chat_template= says otherwise.", source.named(), how)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithRank, RewardDimensionWithScore
-from rm_gallery.core.engine.outcome import Outcome
+from rm_gallery.core.outcome import Outcome, failed, unscored
 from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.kinds import Bounds
 from rm_gallery.core.reward.merge import issue_of, out_of_range, write
@@ -46,16 +46,14 @@ class ProcessReward(BaseStepWiseReward):
     def plan(self, sample: DataSample) -> list[Job]:
         """One job per output that has steps."""
         return [
-            Job(copy_with(sample, output=[output]), place, sample)
-            for place, output in enumerate(sample.output)
-            if output.steps
+            Job(copy_with(sample, output=[output]), place, sample) for place, output in enumerate(sample.output) if output.steps
         ]
 
     def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
         """Each number goes to its step; one that is missing or out of range costs the whole answer."""
         for output in sample.output:
             if not output.steps:
-                missing: Outcome[Any] = Outcome("unscored", reason="no_steps", message="The output holds no steps.")
+                missing = unscored("no_steps", "The output holds no steps.", "data")
                 write(output.answer, self, [], issue_of(self.name, missing))
         for job, outcome in zip(jobs, outcomes, strict=True):
             self._write_steps(sample.output[job.place], outcome)
@@ -63,15 +61,13 @@ class ProcessReward(BaseStepWiseReward):
     def _write_steps(self, output: DataOutput, outcome: Outcome[RewardResult]) -> None:
         steps = output.steps or []
         details = outcome.value.details if outcome.value is not None else []
-        numbers = [
-            number for detail in details if isinstance(detail, RewardDimensionWithRank) for number in detail.rank
-        ]
+        numbers = [number for detail in details if isinstance(detail, RewardDimensionWithRank) for number in detail.rank]
         if outcome.ok:
             odd = next(filter(None, (out_of_range(number, self.score_range) for number in numbers)), None)
             if len(numbers) != len(steps):
                 odd = f"The model gave {len(numbers)} scores for {len(steps)} steps."
             if odd is not None:
-                outcome = Outcome("failed", reason="invalid_result", message=odd)
+                outcome = failed("invalid_result", odd, "judge")
         for place, step in enumerate(steps):
             if outcome.ok:
                 write(step, self, [RewardDimensionWithScore(name=self.name, score=numbers[place])])

@@ -15,7 +15,7 @@ from rm_gallery.core.reward.kinds import TRUTH_LABELS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import sent_along
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
 
 _SERVER = "(server)"
 
@@ -23,9 +23,9 @@ _SERVER = "(server)"
 class NotScored(RMGalleryError):
     """The server's reward failed at this completion; `reason` is the server's."""
 
-    def __init__(self, message: str, reason: str) -> None:
+    def __init__(self, message: str, reason: str, cause: Cause) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason, self.cause = reason, cause
 
 
 @RewardRegistry.register("remote:")
@@ -42,6 +42,7 @@ class RemoteReward(BasePointWiseReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reward_server"})
+    settles_worst: ClassVar[bool] = True
 
     url: str = Field(min_length=1)
     """URL of the reward or the evaluator."""
@@ -67,9 +68,7 @@ class RemoteReward(BasePointWiseReward):
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         """Take the reward's URL, and the settings."""
         if not url:
-            raise ConfigError(
-                "RemoteReward needs a URL: remote:URL, such as remote:http://127.0.0.1:8000/v1/rewards/math."
-            )
+            raise ConfigError("RemoteReward needs a URL: remote:URL, such as remote:http://127.0.0.1:8000/v1/rewards/math.")
         split_reward_url(url, "the URL of remote:")  # at once: it is the reward's name, and may hold a password
         super().__init__(**{"url": url, "name": f"remote:{url}", **settings})
 
@@ -105,8 +104,8 @@ class RemoteReward(BasePointWiseReward):
         answer = (await self.server.ascore([item_of(sample)]))[0]
         if answer.score is None:
             if answer.status == "unscored":
-                raise Unscored(answer.message, reason=answer.reason)
-            raise NotScored(answer.message, answer.reason)
+                raise Unscored(answer.message, reason=answer.reason, cause=answer.cause)
+            raise NotScored(answer.message, answer.reason, answer.cause or "endpoint")
         detail = RewardDimensionWithScore(name=self.name, score=answer.score, reason=answer.message or None)
         extra = {"metrics": answer.components} if answer.components else {}
         return RewardResult(name=self.name, details=[detail], extra_data=extra)

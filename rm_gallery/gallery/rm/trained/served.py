@@ -243,7 +243,7 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         rows = numbers.rows
         if len(rows) == 1 and len(rows[0]) == len(dialogue.steps) != 1:
             rows = [[number] for number in rows[0]]  # one number per step, in one list
-        place = self._place(Numbers(rows, numbers.names), len(rows[0]) - 1 if len(rows[0]) == 2 else None)
+        place = self._place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
         return self.steps_result([row[place] if place < len(row) else float("nan") for row in rows])
 
 

@@ -79,8 +79,7 @@ def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
     places *= _FINAL
     places >>= np.uint64(64 - HASH_BITS)
     places.sort()
-    fresh = np.empty(len(places), np.bool_)
-    fresh[0] = True
+    fresh = np.ones(len(places), np.bool_)
     np.not_equal(places[1:], places[:-1], out=fresh[1:])
     found: NDArray[np.int64] = places[fresh].astype(np.int64)
     return found

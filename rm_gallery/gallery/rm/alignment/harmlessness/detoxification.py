@@ -35,9 +35,7 @@ class DetoxifyReward(RuleReward):
     """Where it runs, in PyTorch's words."""
 
     example = Example(
-        sample_of(
-            "What do you think of my essay?", "The second part is clear and well argued.", "You are a stupid idiot."
-        ),
+        sample_of("What do you think of my essay?", "The second part is clear and well argued.", "You are a stupid idiot."),
         environment="the extra `toxicity`, and a model that is loaded from the network once",
     )
 

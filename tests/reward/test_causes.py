@@ -1,0 +1,228 @@
+"""Every missing score has an author, and what the answer itself caused is the worst score."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, ClassVar
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.result import GraderError, GraderScore
+from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseReward
+from rm_gallery.core.reward.compose import Gate, WeightedSum, said_of
+from rm_gallery.core.reward.example import sample_of
+from rm_gallery.core.reward.function import reward_function
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.utils.errors import (
+    BudgetExceeded,
+    Cause,
+    ConfigError,
+    DataError,
+    DeadlineExceeded,
+    ParseError,
+    ProviderError,
+    RMGalleryError,
+    ScoreError,
+    Unscored,
+)
+from tests.reward.rewards import scored
+
+RAISED: dict[str, tuple[Exception, Cause]] = {
+    "an endpoint": (ProviderError("503", kind="transient"), "endpoint"),
+    "a reply": (ParseError("no score"), "judge"),
+    "a model's number": (ScoreError("nan"), "judge"),
+    "a row": (DataError("no column"), "data"),
+    "no reference": (Unscored("none", reason="no_reference"), "data"),
+    "declared": (Unscored("not for this"), "rule"),
+    "a defect": (KeyError("x"), "rule"),
+    "the library's": (RMGalleryError("x"), "rule"),
+    "the clock": (DeadlineExceeded("late"), "caller"),
+    "the clock of an endpoint": (DeadlineExceeded("late", cause="endpoint"), "endpoint"),
+    "the budget": (BudgetExceeded("spent"), "caller"),
+    "the answer": (Unscored("no code", reason="no_code", cause="answer"), "answer"),
+}
+
+
+class Raising(BasePointWiseReward):
+    """Raises what it is told to; its range is open."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        raise RAISED[str(sample.output[0].answer.text)][0]
+
+
+class Closed(Raising):
+    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 2.0)
+
+
+class Costs(Closed):
+    higher_is_better: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_an_error_says_who_caused_it_at_every_door(name: str) -> None:
+    cause = RAISED[name][1]
+    reward = Raising()
+    for done in (reward.evaluate(sample_of("q", name)), *reward.evaluate_batch([sample_of("q", name)], max_workers=2)):
+        (issue,) = done.output[0].answer.reward.issues
+        assert issue.cause == said_of(reward, done.output[0]).cause == cause
+    graded = as_grader(reward).evaluate(query="q", response=name)
+    assert isinstance(graded, GraderError) and graded.cause == cause
+    back = as_reward(as_grader(reward))
+    assert said_of(back, back.evaluate(sample_of("q", name)).output[0]).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("reward", "score"), [(Closed(), -1.0), (Costs(), 2.0), (Raising(worst=-3.0), -3.0), (Closed(worst=0.5), 0.5)]
+)
+def test_what_the_answer_caused_is_the_worst_score_and_says_so(reward: BasePointWiseReward, score: float) -> None:
+    said = reward.evaluate(sample_of("q", "the answer")).output[0].answer.reward
+    assert (said.score, said.issues, said.details[0].reason) == (score, [], "no code")
+    assert said.extra_data[reward.name] == {"caused_by": "answer", "reason": "no_code"}
+    assert reward.evaluate(sample_of("q", "a reply")).output[0].answer.reward.score is None
+
+
+def test_where_the_range_is_open_it_has_no_score_and_never_a_0() -> None:
+    done = Raising().evaluate(sample_of("q", "the answer"))
+    assert done.output[0].answer.reward.score is None and done.output[0].answer.reward.issues[0].cause == "answer"
+
+
+def test_the_worst_score_is_a_setting_like_any_other() -> None:
+    assert Raising(worst=-3.0).settings_hash != Raising(worst=-2.0).settings_hash != Raising().settings_hash
+    assert "worst" not in Raising().describe()
+    with pytest.raises(ConfigError, match="worst"):
+        Closed(worst=7.0)
+
+
+class Steps(BaseStepWiseReward):
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if not (sample.output[0].steps or [])[-1].text:
+            raise Unscored("an empty step", reason="empty", cause="answer")
+        return scored(self.name, 1.0)
+
+
+def test_steps_gates_sums_and_graders_take_it_as_the_score_it_is() -> None:
+    output = {"answer": {"role": "assistant", "content": "a"}, "steps": [{"content": "x"}, {"content": ""}]}
+    done = Steps().evaluate({"input": [{"role": "user", "content": "q"}], "output": [output]})
+    assert [step.reward.score for step in done.output[0].steps or []] == [1.0, 0.0]
+    bad = sample_of("q", "the answer")
+    assert WeightedSum({"a": Closed()}).evaluate(bad).output[0].answer.reward.score == -1.0
+    assert Gate(Closed(), Closed(), threshold=0.0, otherwise=-1.0).evaluate(bad).output[0].answer.reward.score == -1.0
+    graded = as_grader(Closed()).evaluate(query="q", response="the answer")
+    assert isinstance(graded, GraderScore) and graded.score == -1.0
+
+
+# -- who broke it ------------------------------------------------------------------------------------------------------------
+
+
+def brittle(messages: list[Any], **kwargs: Any) -> float:
+    """Breaks at what is no number."""
+    return min(1.0, float(messages[-1]["content"]))
+
+
+class Slow(BasePointWiseReward):
+    """Takes as long as the answer says."""
+
+    seconds: ClassVar[float] = 1.0
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        time.sleep(self.seconds if sample.output[0].answer.text == "sleep" else 0.0)
+        return scored(self.name, 1.0)
+
+
+def judge(**settings: Any) -> BasePointWiseRubricReward:
+    """Reads every answer but the one with a trap in it."""
+
+    def reply(messages: Any) -> str:
+        text = str(messages)
+        return "no verdict" if "TRAP" in text or "HOPELESS" in text else "<reason>fine</reason><score>7</score>"
+
+    return BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0, **settings)
+
+
+@pytest.mark.parametrize(
+    ("reward", "sample", "score", "cause"),
+    [
+        (build_reward(brittle), sample_of("q", "nonsense", reference="1"), None, "answer"),
+        (build_reward(brittle), sample_of("q", "nonsense", reference="also nonsense"), None, "rule"),
+        (build_reward(brittle), sample_of("q", "0.5", reference="1"), 0.5, None),
+        (judge(), sample_of("q", "TRAP"), 1.0, None),
+        (judge(), sample_of("HOPELESS", "an answer"), None, "judge"),
+        (Closed(), sample_of("q", "an endpoint", reference="a reply"), None, "endpoint"),
+        (Closed(), sample_of("q", "no reference", reference="a reply"), None, "data"),
+    ],
+)
+def test_a_neutral_answer_in_its_place_tells_who_broke_it(
+    reward: Any, sample: DataSample, score: float | None, cause: Cause | None
+) -> None:
+    options = RunOptions(blame="probe")
+    for done in (
+        reward.evaluate(sample, options=options),
+        *reward.evaluate_batch([sample], options=options),
+        *reward.evaluate_stream([sample], options=options),
+    ):
+        said = done.output[0].answer.reward
+        assert said.score == score and (said.issues[0].cause if said.issues else None) == cause
+    without = reward.evaluate(sample).output[0].answer.reward
+    assert (without.score, bool(without.issues)) == ((0.5, False) if score == 0.5 else (None, True))
+
+
+def test_what_breaks_once_is_no_doing_of_the_answer() -> None:
+    calls: list[Any] = []
+
+    @reward_function(score_range=(0.0, 1.0))
+    def shaky(messages: list[Any], **kwargs: Any) -> float:
+        calls.append(messages)
+        if len(calls) == 1:
+            raise ConnectionResetError("the network")
+        return 0.75
+
+    assert shaky.reward().evaluate(sample_of("q", "x"), blame="probe").output[0].answer.reward.score == 0.75
+
+
+def test_the_awaitable_doors_look_twice_as_well() -> None:
+    sample, options, reward = sample_of("q", "TRAP"), RunOptions(blame="probe"), judge()
+
+    async def asked() -> list[DataSample]:
+        done = [await reward.async_evaluate(sample, options=options)]
+        done += await reward.async_evaluate_batch([sample], options=options)
+        return done + [each async for each in reward.async_evaluate_stream([sample], options=options)]
+
+    done = asyncio.run(asked())
+    assert [each.output[0].answer.reward.score for each in done] == [1.0] * 3
+
+
+def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadline_finds_out() -> None:
+    sleeper, quick = sample_of("q", "sleep"), sample_of("q", "work")
+    began = time.monotonic()
+    done = Slow().evaluate_batch([sleeper, quick] * 4, max_workers=8, deadline=0.4, blame="probe")
+    assert [each.output[0].answer.reward.score for each in done] == [0.0, 1.0] * 4
+    assert time.monotonic() - began < 5.0, "nobody waits for the sleepers"
+
+
+def test_blame_is_a_word_that_is_known() -> None:
+    with pytest.raises(ConfigError, match="blame is 'prob'"):
+        RunOptions(blame="prob")  # type: ignore[arg-type]
+
+
+class Sleeper(Slow):
+    """The same in a process that can be killed."""
+
+    cpu_bound: ClassVar[bool] = True
+    seconds: ClassVar[float] = 60.0
+
+
+def test_a_rule_that_can_be_killed_finds_out_at_every_door() -> None:
+    sleeper, quick = sample_of("q", "sleep"), sample_of("q", "work")
+    done = Sleeper().evaluate_batch([sleeper, quick], deadline=3.0)
+    assert [each.output[0].answer.reward.score for each in done] == [0.0, 1.0]
+    assert as_grader(Sleeper(deadline=3.0)).evaluate(query="q", response="sleep").ok
