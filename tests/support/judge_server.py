@@ -132,8 +132,8 @@ class _Running:
         self.loop = asyncio.get_running_loop()
 
     async def serve(self, ready: Callable[[_Running], None]) -> None:
-        await self.api.start()
-        await self.control.start()
+        self.api.start()
+        self.control.start()
         ready(self)
         await self.stopping.wait()
         await self.api.close()

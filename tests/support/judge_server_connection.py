@@ -54,9 +54,9 @@ class JudgeConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, app: JudgeApp, open_connections: set[JudgeConnection], *, control_only: bool) -> None:
+    def __init__(self, app: JudgeApp, listener: Listener, *, control_only: bool) -> None:
         self._app = app
-        self._open = open_connections
+        self._listener = listener
         self._control_only = control_only
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
@@ -71,13 +71,15 @@ class JudgeConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._open.add(self)
+        self._listener.connections.add(self)
         if not self._control_only:
             self._app.stats.connections_open += 1
             self._app.stats.counts.connections_opened += 1
+        if self._listener.away:  # accepted a moment before the port vanished
+            self.reset_by_peer(self._listener.away)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open.discard(self)
+        self._listener.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._ended(self._ending)
@@ -184,20 +186,37 @@ class Listener:
     def __init__(self, app: JudgeApp, port: int, *, control_only: bool = False) -> None:
         self._app = app
         self._control_only = control_only
-        self._connections: set[JudgeConnection] = set()
-        self._server: asyncio.Server | None = None
+        self.connections: set[JudgeConnection] = set()
+        self.away = ""
+        self._listening: socket.socket | None = None
+        self._accepting: set[asyncio.Task[Any]] = set()
         self._return: asyncio.Task[None] | None = None
         self._first = _bound(port)
         self.port: int = self._first.getsockname()[1]
         # a second socket bound but never listening keeps the port from being given to somebody else meanwhile
         self._guard = _bound(self.port) if sys.platform.startswith("linux") else None
 
-    async def start(self, sock: socket.socket | None = None) -> None:
-        def connection() -> JudgeConnection:
-            return JudgeConnection(self._app, self._connections, control_only=self._control_only)
+    def start(self, sock: socket.socket | None = None) -> None:
+        self.away = ""
+        self._listening = sock or self._first
+        self._listening.listen(_BACKLOG)
+        asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
 
+    def _accept(self, listening: socket.socket) -> None:
+        """Take who waits. A `asyncio.Server` that closes leaves behind, open, what it accepted a moment before."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(connection, sock=sock or self._first, backlog=_BACKLOG)
+        while True:
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            sock.setblocking(False)
+            task = loop.create_task(loop.connect_accepted_socket(self._connection, sock))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+
+    def _connection(self) -> JudgeConnection:
+        return JudgeConnection(self._app, self, control_only=self._control_only)
 
     def go_away(self, seconds: float) -> None:
         if self._return is None or self._return.done():
@@ -212,14 +231,16 @@ class Listener:
             except OSError:
                 await asyncio.sleep(0.05)
                 continue
-            await self.start(sock)
+            self.start(sock)
             return
 
     def _hang_up(self, ending: str) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for connection in list(self._connections):
+        self.away = ending
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+        for connection in list(self.connections):
             connection.reset_by_peer(ending)
 
     async def close(self) -> None:
@@ -230,7 +251,8 @@ class Listener:
         self._first.close()
         if self._guard is not None:
             self._guard.close()
-        while self._connections:
+        await asyncio.gather(*self._accepting)
+        while self.connections:
             await asyncio.sleep(0)
 
 
