@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from rm_gallery.core.utils.errors import ConfigError, Unscored
     from rm_gallery.envs.environment import environment_reward
     from rm_gallery.gallery.benchmarks.figures import Report
-    from rm_gallery.report.audit.run import audit
-    from rm_gallery.report.check.run import check_reward
-    from rm_gallery.report.conflicts import conflicts
-    from rm_gallery.report.evaluate import evaluate
+    from rm_gallery.study.audit.run import audit
+    from rm_gallery.study.benchmark import evaluate
+    from rm_gallery.study.check import check_reward
+    from rm_gallery.study.conflicts import conflicts
 
 # imported at first use, so that `import rm_gallery` costs nothing
 _WHERE = {
@@ -67,12 +67,12 @@ _WHERE = {
     "StepOutput": "core.reward.function",
     "Unscored": "core.utils.errors",
     "WeightedSum": "core.reward.compose",
-    "audit": "report.audit.run",
-    "check_reward": "report.check.run",
-    "conflicts": "report.conflicts",
+    "audit": "study.audit.run",
+    "check_reward": "study.check",
+    "conflicts": "study.conflicts",
     "create_loader": "core.data.load.base",
     "environment_reward": "envs.environment",
-    "evaluate": "report.evaluate",
+    "evaluate": "study.benchmark",
     "reward_function": "core.reward.function",
 }
 

@@ -22,9 +22,9 @@ from rich.table import Table
 
 from rm_gallery.cli.options import parse_params, reward_names
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward, Identified
+from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
@@ -53,14 +53,15 @@ class Entry(NamedTuple):
 
     @property
     def task(self) -> str:
-        """Folder under gallery/rm, such as general or alignment/helpfulness; of graders graders/FAMILY; the package's name for
+        """Folder or file under gallery/rm, such as general, math or alignment/helpfulness; of graders graders/FAMILY; the package's name for
         what is from elsewhere.
         """
         if self.grader is not None:
             return f"graders/{_family_of(self.grader)}"
         if not self.reward.__module__.startswith(GALLERY):
             return self.reward.__module__.partition(".")[0]
-        folder = self.reward.__module__.removeprefix(GALLERY).rpartition(".")[0].replace(".", "/")
+        module = self.reward.__module__.removeprefix(GALLERY)
+        folder = module.rpartition(".")[0].replace(".", "/") or module
         return "/".join(part for part in (folder, _family(self.scenario)) if part)
 
     @property
@@ -255,7 +256,7 @@ def _survey(names: Iterable[str]) -> tuple[list[Entry], dict[str, str]]:
 
 def grader_names() -> list[str]:
     """`grader:NAME` of every grader that is no reward of the same name already."""
-    from rm_gallery.core.graders.registry import GraderRegistry
+    from rm_gallery.core.graders.base import GraderRegistry
 
     rewards = set(RewardRegistry.list())
     return [f"grader:{name}" for name in GraderRegistry.list() if name not in rewards]
@@ -271,7 +272,7 @@ def _family_of(grader: type[BaseGrader]) -> str:
 
 def _entry(name: str) -> Entry:
     """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the nearest names."""
-    from rm_gallery.core.graders.registry import GraderRegistry
+    from rm_gallery.core.graders.base import GraderRegistry
 
     if not name.startswith("grader:") and name not in RewardRegistry.list() and name in GraderRegistry.list():
         name = f"grader:{name}"

@@ -10,28 +10,14 @@ from typing import Annotated
 import typer
 
 from rm_gallery import __version__
-from rm_gallery.cli.audit import audit
-from rm_gallery.cli.bench import bench
-from rm_gallery.cli.cache import cache_app
 from rm_gallery.cli.catalogue import list_rewards, show_reward
-from rm_gallery.cli.check_reward import check
-from rm_gallery.cli.compare import compare
-from rm_gallery.cli.conflicts import conflicts
-from rm_gallery.cli.demo import demo
-from rm_gallery.cli.deploy import deploy, evaluators_app
-from rm_gallery.cli.doctor import doctor
-from rm_gallery.cli.drift import drift
-from rm_gallery.cli.evaluate import evaluate
-from rm_gallery.cli.grade import grade
-from rm_gallery.cli.plan import plan
-from rm_gallery.cli.preview import preview
-from rm_gallery.cli.report import report
-from rm_gallery.cli.score import score
+from rm_gallery.cli.deploy import deploy, evaluators_app, preview
+from rm_gallery.cli.evaluate import bench, evaluate
+from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
+from rm_gallery.cli.runs import compare, plan, report, trace
 from rm_gallery.cli.serve import serve, token_app
-from rm_gallery.cli.trace import trace
-from rm_gallery.cli.train import train_app
-from rm_gallery.cli.watch import watch
-from rm_gallery.cli.winrate import winrate
+from rm_gallery.cli.tables import grade, score, winrate
+from rm_gallery.cli.trust import audit, check, conflicts, drift, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.gallery.benchmarks.figures import one_line
 

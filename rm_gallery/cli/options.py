@@ -15,14 +15,13 @@ import orjson
 import typer
 from loguru import logger
 
-from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.calls.prices import PriceTable
+from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.gallery.benchmarks.figures import one_line
-from rm_gallery.report.table_task import Columns
+from rm_gallery.study.table import Columns
 
 
 def reward_names(incomplete: str) -> list[str]:

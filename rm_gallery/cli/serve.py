@@ -14,11 +14,11 @@ import yaml
 from rm_gallery.cli import options as opt
 from rm_gallery.cli.deploy import StoreUrl
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.build import asks_for_judge, build_reward
+from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from rm_gallery.serve.evaluators import ServedEvaluators
+    from rm_gallery.serve.evaluations import ServedEvaluators
 
 TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
@@ -66,7 +66,7 @@ def serve(
     if absent:  # all at once: each would be asked for in a run of its own
         raise MissingExtra(" ".join(absent), "serve", "The server")
     from rm_gallery.serve.app import create_app
-    from rm_gallery.serve.handler import Handler
+    from rm_gallery.serve.lane import Handler
     from rm_gallery.serve.server import run_server
     from rm_gallery.serve.settings import ServeSettings
     from rm_gallery.serve.tokens import Tokens
@@ -102,7 +102,7 @@ def serve(
 
 def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> ServedEvaluators:
     from rm_gallery.evaluation.store import Store
-    from rm_gallery.serve.evaluators import ServedEvaluators
+    from rm_gallery.serve.evaluations import ServedEvaluators
 
     if sandbox not in ("auto", "bwrap", "subprocess"):
         raise ConfigError(f"--sandbox is {sandbox!r:.40}; give auto, bwrap or subprocess.")

@@ -18,11 +18,20 @@ from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, tog
 from rm_gallery.core.reward.kinds import PerOutputReward, Said
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.models import copy_with, unknown_name
-from rm_gallery.envs.hooks import GROUP, OWN, Environment, GroupLog, Rollout, caught, environment_named, settled
-from rm_gallery.envs.rollout_log import RolloutLog, logged_to
+from rm_gallery.envs.hooks import (
+    GROUP,
+    OWN,
+    Environment,
+    GroupLog,
+    Rollout,
+    RolloutLog,
+    caught,
+    environment_named,
+    logged_to,
+    settled,
+)
 
 LOGS = "logs"
 """Key of the extra data that holds what was logged while a rollout was scored."""

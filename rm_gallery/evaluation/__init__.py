@@ -6,20 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rm_gallery.evaluation.create import create_evaluation
+    from rm_gallery.evaluation.deploy import PreviewResult, create_evaluation, preview_evaluation
     from rm_gallery.evaluation.live import LiveEvaluators
     from rm_gallery.evaluation.pool import EvaluatorPool
-    from rm_gallery.evaluation.preview import PreviewResult, preview_evaluation
     from rm_gallery.evaluation.store import Deployed, Store
 
 _WHERE = {
     "Deployed": "store",
     "EvaluatorPool": "pool",
     "LiveEvaluators": "live",
-    "PreviewResult": "preview",
+    "PreviewResult": "deploy",
     "Store": "store",
-    "create_evaluation": "create",
-    "preview_evaluation": "preview",
+    "create_evaluation": "deploy",
+    "preview_evaluation": "deploy",
 }
 
 __all__ = [

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.outcome import Outcome, scored
-from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.utils.errors import Cause
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import Cause, logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
 from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEvaluator

@@ -23,13 +23,13 @@ import orjson
 from pydantic import ValidationError
 
 import rm_gallery
-from rm_gallery.core.engine.workers.pool import processors
-from rm_gallery.core.reward.function_result import EvaluateResult
+from rm_gallery.core.engine.processes.pool import processors
+from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
+from rm_gallery.core.sandbox.boot import LocalRunner
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits
-from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.sandbox.select import get_runner
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
 from rm_gallery.core.utils.file import deeper

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
 from rm_gallery.evaluation.bundle import Bundle, DamagedBundle, Mode
 from rm_gallery.evaluation.database import (
     FORMAT,

@@ -22,7 +22,7 @@ import orjson
 from rm_gallery.core.data.conversation import group_of, message_dicts, sample_of_messages, split_turns
 from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
-from rm_gallery.core.reward.function_result import EvaluateResult, MetricResult
+from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
 from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.core.utils.models import said_by
 

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.runner.build import asks_for_judge
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.runner.grading_runner import asks_for_judge
+from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, checked_on_error, for_training
 
 _TRUTH = "ground_truth"

@@ -22,9 +22,8 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.compose import METRICS, said_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.build import build_reward
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, logger
 from rm_gallery.core.utils.models import nearest, unknown_name
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"

@@ -25,9 +25,8 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.runner.build import asks_for_judge
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.runner.grading_runner import asks_for_judge
+from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.scoring import OnError, RowScorer, broken_by_answer, for_training
 
 Values = list["float | None"]

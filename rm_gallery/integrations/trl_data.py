@@ -17,7 +17,7 @@ from rm_gallery.core.data.conversation import dict_of, messages_of
 from rm_gallery.core.data.schema import DataOutput, DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import as_sample
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.integrations.scoring import scored_of
 

@@ -1,1 +1,1 @@
-"""Judging data and reporting what came of it."""
+"""Answers shown: one renderer for each form of a report."""

@@ -119,7 +119,7 @@ class Gate:
         from tempfile import TemporaryDirectory
 
         from rm_gallery.core.utils.errors import ConfigError
-        from rm_gallery.report.evaluate import evaluate
+        from rm_gallery.study.benchmark import evaluate
 
         _check(asked, wanted)
         asked["data"] = self._path(asked["data"])
@@ -159,7 +159,7 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.utils.errors import ConfigError
     from rm_gallery.core.utils.models import nearest, unknown_name
-    from rm_gallery.report.evaluate import evaluate
+    from rm_gallery.study.benchmark import evaluate
 
     for name in ("reward", "data"):
         if asked.get(name) is None:
@@ -179,9 +179,9 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
-    from rm_gallery.report.compare import reference_run
-    from rm_gallery.report.gates import Gate as Held
-    from rm_gallery.report.opened import open_run
+    from rm_gallery.report.formats import Gate as Held
+    from rm_gallery.study.compare import reference_run
+    from rm_gallery.study.opened import open_run
 
     failures, unscored, before = wanted["max_failures"] or 0, wanted["max_unscored"], wanted["not_worse_than"]
     held = Held(
@@ -203,8 +203,8 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
 def _check_reference(asked: dict[str, Any], reference: Any) -> None:
     """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other data or another rule."""
     from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.report.compare import check_fits, reference_run
-    from rm_gallery.report.task import open_data
+    from rm_gallery.study.compare import check_fits, reference_run
+    from rm_gallery.study.task import open_data
 
     found = reference_run(reference, "not_worse_than")
     if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == found.folder.resolve():

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.engine.store.files import to_line
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.utils.file import written_whole
+from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, one_line, percent
+from rm_gallery.study.opened import OpenRun, SampleRow, open_run, sound
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.table import Table
 
-    from rm_gallery.report.check.run import Check
-    from rm_gallery.report.compare import Comparison
-    from rm_gallery.report.findings import Finding
+    from rm_gallery.study.check import Check
+    from rm_gallery.study.compare import Comparison
+    from rm_gallery.study.duels import Finding
+
 
 WIDTH = 80
 INTERVAL = "95 % interval"
@@ -114,7 +127,7 @@ def _p(value: float | None) -> str:
 
 def _told(found: Comparison) -> list[str]:
     """What a difference says in words, and what was left out."""
-    from rm_gallery.report.compare import left_out
+    from rm_gallery.study.compare import left_out
 
     paired = found.whole.paired
     lines = [f"first: {found.first}", f"second: {found.second}", f"benchmark: {found.benchmark} · rule: {found.rule}"]
@@ -178,3 +191,263 @@ def _print(table: Table, lines: Sequence[str]) -> None:
     console.print(table)
     for line in lines:
         console.print(Text(one_line(line)))
+
+
+COLUMNS = (
+    "id",
+    "subset",
+    "cluster",
+    "candidate",
+    "prompt",
+    "answer",
+    "label",
+    "verdict",
+    "score",
+    "credit",
+    "reason",
+    "status",
+    "problem",
+    "order",
+    "input_tokens",
+    "output_tokens",
+)
+"""Every export has these. `candidate` counts a sample's answers from 1, or names their column; `verdict` is won, lost or tied, or how often each;
+`credit` is the sample's; `order` says where the candidate was shown; tokens are those of all judgements it took part in, known
+where the run was traced."""
+
+_CELL_UNITS = 32_767
+_MOST_ROWS = 1_048_576
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*%?")
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
+    """One row per candidate of every sample of a run, with the columns `COLUMNS`; None where something is unknown."""
+    opened = run if isinstance(run, OpenRun) else open_run(run)
+    spent, names = _tokens(opened), (opened.manifest.get("columns") or {}).get("answers")
+    for sample in _in_order(opened):
+        columns = (sample.metadata or {}).get("columns") if names else None
+        for place, answer in enumerate(sample.answers):
+            row = {
+                "id": sample.id,
+                "subset": sample.subset or None,
+                "cluster": sample.cluster or None,
+                "candidate": names[columns[place]] if names and columns else str(place + 1),
+                "prompt": sample.prompt,
+                "answer": answer,
+                "label": _at(sample.labels, place),
+                "verdict": _verdict(sample, place),
+                "score": _at(sample.scores, place),
+                "credit": sample.credit,
+                "reason": _at(sample.reasons, place),
+                "status": sample.status,
+                "problem": "; ".join(f"{issue.reason}: {issue.message}" for issue in sample.issues) or None,
+                "order": _order(sample, place),
+                **spent(sample.key, place),
+            }
+            yield {name: _unicode(value) for name, value in row.items()}
+
+
+def _unicode(value: Any) -> Any:
+    """The value, with halves of surrogate pairs replaced, which no file of texts can hold."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not is_unicode(value) else value
+
+
+def _in_order(run: OpenRun) -> Iterable[SampleRow]:
+    """The samples as they finished; those of a table in its order."""
+    if "sheet" not in run.manifest:
+        return run.samples()
+    return sorted(run.samples(), key=lambda sample: (sample.metadata or {}).get("row", 0))
+
+
+def _at(values: tuple[Any, ...], place: int) -> Any:
+    return values[place] if place < len(values) else None
+
+
+def _verdict(sample: SampleRow, place: int) -> str | None:
+    """Won, tied or lost in every comparison, or how often each."""
+    seen = []
+    for first, second, verdict in sample.verdicts:
+        if verdict is not None and place in (first, second):
+            seen.append(verdict if place == first else -verdict)
+    words = {1: "won", 0: "tied", -1: "lost"}
+    found = [(words[sign], seen.count(sign)) for sign in words if sign in seen]
+    return found[0][0] if len(found) == 1 else ", ".join(f"{word} {times}" for word, times in found) or None
+
+
+def _order(sample: SampleRow, place: int) -> str | None:
+    first = any(place == verdict.first for verdict in sample.verdicts)
+    second = any(place == verdict.second for verdict in sample.verdicts)
+    return "both" if first and second else "first" if first else "second" if second else None
+
+
+def _tokens(run: OpenRun) -> Callable[[str, int], dict[str, int | None]]:
+    """Finds the tokens of a sample's candidate in the trace."""
+    spent: dict[tuple[str, int | None], list[int]] = {}
+    for entry in run.trace():
+        tokens, place = entry.get("tokens") or {}, entry.get("place")
+        for one in place if isinstance(place, list) else [place]:
+            found = spent.setdefault((str(entry.get("sample_key")), one if isinstance(one, int) else None), [0, 0])
+            found[0] += tokens.get("input") or 0
+            found[1] += tokens.get("output") or 0
+
+    def of(key: str, place: int) -> dict[str, int | None]:
+        found = spent.get((key, place)) or spent.get((key, None))
+        return {"input_tokens": found[0] if found else None, "output_tokens": found[1] if found else None}
+
+    return of
+
+
+def to_pandas(run: OpenRun | str | Path) -> pd.DataFrame:
+    """The candidates of a run as a frame."""
+    import pandas as pd
+
+    return pd.DataFrame(list(candidates(run)), columns=list(COLUMNS))
+
+
+def export(run: OpenRun | str | Path, path: str | Path) -> Path:
+    """Write the candidates of a run to `path`, whose extension decides the form: .csv, .xlsx, .parquet, .jsonl or .html.
+
+    In csv, text that a spreadsheet would take for a formula gets an apostrophe in front; in xlsx it is marked as text. A cell
+    of a workbook holds 32,767 characters: longer text is cut there, and says so.
+
+    Raises:
+        ConfigError: the extension is unknown, or the rows are more than a sheet holds.
+        MissingExtra: xlsx without the extra `report`.
+        DataError: the run cannot be opened or the file cannot be written.
+    """
+    target = Path(path)
+    write = _writer(target)
+    opened = run if isinstance(run, OpenRun) else open_run(run)
+    with sound(opened):
+        write(opened, target)
+    return target
+
+
+def check_export(path: str | Path | None) -> None:
+    """Raise, before anything is judged, what `export` would: an unknown extension, or a package that is absent."""
+    if path is None:
+        return
+    _writer(Path(path))
+    if Path(path).suffix.lower() == ".xlsx":
+        _openpyxl()
+
+
+def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
+    found = _WRITERS.get(path.suffix.lower())
+    if found is None:
+        known = ", ".join(_WRITERS)
+        raise ConfigError(f"--export is '{path.name}' and its extension says the form; give one of {known}.")
+    return found
+
+
+@contextmanager
+def exported(path: str | Path | None, run_dir: str | None) -> Iterator[str | None]:
+    """The run folder to judge into so that `path` can be written afterwards: `run_dir`, or one that is gone in the end.
+
+    The export is written when the block ends without an error.
+    """
+    check_export(path)
+    if path is None:
+        yield run_dir
+        return
+    with TemporaryDirectory(prefix="rm-gallery-") as spare:
+        folder = run_dir or str(Path(spare) / "run")
+        yield folder
+        export(folder, path)
+
+
+def _csv(run: OpenRun, path: Path) -> None:
+    # the mark at the start makes spreadsheets read UTF-8
+    with written_whole(path) as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        writer = csv.writer(text)
+        writer.writerow(COLUMNS)
+        writer.writerows([_harmless(row[name]) for name in COLUMNS] for row in candidates(run))
+        text.detach()  # flushes, and leaves the file to whoever opened it
+
+
+def _harmless(value: Any) -> Any:
+    """The value, with an apostrophe before text that a spreadsheet would run as a formula."""
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def _openpyxl() -> Any:
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise MissingExtra("openpyxl", "report", "Reading and writing Excel files") from error
+    return openpyxl
+
+
+def _xlsx(run: OpenRun, path: Path) -> None:
+    openpyxl = _openpyxl()
+    from openpyxl.cell import WriteOnlyCell
+    from openpyxl.styles import Alignment, Font
+
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("candidates")
+    sheet.freeze_panes = "A2"
+    for place, name in enumerate(COLUMNS):
+        sheet.column_dimensions[chr(65 + place)].width = 60 if name in ("prompt", "answer", "reason") else 14
+
+    def cell(value: Any, bold: bool = False) -> Any:
+        made = WriteOnlyCell(sheet, value=_sheet_text(value) if isinstance(value, str) else value)
+        if isinstance(value, str):
+            made.data_type = "s"  # text, whatever it begins with
+            made.alignment = Alignment(vertical="top", wrap_text=len(value) > 40)
+        if bold:
+            made.font = Font(bold=True)
+        return made
+
+    sheet.append([cell(name, bold=True) for name in COLUMNS])
+    for number, row in enumerate(candidates(run), 2):
+        if number > _MOST_ROWS:
+            raise ConfigError(f"{path}: a sheet holds {_MOST_ROWS:,} rows, and the run has more; export .csv or .parquet.")
+        sheet.append([cell(row[name]) for name in COLUMNS])
+    with written_whole(path) as file:
+        book.save(file)
+
+
+def _sheet_text(text: str) -> str:
+    """The text as a workbook can hold it: characters that XML has no place for replaced, cut where a cell ends."""
+    text = _NOT_XML.sub("\ufffd", text)
+    units = len(text.encode("utf-16-le")) // 2
+    if units <= _CELL_UNITS:
+        return text
+    note = f" … [cut: {len(text):,} characters]"
+    return text.encode("utf-16-le")[: 2 * (_CELL_UNITS - len(note))].decode("utf-16-le", "ignore") + note
+
+
+def _parquet(run: OpenRun, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    whole, number = {"input_tokens", "output_tokens"}, {"score", "credit"}
+    kinds = [(n, pa.int64() if n in whole else pa.float64() if n in number else pa.string()) for n in COLUMNS]
+    with written_whole(path) as file:
+        pq.write_table(pa.Table.from_pylist(list(candidates(run)), schema=pa.schema(kinds)), file, compression="zstd")
+
+
+def _jsonl(run: OpenRun, path: Path) -> None:
+    with written_whole(path) as file:
+        file.writelines(to_line(row) for row in candidates(run))
+
+
+def _html(run: OpenRun, path: Path) -> None:
+    from rm_gallery.report.formats import render
+
+    with written_whole(path) as file:
+        file.write(render(run).encode("utf-8"))
+
+
+_WRITERS: dict[str, Callable[[OpenRun, Path], None]] = {
+    ".csv": _csv,
+    ".xlsx": _xlsx,
+    ".parquet": _parquet,
+    ".jsonl": _jsonl,
+    ".html": _html,
+}

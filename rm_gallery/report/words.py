@@ -11,9 +11,9 @@ from typing import Any
 from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
-from rm_gallery.report.drawing import percent, show
-from rm_gallery.report.opened import OpenRun
-from rm_gallery.report.summary import Share, Summary, mean, number
+from rm_gallery.report.plots import percent, show
+from rm_gallery.study.opened import OpenRun
+from rm_gallery.study.summary import Share, Summary, mean, number
 
 MANY_LOST = 0.05
 """Share of samples without a score from which on a reader is told."""

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache, partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,10 +16,10 @@ from pydantic import BaseModel
 
 from rm_gallery import __version__
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.serve.asking import Codec, Refused
-from rm_gallery.serve.codecs import CODECS
+from rm_gallery.serve import evaluations, hosted, trainers
 from rm_gallery.serve.door import Door, Receive, Scope, Send, refuse, request_id_of
-from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.formats import Ask, Codec, Refused, target_of
+from rm_gallery.serve.lane import Handler
 from rm_gallery.serve.native import NATIVE
 from rm_gallery.serve.settings import ServeSettings
 from rm_gallery.serve.tokens import Tokens
@@ -27,6 +28,29 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from fastapi.responses import Response
     from fastapi.routing import APIRoute
+
+
+FORMATS = (*evaluations.FORMATS, *trainers.FORMATS, *hosted.FORMATS)
+"""Every format beside the server's own."""
+
+
+def _of_evaluators(codec: Codec) -> Codec:
+    """The server's own format for a deployed evaluator."""
+
+    def parse(body: Any, params: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+        return target_of(params), codec.parse(body, {"name": ""})[1]
+
+    path = codec.path.replace("/v1/rewards/{name}", "/v1/evaluations/{id}/outcome")
+    summary = codec.summary.replace("a reward", "a deployed evaluator")
+    return replace(codec, name=codec.name.replace("reward", "outcome"), path=path, parse=parse, summary=summary)
+
+
+CODECS: tuple[Codec, ...] = (
+    *map(_of_evaluators, NATIVE),
+    *(codec for each in FORMATS for codec in each.codecs()),
+)
+"""Their codecs, one for every path, and the server's own format for evaluators."""
+
 
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
 Replies = Mapping[int | str, dict[str, Any]]

@@ -12,7 +12,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.reward_server import RewardServer
 from rm_gallery.core.outcome import Outcome, failed, outcome_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, RequestError, RMGalleryError
-from rm_gallery.gallery.rm.trained.remote import RemoteReward
+from rm_gallery.gallery.rm.trained.served import RemoteReward
 from rm_gallery.integrations.scoring import NoScore, OnError, checked_on_error
 from rm_gallery.serve.formats import MAX_ITEMS
 

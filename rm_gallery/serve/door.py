@@ -15,15 +15,14 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from rm_gallery.core.utils.errors import logger
 from rm_gallery.core.utils.file import deeper
-from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.secrets import redact
-from rm_gallery.serve.asking import Codec, Refused, invalid
-from rm_gallery.serve.asking import Scope as Access
-from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.metrics import Metrics
-from rm_gallery.serve.settings import ServeSettings
+from rm_gallery.serve.formats import Codec, Refused, invalid
+from rm_gallery.serve.formats import Scope as Access
+from rm_gallery.serve.lane import Handler
+from rm_gallery.serve.settings import Metrics, ServeSettings
 from rm_gallery.serve.tokens import Tokens
 
 T = TypeVar("T")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
-from rm_gallery.core.outcome import Outcome
-from rm_gallery.serve.asking import Ask, Codec, Refused, invalid
-from rm_gallery.serve.formats import MAX_ITEMS, Format, Open, Params, Turn, read, target_of
+from rm_gallery.core.outcome import Outcome, failed
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.utils.errors import SandboxUnavailable, logger
+from rm_gallery.evaluation.bundle import DamagedBundle
+from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
+from rm_gallery.evaluation.pool import LIMITS
+from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
+from rm_gallery.serve.formats import MAX_ITEMS, Ask, Codec, Format, Open, Params, Refused, Turn, invalid, read, target_of
 
 
 class EvaluateRequest(Open):
@@ -161,3 +168,136 @@ FORMATS = (
         ),
     ),
 )  # fmt: skip
+
+
+LIST_SECONDS = 1.0
+"""How old a list of what is deployed may be."""
+STORE_SECONDS = 5.0
+"""How long a list is waited for."""
+
+
+class ServedEvaluators:
+    """The evaluators of a store as `Handler` asks them.
+
+    Args:
+        store: an open one; it is closed with this.
+        workers: processes per evaluator.
+        limits: what one request may take.
+        sandbox: as in `EvaluatorPool`.
+        max_waiting: completions that may wait for one evaluator; more are refused with 429.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        workers: int = 8,
+        limits: SandboxLimits = LIMITS,
+        sandbox: str = "auto",
+        max_waiting: int = 8192,
+    ) -> None:
+        self._store = store
+        self.shown = store.shown
+        self._live = LiveEvaluators(store, workers=workers, limits=limits, sandbox=sandbox)
+        self._max_waiting = max_waiting
+        self.waiting: dict[str, int] = {}
+        self._listed: list[dict[str, Any]] = []
+        self._at = -LIST_SECONDS
+        self._listing: asyncio.Task[list[dict[str, Any]]] | None = None
+        self._problem = ""
+
+    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+        """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
+        if time.monotonic() - self._at >= LIST_SECONDS:
+            try:  # whoever comes meanwhile waits for the same list: an older one may name another target
+                await asyncio.wait_for(asyncio.shield(self._look()), STORE_SECONDS)
+            except (StoreError, asyncio.TimeoutError) as error:
+                raise self._unreadable(error) from error
+        return self._listed
+
+    def _look(self) -> asyncio.Task[list[dict[str, Any]]]:
+        """The list that is being read, begun if it is not."""
+        if self._listing is None:
+            self._listing = asyncio.ensure_future(asyncio.to_thread(self._live.list))
+            self._listing.add_done_callback(self._looked)
+        return self._listing
+
+    def _looked(self, listing: asyncio.Task[list[dict[str, Any]]]) -> None:
+        self._listing = None
+        if not listing.cancelled() and listing.exception() is None:
+            self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
+
+    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+        """The outcomes of the asks, in their order.
+
+        Raises:
+            Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or store (503).
+        """
+        waiting = self.waiting.get(evaluator_id, 0)
+        if waiting + len(asks) > self._max_waiting:
+            what = f"{waiting} conversations are waiting for {evaluator_id} already; at most {self._max_waiting} may."
+            raise Refused(429, "busy", what, retry_after=1.0)
+        places = [place for place, ask in enumerate(asks) if not ask.problem]
+        found = [failed("invalid_item", ask.problem, "data") for ask in asks]
+        self.waiting[evaluator_id] = waiting + len(asks)
+        try:
+            payloads = [payload_of(asks[place]) for place in places]
+            results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
+        except UnknownEvaluator as error:  # whose message is for the owner of the store: it says where that is
+            what = f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them."
+            raise Refused(404, "unknown_evaluator", what) from error
+        except StoreError as error:
+            raise self._unreadable(error) from error
+        except (SandboxUnavailable, DamagedBundle) as error:
+            logger.error("evaluator {}: {}", evaluator_id, error)
+            what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
+            raise Refused(503, "unavailable", what, retry_after=30.0) from error
+        finally:
+            left = self.waiting[evaluator_id] - len(asks)
+            if left:
+                self.waiting[evaluator_id] = left
+            else:
+                del self.waiting[evaluator_id]
+        for place, result in zip(places, results, strict=True):
+            found[place] = scored_of_result(result)
+        return found
+
+    def problem(self) -> str:
+        """Why the store cannot be read, as it was last seen; empty while it can."""
+        if self._problem:  # who hears of it may send no request that would find the store well again
+            self._look()
+        return self._problem
+
+    async def close(self) -> None:
+        """End the processes and close the store."""
+        await self._live.close()
+        self._store.close()
+
+    def _unreadable(self, error: Exception) -> Refused:
+        logger.error("{}", str(error) or f"the store {self.shown} does not answer")
+        self._problem = "the store of evaluators cannot be read"
+        return Refused(503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0)
+
+
+def payload_of(ask: Ask) -> dict[str, Any]:
+    """What the function of an evaluator gets."""
+    messages = ask.messages
+    original = ask.original_messages
+    if messages is None:
+        asked = _turns(ask.prompt, "user")
+        messages = [*asked, *_turns(ask.completion, "assistant")]
+        original = original or asked
+    payload: dict[str, Any] = {"messages": messages, "ground_truth": ask.reference}
+    if original is not None:
+        payload["original_messages"] = original
+    if ask.tools is not None:
+        payload["tools"] = ask.tools
+    if ask.row:
+        payload["kwargs"] = dict(ask.row)
+    return payload
+
+
+def _turns(said: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
+    if said is None:
+        return []
+    return [{"role": speaker, "content": said}] if isinstance(said, str) else said

@@ -12,13 +12,14 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, Field, RootModel
 
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.serve.asking import Ask, Codec, invalid
 from rm_gallery.serve.formats import (
     COLUMNS,
     MAX_ITEMS,
     ON_ERROR,
     PROMPTS,
     REFERENCES,
+    Ask,
+    Codec,
     Format,
     Open,
     Params,
@@ -26,6 +27,7 @@ from rm_gallery.serve.formats import (
     column,
     conversation,
     flags,
+    invalid,
     kept_of,
     numbers,
     read,

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.serve.asking import Ask, Codec, Refused, invalid
-from rm_gallery.serve.formats import MAX_ITEMS
+from rm_gallery.serve.formats import MAX_ITEMS, Ask, Codec, Refused, invalid
 
 
 class ScoreRequest(BaseModel):

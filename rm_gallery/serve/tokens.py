@@ -17,12 +17,11 @@ from typing import Any, get_args
 
 import orjson
 
-from rm_gallery.core.engine.folder.files import FileLock
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.engine.store.files import FileLock
+from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import as_json, write_whole
-from rm_gallery.core.utils.log import logger
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.serve.asking import Refused, Scope
+from rm_gallery.serve.formats import Refused, Scope
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 LOOK_SECONDS = 1.0

@@ -11,16 +11,18 @@ from pydantic import BaseModel, Field, RootModel
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
-from rm_gallery.serve.asking import Ask, Codec, invalid
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     ON_ERROR,
+    Ask,
+    Codec,
     Format,
     Open,
     Params,
     Turn,
     conversation,
     flags,
+    invalid,
     kept_of,
     numbers,
     one_length,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.fields import listed, nearest
+from rm_gallery.core.data.load.converters import listed, nearest
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.model.message import text_of
 from rm_gallery.core.utils.errors import ConfigError, DataError

@@ -7,6 +7,7 @@ groups, widened for the number of figures looked at) and that is large enough to
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.figures import plain_line
 from rm_gallery.train.advantages import group_numbers, spread_of, weighted_sum
-from rm_gallery.train.phrases import spread_phrase
-from rm_gallery.train.signals import LEAST_GROUPS, Link, Shift, group_means, length_bias, link, shift
+from rm_gallery.train.signals import LEAST_GROUPS, Link, Shift, group_means, length_bias, link, shift, spread_phrase
 from rm_gallery.train.training_log import TrainingLog, read_training_log
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Rows = NDArray[np.bool_]
+
 
 MATTERS = 0.05
 """Share of its own range by which a mean has to change."""
@@ -454,3 +456,38 @@ def _ranked(values: Floats) -> Floats:
 def _excerpt(text: str) -> str:
     """A text, its middle left out when it is long."""
     return text if len(text) <= EXCERPT else f"{text[: EXCERPT * 2 // 3]} … {text[-EXCERPT // 3 :]}"
+
+
+def watched_lines(found: Watched) -> list[str]:
+    """The findings with their completions, then how every reward moved; the verdict first."""
+    warned = [finding for finding in found.findings if finding.severity == "warn"]
+    verdict = f"{len(warned)} finding{'s' if len(warned) != 1 else ''}" if warned else "nothing found"
+    size = f"{found.n_completions:,} completions to {found.n_groups:,} prompts" if found.n_completions else "charts only"
+    lines = [
+        f"{verdict}: {found.name}, {size}, steps {found.steps[0]:g} to {found.steps[1]:g} "
+        f"(early up to {found.early[1]:g}, late from {found.late[0]:g})"
+    ]
+    for finding in found.findings:
+        lines += ["", f"{finding.severity.upper()} {finding.kind}: {finding.text}"]
+        for example in finding.examples:
+            lines += _example(example)
+    if found.moved:
+        width = max(len(name) for name in found.moved)
+        lines += ["", f"{'reward':<{width}}    early     late  {'change':<28}with length, late".rstrip()]
+        for name, moved in found.moved.items():
+            change = f"  {'too few groups to tell':<46}"
+            if moved is not None:
+                ci = f"[{moved.interval.low:+.3g}, {moved.interval.high:+.3g}]"
+                change = f"{moved.early:9.3g}{moved.late:9.3g}  {f'{moved.change:+.3g} {ci}':<28}"
+            link = found.by_length.get(name)
+            told = "" if link is None else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
+            lines.append(f"{name:<{width}}{change}{told}".rstrip())
+    return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
+
+
+def _example(example: dict[str, object]) -> list[str]:
+    rewards = example["rewards"]
+    assert isinstance(rewards, dict)
+    said = ", ".join(f"{name} {'none' if value is None else format(value, '.3g')}" for name, value in rewards.items())
+    text = textwrap.shorten(str(example["completion"]), 200, placeholder=" …") or "(empty)"
+    return [f"  step {example['step']:g}, row {example['row']}: {said}", f"    {text}"]

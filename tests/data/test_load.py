@@ -21,7 +21,7 @@ from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.load.readers import ParquetSource
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.report.task import open_data
+from rm_gallery.study.task import open_data
 from tests.data.loading import Row, answers, ids, load, load_rows, loader, numbered, spoken, write
 
 NAMES = ["a.parquet", "a.pq", "a.json", "a.jsonl", "a.csv", "a.tsv", "a.jsonl.gz", "a.csv.gz", "a.json.gz"]

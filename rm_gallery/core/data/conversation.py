@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rm_gallery.core.data.load.fields import ROLE_ALIASES, nearest, shown
+from rm_gallery.core.data.load.converters import ROLE_ALIASES, nearest, shown
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
 from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, text_of
 from rm_gallery.core.utils.errors import DataError

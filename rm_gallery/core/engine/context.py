@@ -14,8 +14,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
-from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.utils.errors import Cause, RMGalleryError

@@ -18,8 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, logger
 
 T = TypeVar("T")
 CANCEL_SECONDS = 1.0

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline
 from rm_gallery.core.engine.lanes import Lane, LoopLane, Planner, Unit, Work
-from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.progress import Progress
+from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import logger
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

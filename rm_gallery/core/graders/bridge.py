@@ -9,16 +9,14 @@ from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.conversation import chat_messages
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.registry import GraderRegistry
+from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
 from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.compose import said_of
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 

@@ -14,14 +14,13 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
 from rm_gallery.core.engine.context import RunControl, questions
-from rm_gallery.core.engine.folder.again import Again, Looking, drawn
 from rm_gallery.core.engine.lanes import Cost, awaitable
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
+from rm_gallery.core.engine.store.kept import Again, Looking, drawn
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderError, GraderResult, as_result
-from rm_gallery.core.graders.run_folder import GraderFolder
+from rm_gallery.core.graders.result import GraderError, GraderFolder, GraderResult, as_result
 from rm_gallery.core.outcome import Outcome, is_run_level, worst_of
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError

@@ -10,12 +10,12 @@ import orjson
 from pydantic import Field, field_serializer
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.endpoint import MAX_OUTAGE
-from rm_gallery.core.engine.calls.prices import Usage
-from rm_gallery.core.model.credentials import without_credentials
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
-from rm_gallery.core.model.reply import booked, is_complete, to_response
+from rm_gallery.core.model.transport import booked, is_complete, to_response
 from rm_gallery.core.utils.models import Configured
+from rm_gallery.core.utils.secrets import without_credentials
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
+from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
-from rm_gallery.core.engine.calls.prices import Usage
-from rm_gallery.core.engine.calls.rate_limit import RateLimit
-from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, run_attempts
-from rm_gallery.core.engine.calls.single_flight import SingleFlight
+from rm_gallery.core.engine.calls.limits import RateLimit
+from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
 from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run
-from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Budget, Reservation

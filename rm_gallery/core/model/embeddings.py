@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.model.base import BaseModelCall
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint, OpenaiSettings, given
 from rm_gallery.core.model.providers import provider
-from rm_gallery.core.model.reply import token_count
+from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.utils.errors import ProviderError
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages
-from rm_gallery.core.model.credentials import HIDDEN
-from rm_gallery.core.model.credentials import is_credential as is_credential
 from rm_gallery.core.model.providers import provider
-from rm_gallery.core.model.reply import HINTS, decoded, provider_error
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.model.transport import HINTS, decoded, provider_error
+from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError, logger
+from rm_gallery.core.utils.secrets import HIDDEN
+from rm_gallery.core.utils.secrets import is_credential as is_credential
 
 if TYPE_CHECKING:
     import openai

@@ -12,10 +12,10 @@ import orjson
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint
-from rm_gallery.core.model.reply import one_line
+from rm_gallery.core.model.transport import one_line
 from rm_gallery.core.outcome import CAUSES, Outcome, scored
 from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded, ProviderError
 

@@ -15,9 +15,9 @@ import orjson
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.prices import Usage
+from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint
-from rm_gallery.core.model.reply import one_line, token_count
+from rm_gallery.core.model.transport import one_line, token_count
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ScoreError
 
 EndpointName = Literal[

@@ -19,7 +19,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
-BUILDER = "rm_gallery.core.runner.build"
+BUILDER = "rm_gallery.core.runner.grading_runner"
 """Makes a reward of a name, a grader or a function; looked up when it is asked for, since it stands above."""
 METRICS, STAGES, PARTS = "metrics", "stages", "parts"
 """Keys of a composition's extra data: its parts' scores, what became of each stage, and the parts' own extra data."""

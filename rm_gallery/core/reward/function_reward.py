@@ -2,22 +2,183 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import importlib.util
 import inspect
-from collections.abc import Awaitable, Mapping
-from typing import Any, ClassVar
+import math
+import sys
+import threading
+from collections.abc import Awaitable, Mapping, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, NoReturn
 
-from pydantic import Field, SkipValidation
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
-from rm_gallery.core.data.conversation import dict_of, messages_of
+from rm_gallery.core.data.conversation import Readable, dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
-from rm_gallery.core.reward.function_file import load_module, split_target
-from rm_gallery.core.reward.function_result import EvaluateResult
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, write_scores
-from rm_gallery.core.reward.meta import RewardMeta
 from rm_gallery.core.reward.reward import BaseReward, Job
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
+
+
+def _number(value: Any) -> Any:
+    """A number as a plain float, also one of numpy or torch; texts are no numbers."""
+    if isinstance(value, (str, bytes)) or value is None:
+        raise ValueError("a number is needed, not text" if value is not None else "a number is needed, not None")
+    return value if isinstance(value, (int, float)) or not hasattr(value, "__float__") else float(value)
+
+
+Score = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+
+
+class MetricResult(Readable):
+    """One component of a result: a finite score, why, and whether it could be judged at all."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    score: Score
+    is_score_valid: bool = True
+    reason: str = ""
+
+
+class StepOutput(Readable):
+    """What was found out about one step of a conversation."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    step_index: int | str
+    base_reward: Score
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    reason: str | None = None
+    terminated: bool = False
+    control_plane_info: dict[str, Any] | None = None
+
+
+class EvaluateResult(Readable):
+    """What a reward function says about a conversation: a finite score, why, and the components it was made of.
+
+    `is_score_valid=False` says that there was nothing to judge by (unscored, never a 0); `error` that the judging broke.
+    """
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    score: Score
+    is_score_valid: bool = True
+    reason: str | None = None
+    metrics: dict[str, MetricResult] = Field(default_factory=dict)
+    step_outputs: list[StepOutput] | None = None
+    error: str | None = None
+
+
+def checked_result(value: Any, name: str) -> EvaluateResult:
+    """What a function returned as a result: a result, a mapping of its fields, or a number alone."""
+    if isinstance(value, EvaluateResult):
+        if not math.isfinite(value.score):  # set after it was made
+            raise ValueError(f"{name} gave the score {value.score}; a score is a finite number.")
+        return value
+    if isinstance(value, Mapping):
+        return EvaluateResult.model_validate(dict(value))
+    if isinstance(value, BaseModel):
+        return EvaluateResult.model_validate(value.model_dump())
+    if value is None:
+        return EvaluateResult(score=0.0, is_score_valid=False, reason=f"{name} returned None: no score.")
+    if isinstance(value, (str, bytes, Sequence)) or not hasattr(value, "__float__"):
+        raise TypeError(
+            f"{name} returned {type(value).__name__}; a reward function returns an EvaluateResult, a dict of its fields or a number."
+        )
+    return EvaluateResult(score=value)
+
+
+_PREFIX = "reward_file_"
+_lock = threading.RLock()
+_known: dict[Path, tuple[str, ModuleType]] = {}
+"""By file: a hash of what it said when it was loaded, and the module it gave."""
+
+
+class _Unkept(SourceFileLoader):
+    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the last change."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        """None, by which the import system knows that nothing is to be kept."""
+        raise OSError(path)
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is no name."""
+    where, colon, name = target.rpartition(":")
+    return (where, name) if colon and where and name.isidentifier() else (target.rstrip(":"), "")
+
+
+def origin_of(module: str | None) -> str | None:
+    """The file a module of this kind was loaded from, None for a module that is imported by its name."""
+    found = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
+    return None if found is None else str(found.__file__)
+
+
+def load_module(where: str) -> ModuleType:
+    """The module that a file, or a dotted name, is; a file that has changed since is loaded again.
+
+    Modules beside the file can be imported by it. Raises ConfigError when it is absent or raises on import.
+    """
+    if not (where.endswith(".py") or "/" in where or "\\" in where or Path(where).exists()):
+        try:
+            return importlib.import_module(where)
+        except ImportError as error:
+            raise ConfigError(f"{where}: no such file, and as a module it cannot be imported: {error}") from error
+    path = Path(where).expanduser().resolve()
+    if path.is_dir():
+        path = path / "main.py"
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file.") from error
+    says = hashlib.sha256(source).hexdigest()
+    with _lock:
+        known = _known.get(path)
+        if known is not None and known[0] == says:
+            return known[1]
+        module = _executed(path, where)
+        _known[path] = (says, module)
+        return module
+
+
+def _executed(path: Path, where: str) -> ModuleType:
+    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{where}: {path.name} is no Python file; its name ends in .py.")
+    if isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _Unkept(name, str(path))
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    _set_aside(path.parent)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        raise ConfigError(f"{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _set_aside(folder: Path) -> None:
+    """Forget modules that were found beside another such file under the name of one beside this: each gets its own."""
+    others = {path.parent for path in _known} - {folder}
+    for beside in folder.iterdir():
+        file = getattr(sys.modules.get(beside.stem), "__file__", None)
+        if file is not None and not others.isdisjoint(Path(file).parents):
+            del sys.modules[beside.stem]
+
 
 Bounds = tuple[float | None, float | None]
 GIVEN = ("messages", "rollouts_messages", "response", "responses", "original_messages", "ground_truth", "resources")

@@ -14,9 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.outcome import Outcome, worst_of
-from rm_gallery.core.reward.example import Example
-from rm_gallery.core.reward.meta import RewardMeta
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import digest, is_users, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with

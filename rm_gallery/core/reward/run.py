@@ -16,19 +16,17 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.alone import Alone, arun_alone, run_alone
 from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, current_deadline, questions
-from rm_gallery.core.engine.folder.again import Again, Looking, drawn
 from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
-from rm_gallery.core.engine.standing import StandingRun
+from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
+from rm_gallery.core.engine.store.kept import Again, Looking, drawn
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.blame import blame, probing, stand_ins, to_judge, to_probe
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.merge import issue_of, writable_copy, write, write_plain
+from rm_gallery.core.reward.merge import RewardFolder, issue_of, writable_copy, write, write_plain
 from rm_gallery.core.reward.reward import BaseReward, current_job
-from rm_gallery.core.reward.run_folder import RewardFolder
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, Unscored
 
@@ -397,7 +395,7 @@ def executor(
         return evaluate(job.sample, **hooks)
 
     async def in_worker(job: Any) -> RewardResult:
-        from rm_gallery.core.engine.workers.pool import WorkerCrashed, get_pool
+        from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 
         if type(job) is _Unplanned:
             raise job.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import importlib.resources
 import marshal
@@ -10,11 +11,12 @@ import os
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Union
+from typing import Literal, Union
 
-from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess
 
 PREFIX = "/py"
 """Neutral place of the interpreter inside: the outside path may hold a user's name."""
@@ -165,3 +167,59 @@ def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Settin
     }
     body = marshal.dumps((_modules(role), full))
     return len(body).to_bytes(8, "big") + body
+
+
+Role = Literal["functions", "programs", "testing", "service", "probe"]
+
+
+class Runner(abc.ABC):
+    """A place where untrusted code runs; instances hold no per-call state and may be shared by threads."""
+
+    name: str
+
+
+class LocalRunner(Runner):
+    """Starts processes on this machine and talks to them through pipes."""
+
+    walls = True
+    """Whether the code is kept away from every other process."""
+
+    @abc.abstractmethod
+    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+        """Start one process; return it with the bytes it has to read first.
+
+        Raises SandboxUnavailable when it cannot be started.
+        """
+
+
+@dataclass(frozen=True)
+class RemoteResult:
+    """How one program ended on a remote runner."""
+
+    status: Literal["finished", "error", "deadline", "output limit"]
+    stdout: str
+    stderr: str
+    exit_code: int | None
+
+
+class RemoteRunner(Runner):
+    """Runs a whole program elsewhere and returns what it printed."""
+
+    @abc.abstractmethod
+    async def run(self, code: str, stdin: str, limits: SandboxLimits) -> RemoteResult:
+        """Run one Python program.
+
+        Raises ProviderError when the service gives no usable answer.
+        """
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of what this machine can do."""
+
+    name: str
+    ok: bool
+    detail: str
+    """What was found."""
+    fix: str = ""
+    """What to do about it; empty when all is well."""

@@ -18,10 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.sandbox import boot
-from rm_gallery.core.sandbox.boot import BOOT, Setting, boot_message
+from rm_gallery.core.sandbox.boot import BOOT, LocalRunner, Role, Setting, boot_message
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, tasks_of_user
-from rm_gallery.core.sandbox.runner import LocalRunner, Role
 from rm_gallery.core.utils.errors import SandboxUnavailable
 
 _REAP_SECONDS = 2.0

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rm_gallery.core.sandbox import boot, bwrap
-from rm_gallery.core.sandbox.boot import BOOT, Setting, boot_message
+from rm_gallery.core.sandbox.boot import BOOT, Check, LocalRunner, Role, Runner, Setting, boot_message
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans, tasks_of_user, tree_usage
-from rm_gallery.core.sandbox.runner import Check, LocalRunner, Role, Runner
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 
 _PREFIX = "rm-gallery-"

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Union
 
-from rm_gallery.core.engine.workers.pool import WorkerCrashed, get_pool
+from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 from rm_gallery.core.sandbox.inside.testing import same_number
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded
 

@@ -19,10 +19,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from rm_gallery.core.stats.intervals import Interval, check_level
-from rm_gallery.core.stats.prediction_powered import Part, count, n_eff, part_of
-from rm_gallery.core.stats.score_interval import Piece, ScoreTest
-from rm_gallery.core.stats.selection import labels_follow_verdicts, mended, verdict_numbers
+from rm_gallery.core.stats.intervals import Interval, Piece, ScoreTest, check_level
+from rm_gallery.core.stats.prediction_powered import (
+    Part,
+    count,
+    labels_follow_verdicts,
+    mended,
+    n_eff,
+    part_of,
+    verdict_numbers,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -75,3 +77,204 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * math.sqrt(variance / n)
     return Interval(mean - half, mean + half)
+
+
+_HALVINGS = 100
+
+
+class Piece(NamedTuple):
+    """One part of a weighted mean: its share, its own mean with variance, and its worth in independent 0/1 labels."""
+
+    share: float
+    estimate: float
+    n_eff: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class ScoreTest:
+    """A weighted mean of independent pieces; their score intervals are put together by squares (MOVER).
+
+    Attributes:
+        estimate: the mean, within the bounds.
+        pieces: what it is the mean of.
+        extra: variance beyond that of the pieces: shares counted on the same rows, clusters lying in several pieces.
+        df: degrees of freedom of Student's quantile.
+        low: lowest possible value, or minus infinity.
+        high: highest possible value, or infinity.
+
+    Source: R. Newcombe, "Interval estimation for the difference between independent proportions", 1998, method 10;
+    G. Zou and A. Donner, "Construction of confidence limits about effect measures", 2008.
+    """
+
+    estimate: float
+    pieces: tuple[Piece, ...]
+    extra: float
+    df: float
+    low: float
+    high: float
+
+    def interval(self, level: float) -> Interval:
+        """Give the interval at `level`."""
+        return self._at(t_quantile(self.df, level))
+
+    def p_value(self, null: float) -> float:
+        """Give the two-sided p-value of "the mean is `null`": that of the interval which just reaches it."""
+        from scipy.special import stdtr
+
+        if self.estimate == null:
+            return 1.0
+        least, most = 0.0, 1.0
+        while not self._at(most).covers(null):
+            if most > 1e9:
+                return 0.0
+            least, most = most, 2.0 * most
+        for _ in range(_HALVINGS):
+            quantile = (least + most) / 2.0
+            if quantile in (least, most):
+                break
+            if self._at(quantile).covers(null):
+                most = quantile
+            else:
+                least = quantile
+        return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
+
+    def _at(self, quantile: float) -> Interval:
+        if len(self.pieces) == 1 and self.extra == 0.0:
+            return _piece_interval(self.pieces[0], quantile, self.low, self.high)
+        below = above = quantile**2 * self.extra
+        for piece in self.pieces:
+            low, high = _piece_interval(piece, quantile, self.low, self.high)
+            below += (piece.share * (piece.estimate - low)) ** 2
+            above += (piece.share * (high - piece.estimate)) ** 2
+        return Interval(
+            max(self.low, self.estimate - math.sqrt(max(below, 0.0))),
+            min(self.high, self.estimate + math.sqrt(max(above, 0.0))),
+        )
+
+
+def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> Interval:
+    if math.isinf(piece.n_eff):
+        half = quantile * math.sqrt(piece.variance)
+        return Interval(max(low, piece.estimate - half), min(high, piece.estimate + half))
+    span = high - low
+    p, q2 = (piece.estimate - low) / span, quantile * quantile / piece.n_eff
+    centre = (p + q2 / 2) / (1 + q2)
+    half = math.sqrt(max(0.0, q2 * p * (1 - p) + q2 * q2 / 4)) / (1 + q2)
+    # rounding must not push an end past the estimate where that lies at a bound
+    lower = 0.0 if p <= 0.0 else min(p, max(0.0, centre - half))
+    upper = 1.0 if p >= 1.0 else max(p, min(1.0, centre + half))
+    return Interval(low + span * lower, low + span * upper)
+
+
+def t_quantile(df: float, level: float) -> float:
+    """Give how many standard errors an interval at `level` reaches to each side; the normal value where df is infinite."""
+    from scipy.special import ndtri, stdtrit
+
+    tail = (1.0 + level) / 2.0
+    return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
+
+
+# Exact convolution above this many different probabilities costs seconds, and the normal limit is then exact enough.
+_EXACT_LIMIT = 2000
+# Probability mass below this is dropped from the tails; what is dropped in all stays far below any reported digit.
+_NEGLIGIBLE = 1e-18
+
+
+def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
+    """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
+    import numpy as np
+    from numpy.typing import NDArray
+    from scipy.stats import binom
+
+    offset = 0
+    masses: NDArray[np.float64] = np.ones(1)
+    for p, n in sorted(different.items()):
+        low, high = (int(end) for end in binom.ppf([_NEGLIGIBLE, 1.0], n, p))
+        high = min(high, int(binom.isf(_NEGLIGIBLE, n, p)))
+        masses = np.convolve(masses, binom.pmf(np.arange(low, high + 1), n, p))
+        kept = np.flatnonzero(masses >= _NEGLIGIBLE)
+        masses = masses[kept[0] : kept[-1] + 1]
+        offset += low + int(kept[0])
+    return offset, masses.tolist()
+
+
+def _normal_limit(different: Counter[float], n: int, level: float) -> Interval:
+    mean = math.fsum(p * k for p, k in different.items())
+    deviation = math.sqrt(math.fsum(p * (1.0 - p) * k for p, k in different.items()))
+    half = NormalDist().inv_cdf((1.0 + level) / 2.0) * deviation
+    return Interval(max(0.0, math.floor(mean - half) / n), min(1.0, math.ceil(mean + half) / n))
+
+
+def _different(probabilities: Iterable[float], name: str) -> Counter[float]:
+    different = Counter(probabilities)
+    if not different:
+        raise ConfigError(f"{name} needs at least one sample")
+    wrong = next((p for p in different if not 0.0 <= p <= 1.0), None)
+    if wrong is not None:
+        raise ConfigError(f"{name} needs probabilities within 0..1, got {wrong!r}")
+    return different
+
+
+def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Interval:
+    """Give the central range of accuracy (0..1) of a guesser who is right on each sample with the given probability.
+
+    The range is exact (Poisson-binomial), equal-tailed and closed: each end is an accuracy that can occur, and beyond each
+    end lies at most half of 1 - `level`. An accuracy inside it is what guessing gives. It holds for right-or-wrong outcomes;
+    rules with fractional credit vary less.
+
+    Args:
+        probabilities: per sample the chance of being right by guessing, 0..1: 1/2 for a pair, 1/4 for one of four.
+        level: probability the range is to hold.
+
+    Raises:
+        ConfigError: without samples or with a probability outside 0..1.
+    """
+    check_level(level)
+    different = _different(probabilities, "chance_interval")
+    n = sum(different.values())
+    if len(different) > _EXACT_LIMIT:
+        return _normal_limit(different, n, level)
+    offset, masses = _correct_counts(different)
+    tail = (1.0 - level) / 2.0
+    low = high = offset + len(masses) - 1
+    total, low_found = 0.0, False
+    for i, mass in enumerate(masses):
+        total += mass
+        if not low_found and total > tail:
+            low, low_found = offset + i, True
+        if total >= 1.0 - tail:
+            high = offset + i
+            break
+    return Interval(low / n, high / n)
+
+
+def chance_interval_of_means(
+    strata: Iterable[Iterable[float]], level: float = 0.95, *, n_draws: int = 20_000, seed: int = 0
+) -> Interval:
+    """Give the central range a guesser reaches where the figure is the unweighted mean of several subsets' accuracies.
+
+    A small subset weighs as much as a large one, so this range is wider than that of the pooled accuracy.
+
+    Args:
+        strata: per subset the chances of being right by guessing, one per sample, 0..1.
+        level: probability the range is to hold.
+        n_draws: number of simulated guessers.
+        seed: seed of the simulation.
+
+    Raises:
+        ConfigError: without subsets, with an empty one, or with a probability outside 0..1.
+    """
+    import numpy as np
+
+    check_level(level)
+    rng = np.random.default_rng(seed)
+    means = []
+    for probabilities in strata:
+        different = _different(probabilities, "chance_interval_of_means")
+        right = np.sum([rng.binomial(n, p, size=n_draws) for p, n in sorted(different.items())], axis=0)
+        means.append(right / sum(different.values()))
+    if not means:
+        raise ConfigError("chance_interval_of_means needs at least one subset")
+    low, high = np.quantile(np.mean(means, axis=0), [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return Interval(float(low), float(high))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units
-from rm_gallery.core.stats.clustered import clustered_mean
-from rm_gallery.core.stats.correlation import spearman_estimate
+from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
+from rm_gallery.core.stats.clustered import cluster_numbers, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.resampling import bootstrapped
+from rm_gallery.core.stats.paired import bootstrapped
+from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from rm_gallery.core.stats.clustered import ClusteredMean, Names
+
 
 MOST_CATEGORIES = 20
 
@@ -147,3 +148,241 @@ def _of_verdicts(
         "recall": among(wanted, said),
         "f1": bootstrapped(table, f1, clusters=own, seed=seed),
     }
+
+
+Method = Literal["isotonic", "platt"]
+_DRAWS = 200
+
+
+class CalibrationBin(NamedTuple):
+    """Predictions of about the same probability: what they said on average, and how often it came true."""
+
+    low: float
+    high: float
+    predicted: float
+    observed: float
+    ci95: Interval
+    n: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well probabilities fit outcomes.
+
+    Attributes:
+        bins: the reliability curve, by rising probability, empty bins left out.
+        ece: expected calibration error, 0..1: mean distance of predicted and observed, weighted by the bins' sizes.
+        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as many predictions, outcomes of a
+            cluster being as alike as these are; an ECE below it is no sign of bad calibration.
+        brier: mean squared distance of probability and outcome, 0..1, lower is better; 0.25 is always saying one half.
+        brier_ci95: its interval over clusters.
+        n: predictions.
+    """
+
+    bins: tuple[CalibrationBin, ...]
+    ece: float
+    ece_by_chance: float
+    brier: float
+    brier_ci95: Interval
+    n: int
+
+
+def calibration_curve(
+    probabilities: ArrayLike,
+    outcomes: ArrayLike,
+    *,
+    clusters: Names | None = None,
+    bins: int = 10,
+    equal: Literal["width", "size"] = "width",
+    seed: int = 0,
+) -> Calibration | None:
+    """Compare probabilities with what came true.
+
+    Args:
+        probabilities: shape (n,), 0..1, of the outcome being 1.
+        outcomes: shape (n,), 0..1; a half for a tie.
+        clusters: one name per prediction (the prompt); the intervals count clusters.
+        bins: number of bins.
+        equal: bins of the same width, as the ECE of the literature has them, or with as many predictions in each.
+        seed: seed of `ece_by_chance`.
+
+    Returns:
+        The calibration; None without predictions.
+
+    Raises:
+        ConfigError: for lengths that differ, values outside 0..1, or less than one bin.
+
+    Source: C. Guo et al., "On calibration of modern neural networks", 2017, eq. 5; G. Brier, 1950.
+    """
+    import numpy as np
+
+    p, y = _pair(probabilities, outcomes, "probabilities")
+    if bins < 1:
+        raise ConfigError(f"bins must be at least 1, got {bins!r}")
+    if not len(p):
+        return None
+    names = cluster_numbers(clusters, len(p))
+    edges = np.linspace(0.0, 1.0, bins + 1) if equal == "width" else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
+    # the right edge belongs to a bin, as in the paper
+    places = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, max(len(edges) - 2, 0))
+    found = []
+    for place in np.unique(places):
+        inside = places == place
+        mean = clustered_mean(y[inside], names[inside])
+        assert mean is not None
+        low, high = float(edges[place]), float(edges[min(place + 1, len(edges) - 1)])
+        found.append(CalibrationBin(low, high, float(p[inside].mean()), mean.estimate, mean.interval(), int(inside.sum())))
+    brier = clustered_mean((p - y) ** 2, names)
+    assert brier is not None
+    rng = np.random.default_rng(seed)
+    likeness = _likeness(p, y, names)
+    chance = [_ece(p, _outcomes(p, names, likeness, rng), places) for _ in range(_DRAWS)]
+    limit = float(np.quantile(chance, 0.95))
+    return Calibration(tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p))
+
+
+def _ece(p: NDArray[np.float64], y: NDArray[np.float64], places: NDArray[Any]) -> float:
+    import numpy as np
+
+    return float(np.sum(np.abs(np.bincount(places, weights=p - y))) / len(p))
+
+
+def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any]) -> float:
+    """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few clusters say so."""
+    import numpy as np
+
+    off, spread = y - p, np.sqrt(p * (1.0 - p))
+    n_clusters = int(names.max()) + 1
+    pairs = [float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2)) for x in (off, spread)]
+    if n_clusters == len(p) or pairs[1] <= 0.0:
+        return 0.0
+    found = min(max(pairs[0] / pairs[1], 0.0), 1.0)
+    return found + (1.0 - found) / n_clusters
+
+
+def _outcomes(p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as alike, shares its luck."""
+    import numpy as np
+
+    luck = rng.random(len(p))
+    if likeness > 0.0:
+        shared = rng.random(int(names.max()) + 1)[names]
+        luck = np.where(rng.random(len(p)) < np.sqrt(likeness), shared, luck)
+    return (luck < p).astype(np.float64)
+
+
+def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Both as arrays of the same length; outcomes, and probabilities, within 0..1."""
+    import numpy as np
+
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise ConfigError(f"{name} and outcomes need the same length, got {a.shape} and {b.shape}")
+    for values, what in ((a, name), (b, "outcomes")):
+        if not np.isfinite(values).all():
+            raise ConfigError(f"{what} have to be finite; leave out what has none")
+        if what != "scores" and len(values) and not (values.min() >= 0.0 and values.max() <= 1.0):
+            raise ConfigError(f"{what} have to be within 0..1, got {values.min():.15g} to {values.max():.15g}")
+    return a, b
+
+
+@dataclass(frozen=True)
+class ProbabilityMap:
+    """Turns scores into probabilities; never falls where scores rise."""
+
+    method: Method
+    x: tuple[float, ...]
+    """Isotonic: where the map bends. Platt: (slope, intercept) of the logistic curve."""
+    y: tuple[float, ...] = ()
+
+    def __call__(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """The probabilities of scores; beyond those it was fitted on, the isotonic map stays level."""
+        import numpy as np
+        from scipy.special import expit
+
+        given = np.asarray(scores, dtype=np.float64)
+        if self.method == "platt":
+            return np.asarray(expit(self.x[0] * given + self.x[1]))
+        return np.asarray(np.interp(given, self.x, self.y))
+
+
+def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic") -> ProbabilityMap:
+    """Fit a map from scores to the probability of the outcome.
+
+    Args:
+        scores: shape (n,), finite, of any range; higher has to mean more likely.
+        outcomes: shape (n,), 0..1.
+        method: "isotonic", any rising curve, which needs some hundreds of outcomes; "platt", a logistic curve, does with few.
+
+    Raises:
+        ConfigError: without outcomes, for lengths that differ, or an unknown method.
+
+    Source: isotonic: B. Zadrozny and C. Elkan, 2002; J. Platt, "Probabilistic outputs for support vector machines", 1999,
+        with his targets, which keep a curve finite that separates the outcomes; a falling curve is made level.
+    """
+    import numpy as np
+
+    x, y = _pair(scores, outcomes, "scores")
+    if not len(x):
+        raise ConfigError("a map needs at least one score with its outcome")
+    if method == "isotonic":
+        from sklearn.isotonic import IsotonicRegression
+
+        fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
+        return ProbabilityMap(
+            "isotonic", tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.astype(float).tolist())
+        )
+    if method != "platt":
+        raise ConfigError(f"method is {method!r}; give isotonic or platt")
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    right, wrong = float(y.sum()), float(len(y) - y.sum())
+    targets = y * (right + 1.0) / (right + 2.0) + (1.0 - y) / (wrong + 2.0)
+    middle, scale = float(x.mean()), float(x.std()) or 1.0
+    z = (x - middle) / scale
+
+    def loss(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        line = at[0] * z + at[1]
+        off = expit(line) - targets
+        return float(np.sum(np.logaddexp(0.0, line) - targets * line)), np.array([np.sum(off * z), np.sum(off)])
+
+    found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(0.0, None), (None, None)]).x
+    slope = float(found[0]) / scale
+    return ProbabilityMap("platt", (slope, float(found[1]) - slope * middle))
+
+
+class HeldOut(NamedTuple):
+    """A map fitted on one half of the clusters, and how its probabilities do on the other."""
+
+    map: ProbabilityMap
+    calibration: Calibration
+    n_fitted: int
+
+
+def held_out_calibration(
+    scores: ArrayLike,
+    outcomes: ArrayLike,
+    method: Method = "isotonic",
+    *,
+    clusters: Names | None = None,
+    bins: int = 10,
+    seed: int = 0,
+) -> HeldOut | None:
+    """Fit a map on a seeded half of the clusters and judge it on the other half; None with fewer than two clusters.
+
+    Arguments and errors as in `fit_map` and `calibration_curve`.
+    """
+    import numpy as np
+
+    x, y = _pair(scores, outcomes, "scores")
+    names = cluster_numbers(clusters, len(x))
+    n_clusters = int(names.max()) + 1 if len(names) else 0
+    if n_clusters < 2:
+        return None
+    first = np.random.default_rng(seed).permutation(n_clusters) < n_clusters / 2
+    fitting = first[names]
+    found = fit_map(x[fitting], y[fitting], method)
+    shown = calibration_curve(found(x[~fitting]), y[~fitting], clusters=names[~fitting], bins=bins, seed=seed)
+    assert shown is not None
+    return HeldOut(found, shown, int(fitting.sum()))

@@ -8,8 +8,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from rm_gallery.core.text.function_words import FUNCTION_WORDS
-from rm_gallery.core.text.numbers import Number, find_numbers
+from rm_gallery.core.text.language import FUNCTION_WORDS
+from rm_gallery.core.text.maths import Number, find_numbers
 from rm_gallery.core.utils.errors import MissingExtra
 
 Dimension = tuple[tuple[str, float], ...]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rm_gallery.core.text.objects import TwoValues, object_at
+from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.utils.errors import ParseError
 
 CUT_OFF = "The reply ends inside its reasoning, which is never closed: it was cut off."

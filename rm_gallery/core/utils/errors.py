@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from loguru import logger as _logger
+
 ProviderErrorKind = Literal["rate_limit", "transient", "fatal", "unreachable"]
 Cause = Literal["endpoint", "judge", "answer", "data", "rule", "caller"]
 """Who brought it about that there is no verdict.
@@ -129,3 +131,6 @@ class RequestError(RMGalleryError):
 
     reason = "invalid_request"
     cause: Cause = "data"
+
+
+logger = _logger.bind(library="rm_gallery")

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, output, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, output, required, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict
-from rm_gallery.gallery.benchmarks.protocols import auto_j
-from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, need, peek
+from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, auto_j, judged_pair, need, peek
 from rm_gallery.gallery.benchmarks.rules import (
     Scorer,
     SubsetTallies,

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RESPONSE_COLUMNS, RESPONSES_COLUMNS, DataConverter
-from rm_gallery.core.data.load.fields import RowRef, json_cell
+from rm_gallery.core.data.load.converters import RESPONSE_COLUMNS, RESPONSES_COLUMNS, DataConverter, RowRef, json_cell
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.missing import Trait, labelled_traits
+from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report, beside

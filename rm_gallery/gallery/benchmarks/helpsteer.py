@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import RowRef, json_cell, optional_text, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, json_cell, optional_text, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
 from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline
-from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 STRENGTHS = range(-3, 4)

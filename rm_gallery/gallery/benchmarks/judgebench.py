@@ -6,15 +6,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import RowRef, identity, output, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, output, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
-from rm_gallery.gallery.benchmarks.protocols import judgebench_reader
-from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, named, need, number_of, peek, said
+from rm_gallery.gallery.benchmarks.recorded import (
+    Group,
+    Readable,
+    Row,
+    judgebench_reader,
+    judged_pair,
+    named,
+    need,
+    number_of,
+    peek,
+    said,
+)
 from rm_gallery.gallery.benchmarks.rules import (
     Orders,
     Scorer,

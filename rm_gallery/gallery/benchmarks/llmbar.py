@@ -10,15 +10,24 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, output, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, output, required, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
-from rm_gallery.gallery.benchmarks.protocols import llmbar_ratings, llmbar_reader
-from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, judged_pair, need, said, whole
+from rm_gallery.gallery.benchmarks.recorded import (
+    Group,
+    Readable,
+    Row,
+    judged_pair,
+    llmbar_ratings,
+    llmbar_reader,
+    need,
+    said,
+    whole,
+)
 from rm_gallery.gallery.benchmarks.rules import (
     Credit,
     Scorer,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW
-from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
+from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
 
 _VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
 

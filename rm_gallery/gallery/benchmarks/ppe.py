@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, output, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import mean_bounds
-from rm_gallery.core.stats.margins import expected_best
+from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
+from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
     Scorer,
@@ -28,7 +29,6 @@ from rm_gallery.gallery.benchmarks.rules import (
     mean_of,
     pooled_counts,
 )
-from rm_gallery.gallery.benchmarks.votes import Votes, voted_outputs
 
 SOURCE = "Frick et al., How to Evaluate Reward Models for RLHF (PPE), arXiv 2410.14872"
 DOMAINS = ("gpqa", "ifeval", "math", "mbpp_plus", "mmlu_pro")

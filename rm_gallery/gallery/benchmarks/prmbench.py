@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, shown, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import DataError
@@ -276,7 +276,7 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     Where no right step, or no wrong one, was ever misjudged, or there is one problem only, resampling would know that rate
     exactly; it is then drawn from the Jeffreys posterior instead.
     """
-    from rm_gallery.core.stats.resampling import N_DRAWS, cluster_sum_draws, named_generator
+    from rm_gallery.core.stats.paired import N_DRAWS, cluster_sum_draws, named_generator
 
     rng = named_generator(seed, f"prmbench {name}")
     drawn = cluster_sum_draws(clusters, rng)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import RowRef, identity, json_cell, required, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import mean_bounds, weighted_bounds

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.fields import (
+from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rm_gallery.core.data.load.fields import RowRef, identity, preference_outputs, required, text_list, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, preference_outputs, required, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import mean_bounds

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.fields import (
+from rm_gallery.core.data.load.converters import (
     RowRef,
     identity,
     json_cell,

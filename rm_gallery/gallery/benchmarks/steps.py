@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rm_gallery.core.data.load.fields import RowRef, shown, text_list
+from rm_gallery.core.data.load.converters import RowRef, shown, text_list
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
@@ -171,7 +171,7 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
     """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds the score itself."""
     import numpy as np
 
-    from rm_gallery.core.stats.resampling import draws_interval
+    from rm_gallery.core.stats.paired import draws_interval
 
     found = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
     if found is None or score is None:

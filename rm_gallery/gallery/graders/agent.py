@@ -17,10 +17,9 @@ from rapidfuzz import fuzz
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderScore
-from rm_gallery.core.text.tokens import words
+from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.agent.tool_call_match import Wanted, fits, in_any_order, in_order, read_wanted
-from rm_gallery.gallery.rm.agent.tool_calls import ToolCall, as_call
+from rm_gallery.gallery.rm.agent.tool_calls import ToolCall, Wanted, as_call, fits, in_any_order, in_order, read_wanted
 
 Metric = Literal["f1", "precision", "recall", "jaccard"]
 

@@ -15,9 +15,9 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderScore
-from rm_gallery.core.text.tokens import tokenizer, words
+from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
-from rm_gallery.gallery.rm.general.bleu import sacrebleu_metrics, tokenization_of
+from rm_gallery.gallery.rm.general.overlap import sacrebleu_metrics, tokenization_of
 
 Tokens = Sequence[str]
 
@@ -126,7 +126,7 @@ LONG = 1e7
 
 async def killable(grader: BaseGrader, function: Callable[..., Any], *given: Any) -> Any:
     """What a function makes of something in a worker process, which is killed at the grader's deadline."""
-    from rm_gallery.core.engine.workers.pool import get_pool
+    from rm_gallery.core.engine.processes.pool import get_pool
 
     return await get_pool().asubmit(function, *given, deadline=grader.deadline)
 

@@ -9,9 +9,8 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.example import sample_of
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.text.tokens import TokenizerName, tokenizer
+from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.text.language import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
 

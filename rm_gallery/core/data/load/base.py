@@ -16,8 +16,15 @@ from typing import Any, ClassVar, Literal
 import orjson
 from pydantic import ValidationError
 
-from rm_gallery.core.data.load.converters import DataConverter, DataConverterRegistry
-from rm_gallery.core.data.load.fields import COMMON_KEYS, RowRef, check_keys, load_options, nearest
+from rm_gallery.core.data.load.converters import (
+    COMMON_KEYS,
+    DataConverter,
+    DataConverterRegistry,
+    RowRef,
+    check_keys,
+    load_options,
+    nearest,
+)
 from rm_gallery.core.data.load.readers import (
     HubSource,
     Reading,
@@ -211,7 +218,7 @@ class DataLoader(ABC):
         if report.skipped == report.rows:
             raise DataError(f"loader '{self.name}': no usable row among {report.rows}; first: {report.messages[0]}")
         if report.skipped or report.id_collisions:
-            from rm_gallery.core.utils.log import logger
+            from rm_gallery.core.utils.errors import logger
 
             logger.warning("loader '{}': {}", self.name, "; ".join(report.notes()))
 

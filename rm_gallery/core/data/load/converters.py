@@ -4,25 +4,236 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+
+import orjson
 
 from rm_gallery.core.data.export import from_record, is_record
-from rm_gallery.core.data.load.fields import (
-    RowRef,
-    identity,
-    json_cell,
-    missing,
-    nearest,
-    output,
-    preference_outputs,
-    required,
-    text_list,
-    turns,
-    wrong,
-)
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.utils import models
 from rm_gallery.core.utils.errors import ConfigError, DataError
+
+RowUnit = Literal["row", "line", "item"]
+
+_ROLES = frozenset(role.value for role in MessageRole)
+ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_EXCERPT = 40
+MAX_NAMES = 12
+
+
+class RowRef(NamedTuple):
+    """Where a row stands: file or source, and its number counted from 1 (`line` in files of lines)."""
+
+    source: str
+    number: int
+    unit: RowUnit = "row"
+    untyped: bool = False
+    """Whether the source has texts only (CSV, TSV), so that a list can only stand there as JSON text."""
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.unit} {self.number}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The part of an error message that helps on: the nearest known names, else all of them."""
+    names = sorted(known)
+    close = models.nearest(name, names)
+    if close:
+        return "did you mean " + " or ".join(f"'{item}'" for item in close) + "?"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return "known: " + (", ".join(names[:MAX_NAMES]) + more if names else "none")
+
+
+def shown(value: object) -> str:
+    """Type and a short excerpt of a value, never a whole prompt."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return f"text {value!r}" if len(value) <= _EXCERPT else f"text {value[:_EXCERPT]!r}… ({len(value)} characters)"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}" if value else "an empty list"
+    if isinstance(value, dict):
+        return "an object with " + (", ".join(str(key) for key in list(value)[:6]) or "no keys")
+    return f"{type(value).__name__} {str(value)[:_EXCERPT]}"
+
+
+def wrong(where: RowRef, column: str, expected: str, found: object) -> DataError:
+    """The error for a column whose value does not fit."""
+    return DataError(f"{where}, column '{column}': expected {expected}, found {shown(found)}")
+
+
+def missing(where: RowRef, wanted: str, row: Mapping[str, Any]) -> DataError:
+    """The error for an absent column; `wanted` is its name, or several joined by ' or '."""
+    names = ", ".join(list(row)[:MAX_NAMES]) or "no columns"
+    return DataError(
+        f"{where}: column {wanted} is missing; the row has: {names}. "
+        "Another name can be mapped with the config key columns={'wanted': 'actual'}"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: the first of them where there are many."""
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def required(row: Mapping[str, Any], column: str, where: RowRef) -> Any:
+    """The column's value; DataError when the column is absent."""
+    try:
+        return row[column]
+    except KeyError:
+        raise missing(where, f"'{column}'", row) from None
+
+
+def text(row: Mapping[str, Any], column: str, where: RowRef) -> str:
+    """The column's text, which may be empty; DataError when it is absent or anything else."""
+    value = required(row, column, where)
+    if not isinstance(value, str):
+        raise wrong(where, column, "text", value)
+    return value
+
+
+def optional_text(row: Mapping[str, Any], column: str, where: RowRef) -> str | None:
+    """The column's text; None where it is absent or null, DataError when it is anything else."""
+    return None if row.get(column) is None else text(row, column, where)
+
+
+def text_list(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
+    """A list of one or more texts (in files without types: a JSON list in the cell); else DataError.
+
+    Elsewhere a text that looks like a JSON list is one text, and no list.
+    """
+    found = required(row, column, where)
+    value = json_cell(found) if where.untyped else found
+    if not isinstance(value, list):
+        raise wrong(where, column, "a list of texts", found)
+    if not value:
+        raise wrong(where, column, "at least one text", value)
+    for position, item in enumerate(value, 1):
+        if not isinstance(item, str):
+            raise wrong(where, f"{column}[{position}]", "text", item)
+    return value
+
+
+def identity(row: Mapping[str, Any], column: str, where: RowRef) -> str:
+    """The row's id as text; the empty string when there is none."""
+    value = row.get(column)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    # A table column of integers with gaps comes back as floats.
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    raise wrong(where, column, "an id (text or whole number)", value)
+
+
+def json_cell(value: Any) -> Any:
+    """The list or object written as JSON in a cell, for columns that hold no plain text; any other value unchanged."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+    return value
+
+
+def turns(value: Any, column: str, where: RowRef) -> list[dict[str, Any]]:
+    """A conversation: text (one user turn), a message, or a list of messages; roles checked, empty keys dropped."""
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    items = [value] if isinstance(value, dict) else value
+    if not isinstance(items, list) or not items:
+        raise wrong(where, column, "text or a list of messages", value)
+    return [_turn(item, f"{column}[{position}]", where) for position, item in enumerate(items, 1)]
+
+
+def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
+    if not isinstance(item, dict) or not isinstance(item.get("role"), str):
+        raise wrong(where, column, "a message with role and content", item)
+    role = item["role"].strip().lower()
+    role = ROLE_ALIASES.get(role, role)
+    if role not in _ROLES:
+        raise DataError(f"{where}, column '{column}': unknown role {shown(item['role'])}; {nearest(role, _ROLES)}")
+    content = item.get("content")
+    # Only a message that calls something may say nothing.
+    if content is None and not (item.get("tool_calls") or item.get("function_call")):
+        raise wrong(where, column, "content of text or content parts", content)
+    if content is not None and not isinstance(content, (str, list)):
+        raise wrong(where, column, "content of text or content parts", content)
+    return {**{key: field for key, field in item.items() if field is not None}, "role": role, "content": content or ""}
+
+
+def output(content: str | list[Any], preference: str | None = None, **label: Any) -> dict[str, Any]:
+    """An assistant's answer as `DataSample` takes it, with its labels."""
+    known = {"preference": preference, **label} if preference else label
+    return {"answer": {"role": "assistant", "content": content, "label": known}}
+
+
+def preference_outputs(chosen: Sequence[str], rejected: Sequence[str]) -> list[dict[str, Any]]:
+    """Chosen answers first, then the rejected ones, each labelled. Rewards permute the order when they judge."""
+    return [*(output(item, "chosen") for item in chosen), *(output(item, "rejected") for item in rejected)]
+
+
+OnBadRow = Literal["raise", "skip"]
+COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What every loader understands.
+
+    `limit` keeps a seeded sample of that many rows in their original order (None: all). `on_bad_row` is `raise` or
+    `skip`. `columns` maps a column the converter wants to the one the data has; None drops the column.
+    """
+
+    limit: int | None = None
+    seed: int = 0
+    on_bad_row: OnBadRow = "raise"
+    columns: dict[str, str | None] = field(default_factory=dict)
+
+    def renamed(self, row: dict[str, Any], where: RowRef) -> dict[str, Any]:
+        """The row with the wanted names; all renames happen at once, so two columns can be swapped."""
+        moved = {actual for actual in self.columns.values() if actual is not None}
+        new = {key: value for key, value in row.items() if key not in moved and key not in self.columns}
+        for wanted, actual in self.columns.items():
+            if actual is None:
+                continue
+            if actual not in row:
+                raise missing(where, f"'{actual}' (mapped to '{wanted}')", row)
+            new[wanted] = row[actual]
+        return new
+
+
+def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str) -> None:
+    """ConfigError with the nearest names for the first key that `strategy` does not know."""
+    for key in config:
+        if key not in allowed:
+            raise ConfigError(f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}")
+
+
+def load_options(config: Mapping[str, Any]) -> LoadOptions:
+    """The common keys with their defaults; ConfigError for a value that does not fit."""
+    limit, seed = config.get("limit"), config.get("seed", 0)
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise ConfigError(f"config key 'limit' must be a whole number of at least 1, or None for all; found {limit!r}")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
+    on_bad_row = config.get("on_bad_row", "raise")
+    if on_bad_row not in ("raise", "skip"):
+        raise ConfigError(f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}")
+    columns = config.get("columns") or {}
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(wanted, str) and (actual is None or isinstance(actual, str)) for wanted, actual in columns.items()
+    ):
+        raise ConfigError(f"config key 'columns' must map wanted to actual column names, found {columns!r}")
+    return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
+
 
 ENTRY_POINT_GROUP = "rm_gallery.converters"
 

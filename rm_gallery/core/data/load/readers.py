@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from rm_gallery.core.data.load.fields import RowRef, listed, shown
+from rm_gallery.core.data.load.converters import RowRef, listed, shown
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 Row = dict[str, Any]
@@ -216,10 +216,9 @@ def _suffix(file_name: str) -> str:
 
 
 def _file_source(path: Path, reading: Reading) -> RowSource:
-    from rm_gallery.core.data.load.csv_reader import CsvSource
     from rm_gallery.core.data.load.result_files import InspectSource
+    from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
     from rm_gallery.core.data.load.text_readers import JsonLinesSource, JsonSource
-    from rm_gallery.core.data.load.xlsx_reader import XlsxSource
 
     suffix = _suffix(path.name)
     if suffix in (".parquet", ".pq"):

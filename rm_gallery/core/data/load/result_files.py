@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked
 from rm_gallery.core.utils.errors import DataError, MissingExtra
 

@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 
 import orjson
 
-from rm_gallery.core.data.load.fields import RowRef, nearest, shown
+from rm_gallery.core.data.load.converters import RowRef, nearest, shown
 from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked
 from rm_gallery.core.data.load.result_files import HARNESS, converted, harness_row, is_harness_row, tool_rows
 from rm_gallery.core.utils.errors import DataError

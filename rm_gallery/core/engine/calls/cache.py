@@ -24,8 +24,7 @@ import orjson
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.cache_file import MAX_VALUE_BYTES, CacheFile, is_busy
-from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import ConfigError, logger
 
 VARIABLE = "RM_GALLERY_CACHE"
 """Environment variable: `off`, or the folder to keep replies in."""

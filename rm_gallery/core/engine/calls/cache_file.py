@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rm_gallery.core.engine.folder.files import FileLock
+from rm_gallery.core.engine.store.files import FileLock
 from rm_gallery.core.utils.errors import ConfigError
 
 APPLICATION_ID = 0x524D4743  # "RMGC": tells the file from other programs' SQLite files

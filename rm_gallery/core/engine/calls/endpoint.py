@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal
 
-from rm_gallery.core.engine.calls.overdue import Overdue
-from rm_gallery.core.engine.calls.rate_limit import FairQueue
+from rm_gallery.core.engine.calls.limits import FairQueue, Overdue
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 
 CallEnd = Literal["ok", "rate_limit", "transient", "unreachable", "other"]

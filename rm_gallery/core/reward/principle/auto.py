@@ -16,11 +16,10 @@ from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.judge import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
-from rm_gallery.core.text.objects import TwoValues, object_at
+from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.text.values import excerpt
-from rm_gallery.core.utils.errors import ConfigError, ParseError
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order
 

@@ -9,14 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.reward.example import Example, PhraseJudge, sample_of
 from rm_gallery.core.reward.judge import (
     BaseListWiseRubricReward,
     BasePairWiseRubricReward,
     BasePointWiseRubricReward,
     BaseRubricReward,
 )
-from rm_gallery.core.reward.meta import RewardMeta
+from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardMeta, sample_of
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.rm import KINDS, judged_class_name, judged_name, scenario_keys
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+import zipfile
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import orjson
+from numpy.typing import NDArray
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.reward.schema import Example, RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.file import as_json, written_whole
+from rm_gallery.gallery.rm.trained.features import FEATURES_VERSION, HASH_BITS, Features, dense_names
 
 
 @RewardRegistry.register("bt:")
@@ -54,20 +66,15 @@ class BradleyTerryReward(BasePointWiseReward):
 
     def check(self) -> None:
         """Raise ConfigError or DataError when the model cannot be read."""
-        from rm_gallery.gallery.rm.trained.model import load_model
-
         load_model(self.path)
 
     def describe(self) -> dict[str, Any]:
         """The settings, and which weights they were used with: a model trained anew into `path` is another reward."""
-        from rm_gallery.gallery.rm.trained.model import load_model
-
         return {**super().describe(), "weights_sha256": load_model(self.path).metadata["weights"]["sha256"]}
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
         from rm_gallery.gallery.rm.trained.features import answer_features, read_conversation
-        from rm_gallery.gallery.rm.trained.model import load_model
 
         answer = sample.output[0].answer
         text = answer.text
@@ -75,3 +82,157 @@ class BradleyTerryReward(BasePointWiseReward):
             raise Unscored(f"{self.name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
         score = load_model(self.path).score(answer_features(read_conversation(sample.input), text))
         return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+
+
+KIND = "bradley_terry"
+FORMAT_VERSION = 1
+METADATA_FILE, WEIGHTS_FILE = "model.json", "weights.npz"
+_MAX_METADATA = 16 * 2**20
+_RETRAIN = "train it again with `rm-gallery train bt DATA --out DIR`"
+
+
+@dataclass(frozen=True)
+class BradleyTerryModel:
+    """A linear score of an answer. Not changed after it is built, so threads may share it.
+
+    The difference of two answers' scores is the log-odds that the first is preferred:
+    P(a over b) = 1 / (1 + exp(score(b) - score(a))).
+
+    Source: R. A. Bradley and M. E. Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
+    """
+
+    dense: NDArray[np.float32]
+    """Weights of the dense features, shape (len(dense_names()),), to be used on the features as they are."""
+    words: NDArray[np.float32]
+    """Weights of hashed words and word pairs, shape (2**HASH_BITS,)."""
+    offset: float = 0.0
+    """Subtracted from every score; the mean of the training answers, so that 0 is an average answer."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Where the model comes from: seed, data hash, number of pairs, held-out figures; of a saved one the whole JSON."""
+
+    def score(self, features: Features) -> float:
+        """The answer's score: unbounded, higher is better."""
+        words = float(self.words.take(features.hashed).sum(dtype=np.float64))
+        return float(features.dense @ self.dense) + words - self.offset
+
+
+def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
+    """Write the model into `folder`, replacing one that is there; equal models give equal files.
+
+    Raises DataError when the folder cannot be written to.
+    """
+    packed = io.BytesIO()
+    np.savez_compressed(packed, dense=model.dense, words=model.words)
+    weights = packed.getvalue()
+    about = {
+        **model.metadata,
+        "kind": KIND,
+        "format_version": FORMAT_VERSION,
+        "features": {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())},
+        "offset": model.offset,
+        "weights": {"file": WEIGHTS_FILE, "sha256": hashlib.sha256(weights).hexdigest()},
+    }
+    # in a thread of its own: what ends a program is raised in the main thread, and never between the two files
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_write, Path(folder), weights, as_json(about)).result()
+
+
+def _write(folder: Path, weights: bytes, about: bytes) -> None:
+    with written_whole(folder / WEIGHTS_FILE) as file:
+        file.write(weights)
+    with written_whole(folder / METADATA_FILE) as file:
+        file.write(about)
+
+
+def load_model(folder: str | Path) -> BradleyTerryModel:
+    """The model saved in `folder`; read once per process, and again when its files change.
+
+    Raises:
+        ConfigError: there is no model in the folder, or it was made for other features or by a later version.
+        DataError: the files are damaged or do not belong together.
+    """
+    path = os.fspath(folder)
+    try:
+        stat = os.stat(os.path.join(path, METADATA_FILE))
+    except OSError as error:
+        raise ConfigError(
+            f"There is no trained model in '{folder}' ({METADATA_FILE}: {error.strerror}); check the folder, or {_RETRAIN}."
+        ) from error
+    return _load(path, (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=8)
+def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
+    # the stamp is part of the cache key: changed files, or the same relative path seen from elsewhere, are read anew
+    about = _metadata(Path(folder) / METADATA_FILE)
+    dense, words = _weights(Path(folder) / WEIGHTS_FILE, about)
+    offset = about.get("offset")
+    if isinstance(offset, bool) or not isinstance(offset, (int, float)):
+        raise DataError(f"{folder}: {METADATA_FILE} holds no number 'offset', found {offset!r}; {_RETRAIN}.")
+    return BradleyTerryModel(dense, words, float(offset), about)
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        about = orjson.loads(_read(path, _MAX_METADATA))
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"{path}: not readable as JSON ({error}); {_RETRAIN}.") from error
+    if not isinstance(about, dict) or about.get("kind") != KIND:
+        raise DataError(f"{path}: not the description of a {KIND} model; {_RETRAIN}.")
+    if about.get("format_version") != FORMAT_VERSION:
+        found = about.get("format_version")
+        raise ConfigError(f"{path}: format version {found!r}, this version reads {FORMAT_VERSION}; {_RETRAIN}.")
+    features = about.get("features")
+    wanted = {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())}
+    if features != wanted:
+        found = features.get("version") if isinstance(features, dict) else features
+        raise ConfigError(f"{path}: made for features {found!r}, this version has {FEATURES_VERSION}; {_RETRAIN}.")
+    return about
+
+
+def _weights(path: Path, about: dict[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    lengths = {"dense": len(dense_names()), "words": 1 << HASH_BITS}
+    raw = _read(path, sum(map(_bytes_of, lengths.values())))
+    expected = about["weights"].get("sha256") if isinstance(about.get("weights"), dict) else None
+    if hashlib.sha256(raw).hexdigest() != expected:
+        raise DataError(f"{path}: damaged, or not the weights that {METADATA_FILE} describes; {_RETRAIN}.")
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            # nothing is unpacked that is larger than what it has to be
+            large = [part.filename for part in archive.infolist() if part.file_size > _bytes_of(max(lengths.values()))]
+        if large:
+            raise DataError(f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}.")
+        with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
+            dense, words = arrays["dense"], arrays["words"]
+    except (
+        ValueError,
+        KeyError,
+        OSError,
+        EOFError,
+        TypeError,
+        ArithmeticError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise DataError(f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}.") from error
+    for array, (name, length) in zip((dense, words), lengths.items(), strict=True):
+        if array.shape != (length,) or array.dtype != np.float32 or not np.isfinite(array).all():
+            raise DataError(f"{path}: '{name}' is not {length} finite float32 numbers; {_RETRAIN}.")
+    return dense, words
+
+
+def _bytes_of(length: int) -> int:
+    """Most that an array of so many numbers of whatever type takes in a file, its header included."""
+    return 8 * length + 4096
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limit + 1)
+    except OSError as error:
+        raise DataError(f"{path}: not readable ({error.strerror}); {_RETRAIN}.") from error
+    if len(raw) > limit:
+        raise DataError(f"{path}: larger than a model's file can be ({limit} bytes); {_RETRAIN}.")
+    return raw

@@ -11,15 +11,13 @@ from pydantic import Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.example import Example, sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import Example, RewardDimensionWithScore, RewardResult, sample_of
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.batches import Batches
 from rm_gallery.gallery.rm.trained.checkpoint import Source, check_path, identity, need_packages, stamp_of
-from rm_gallery.gallery.rm.trained.conversation import Dialogue, dialogue_of, template_text
-from rm_gallery.gallery.rm.trained.process import STEPPED, ProcessReward
+from rm_gallery.gallery.rm.trained.conversation import STEPPED, Dialogue, ProcessReward, dialogue_of, template_text
 
 if TYPE_CHECKING:
     from rm_gallery.gallery.rm.trained.local_model import Reading, Tokens

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jinja2.exceptions import TemplateError
 
-from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.log import logger
+from rm_gallery.core.utils.errors import ConfigError, Unscored, logger
 from rm_gallery.gallery.rm.trained.checkpoint import PROBE, Loaded, Source, label_places, load
 from rm_gallery.gallery.rm.trained.conversation import Dialogue, any_of, without_marks
 

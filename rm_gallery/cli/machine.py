@@ -1,0 +1,177 @@
+"""This machine: `rm-gallery demo`, `doctor`, `cache` and `train`, none of which needs a key."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rm_gallery import __version__
+from rm_gallery.cli import options as opt
+from rm_gallery.core.engine.calls import cache as call_cache
+from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.sandbox.select import doctor as sandbox_checks
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import interval, percent
+from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
+from rm_gallery.report.tables import print_comparison
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.task import open_data
+
+JUDGED = "safety_listwise_reward"
+
+
+def demo(
+    llm: Annotated[str | None, typer.Option(help="Also judge with this model.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Endpoint of the judge.")] = None,
+    max_workers: Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")] = 32,
+) -> None:
+    """Train the embedded model on the training split, score the test split with it and others, print one table."""
+    from rm_gallery.train.bradley_terry.fit import train_bradley_terry
+
+    if base_url and not llm:
+        raise ConfigError("--base-url needs a model; name it with --llm MODEL.")
+    folder, name = split_folder(), RewardBench2.name
+    train = list(open_data(folder / "train.parquet", name).rows())
+    test = str(folder / "test.parquet")
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) / "bt"
+        sys.stderr.write(f"training the embedded Bradley–Terry model on {len(train)} samples …\n")
+        train_bradley_terry(train, out)
+        rewards: dict[str, BaseReward] = {
+            "embedded Bradley–Terry": RewardRegistry.create(f"bt:{out}"),
+            "length_baseline": RewardRegistry.create("length_baseline"),
+            "length_baseline (shortest)": RewardRegistry.create("length_baseline", shortest=True),
+            "length_penalty": RewardRegistry.create("length_penalty"),
+        }
+        if llm:
+            rewards[JUDGED] = build_reward(JUDGED, llm=llm, base_url=base_url)
+        reports = {}
+        for label, reward in rewards.items():
+            sys.stderr.write(f"scoring the test split with {label} …\n")
+            reports[label] = evaluate(reward, test, name, max_workers=max_workers, progress=None if llm else False)
+    any_report = reports["length_baseline"]
+    judge = next((f"judge {report.judge} at {report.endpoint}" for report in reports.values() if report.judge), "no judge")
+    notes = [
+        f"benchmark: {name} ({any_report.version}) · data: {test} · n={any_report.n} · {judge}",
+        "chance is 25 % on the best-of-4 subsets",
+    ]
+    print_comparison(reports, notes)
+
+
+EXTRAS = {
+    "text": ("sacrebleu",),
+    "zh": ("jieba",),
+    "hub": ("datasets",),
+    "toxicity": ("detoxify",),
+    "units": ("pint",),
+    "serve": ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client"),
+    "postgres": ("sqlalchemy", "psycopg"),
+}
+
+
+def doctor() -> None:
+    """Show which sandboxes, keys, caches and optional packages are available."""
+    typer.echo(f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors")
+    for check in sandbox_checks():
+        typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")
+    typer.echo(f"{_mark(bool(os.environ.get('OPENAI_API_KEY')))} OPENAI_API_KEY is {_set('OPENAI_API_KEY')}")
+    url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
+    typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
+    cache = call_cache.shared()
+    if cache is None:
+        typer.echo(f"{_mark(False)} cache: switched off ({call_cache.VARIABLE}=off)")
+    else:
+        typer.echo(f"{_mark(cache.writable)} cache: {cache.path}")
+    for extra, modules in EXTRAS.items():
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        hint = "installed" if not missing else f"pip install {' '.join(missing)}"
+        typer.echo(f"{_mark(not missing)} extra {extra}: {hint}")
+
+
+def _mark(ok: bool) -> str:
+    return "ok  " if ok else "-   "
+
+
+def _set(name: str) -> str:
+    return "set" if os.environ.get(name) else "not set"
+
+
+cache_app = typer.Typer(help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True)
+
+
+def _cache() -> CallCache:
+    cache = call_cache.shared()
+    if cache is None:
+        typer.echo(f"The cache is switched off ({call_cache.VARIABLE}=off).", err=True)
+        raise typer.Exit(2)
+    return cache
+
+
+@cache_app.command("stats")
+def stats() -> None:
+    """Print where the cache is and what it holds."""
+    found = _cache().stats()
+    typer.echo(f"path       {found.path}")
+    typer.echo(f"entries    {found.entries:,}")
+    typer.echo(f"bytes      {found.bytes:,}")
+    for name, moment in (("oldest", found.oldest), ("newest", found.newest)):
+        shown = "-" if moment is None else f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M} UTC"
+        typer.echo(f"{name:10} {shown}")
+
+
+@cache_app.command("prune")
+def prune(
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="Keep at most this many bytes, the latest used.")] = None,
+    max_days: Annotated[float | None, typer.Option(min=0.0, help="Remove replies older than this.")] = None,
+) -> None:
+    """Remove old replies."""
+    removed = _cache().prune(max_bytes=max_bytes, max_age=None if max_days is None else max_days * 86400)
+    typer.echo(f"{removed} replies removed")
+
+
+@cache_app.command("clear")
+def clear() -> None:
+    """Remove every reply."""
+    typer.echo(f"{_cache().clear()} replies removed")
+
+
+train_app = typer.Typer(help="Train a reward model.", no_args_is_help=True)
+
+
+@train_app.callback()
+def _group() -> None:
+    """Train a reward model."""
+
+
+@train_app.command("bt")
+def train_bt(
+    data: Annotated[Path, typer.Argument(help="Preference data: a file or folder as for eval.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the model to; bt:DIR then names the reward.")],
+    format: Annotated[str | None, typer.Option(help="Benchmark format; found from the columns by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Decides split and order.")] = 0,
+    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of prompts held out.")] = 0.2,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
+    from rm_gallery.study.task import open_data
+    from rm_gallery.train.bradley_terry.fit import train_bradley_terry
+
+    samples = open_data(str(data), format).rows()
+    report = train_bradley_terry(samples, out, seed=seed, test_share=test_share).to_dict()
+    if json:
+        opt.print_json(report)
+        return
+    for name, figure in report["held_out"].items():
+        typer.echo(f"{name:12} {percent(figure['accuracy']):>6} %   [{interval(figure['ci95'])}]   n={figure['n']}")
+    typer.echo(f"model written to {out}; use it as bt:{out}")

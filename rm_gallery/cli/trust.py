@@ -1,0 +1,292 @@
+"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift` and `watch`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from rm_gallery.cli import options as opt
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import one_line
+from rm_gallery.report.card import Audit
+from rm_gallery.report.tables import print_check, print_findings
+from rm_gallery.study.audit.run import PROBES, prepare
+from rm_gallery.study.check import CEILING, check_reward
+from rm_gallery.study.conflicts import Conflicts
+from rm_gallery.study.conflicts import conflicts as find_conflicts
+from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
+from rm_gallery.train.watch import watch as look
+from rm_gallery.train.watch import watched_lines
+
+
+def probe_names(incomplete: str) -> list[str]:
+    """The probes whose names begin so, for the shell's completion."""
+    return [name for name in PROBES if name.startswith(incomplete)]
+
+
+@opt.judging()
+def audit(
+    reward: Annotated[
+        str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=opt.reward_names)
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="File or folder with preferences; may be repeated. Forty built-in questions by default."),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default."),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=probe_names),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 unless every figure with a limit passes, not only on a fail.")
+    ] = False,
+    *,
+    run: opt.Running,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="A seeded sample of this many prompts; 60 of data by default.")
+    ] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say what it would take, and ask nothing.")] = False,
+) -> None:
+    """Try to move REWARD by place, length, dress, praise and commands; print how far that went, with intervals and verdicts."""
+    options = run.options()
+    ready = prepare(
+        reward,
+        data[0] if data and len(data) == 1 else data or None,
+        benchmark,
+        probes=probe or None,
+        params=run.params,
+        llm=run.llm,
+        base_url=run.base_url,
+        limit=limit,
+        seed=run.seed,
+        on_bad_row=run.on_bad_row,
+    )
+    cost = ready.cost(options.budget.prices if options.budget is not None else None)
+    if estimate:
+        return typer.echo(orjson.dumps(vars(cost)).decode() if run.json else str(cost))
+    sys.stderr.write(f"audit of {ready.reward.name}: {cost}\n")
+    with run.resumable():
+        card = ready.run(options)
+    if run.json:
+        opt.print_json(card.to_dict())
+    else:
+        kept = [f"card: {run.out / 'card.html'}"] if run.out is not None else []
+        print_findings(card.findings, [*card.about(), *kept])
+    sys.exit(_conclude_audit(card, strict))
+
+
+def _conclude_audit(card: Audit, strict: bool) -> int:
+    """Say on stderr why questions have no verdict, each reason once; the exit code."""
+    opt.say_lost(card.reasons, card.stopped, "questions")
+    if not card.scored:
+        sys.stderr.write("rm-gallery: no question got a verdict, so nothing is known.\n")
+        return 1
+    return int(bool(card.stopped) or card.verdict == "fail" or (strict and card.verdict != "pass"))
+
+
+@opt.judging("out", "force_new", "trace", "on_bad_row", "seed")
+def check(
+    reward: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A file with a reward, FILE:NAME where it holds several, or a registered name. The file may hold a class "
+            "with compute_reward, a @reward_function or a reward class.",
+        ),
+    ],
+    cases: Annotated[
+        Path | None,
+        typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns."),
+    ] = None,
+    reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
+    full: Annotated[float | None, typer.Option(help="Score of a completion without fault; known by default.")] = None,
+    ceiling: Annotated[
+        float, typer.Option(help="Share of gold's score that a completion which deserves nothing may get.")
+    ] = CEILING,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
+    *,
+    run: opt.Running,
+) -> None:
+    """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
+    found = check_reward(
+        reward,
+        cases,
+        reference=reference,
+        full=full,
+        ceiling=ceiling,
+        params=run.params,
+        llm=run.llm,
+        base_url=run.base_url,
+        options=run.options(),
+    )
+    if run.json:
+        opt.print_json(found.to_dict())
+    else:
+        print_check(found)
+    for finding in found.faults if run.json else ():
+        sys.stderr.write(f"rm-gallery: {finding.name}: {one_line(finding.what)}\n")
+    raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
+
+
+@opt.judging()
+def conflicts(
+    reward: Annotated[str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)],
+    data: Annotated[list[str], typer.Option(help="File or folder of samples with several answers; may be repeated.")],
+    benchmark: Annotated[
+        str | None,
+        typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default."),
+    ] = None,
+    *,
+    run: opt.Running,
+    limit: opt.Limit = None,
+    max_failures: opt.MaxFailures = 0,
+) -> None:
+    """Compare all pairs of each sample's answers in both orders; print contradictions, cycles, symmetry and transitivity."""
+    options = run.options()
+    with run.resumable():
+        found = find_conflicts(
+            reward,
+            data[0] if len(data) == 1 else data,
+            benchmark,
+            params=run.params,
+            llm=run.llm,
+            base_url=run.base_url,
+            limit=limit,
+            seed=run.seed,
+            on_bad_row=run.on_bad_row,
+            options=options,
+        )
+    if run.json:
+        opt.print_json(found.to_dict())
+    else:
+        print_findings(list(found.figures.values()), found.about())
+    sys.exit(_conclude_conflicts(found, max_failures))
+
+
+def _conclude_conflicts(found: Conflicts, max_failures: int) -> int:
+    """Say on stderr why samples were left out; 1 when nothing was judged, too much failed, or the run stopped."""
+    opt.say_lost(found.reasons, found.stopped, "questions")
+    if not found.n_scored:
+        sys.stderr.write("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.\n")
+        return 1
+    return 1 if found.lost.get("failed", 0) > max_failures or found.lost.get("stopped", 0) else 0
+
+
+def drift(
+    old: Annotated[Path, typer.Argument(help="The old version's run folder or file of scores, a row per anchor.")],
+    new: Annotated[Path, typer.Argument(help="The new version's, on the same anchors.")],
+    old_again: Annotated[
+        list[Path] | None, typer.Option(help="Another run of the old version, for its own noise; may be repeated.")
+    ] = None,
+    new_again: Annotated[list[Path] | None, typer.Option(help="Another run of the new version.")] = None,
+    id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id",
+    score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score",
+    labels: Annotated[str | None, typer.Option(help="Column of people's labels, or a file with them by id.")] = None,
+    label_column: opt.LabelColumn = None,
+    cluster: Annotated[str | None, typer.Option(help="Column that says which anchors belong together.")] = None,
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(help="Lowest and highest possible score; 0 1 where all lie within.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0.0, help="Scores this near count as unchanged.")] = 0.0,
+    confidence: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    seed: opt.Seed = 0,
+    json: opt.Json = False,
+) -> None:
+    """Compare two versions of a judge on the same anchors; exit 1 when more has changed than the judge's own noise explains."""
+    joined = labels is not None and Path(labels).is_file()
+
+    def read(path: Path, *, is_old: bool = False) -> Anchors:
+        # a column may stand in one of the files only; a file of labels is joined to the old version's anchors
+        return read_anchors(
+            path,
+            id=id,
+            score=score,
+            labels=labels if is_old or not joined else None,
+            label_column=label_column,
+            cluster=cluster,
+            optional=not (is_old and joined),
+        )
+
+    versions = read(old, is_old=True), read(new)
+    for name, column, told in (("--labels", labels, "labels"), ("--cluster", cluster, "clusters")):
+        if column is not None and not any(getattr(version, told) for version in versions):
+            raise ConfigError(f"{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
+    found = compare_versions(
+        *versions,
+        old_again=[read(path) for path in old_again or ()],
+        new_again=[read(path) for path in new_again or ()],
+        bounds=bounds,
+        tolerance=tolerance,
+        confidence=confidence,
+        seed=seed,
+    )
+    if json:
+        opt.print_json(drift_dict(found))
+    else:
+        for line in drift_lines(found, str(old), str(new)):
+            typer.echo(line)
+    if found.findings:
+        sys.exit(1)
+
+
+def watch(
+    log: Annotated[Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")],
+    component: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default."),
+    ] = None,
+    weight: Annotated[
+        list[str] | None, typer.Option(help="NAME=W, the weight of a reward; negative for a penalty. May be repeated.")
+    ] = None,
+    window: Annotated[float, typer.Option(help="Share of the steps that is early, and that is late.")] = 0.3,
+    examples: Annotated[int, typer.Option(min=0, help="Completions shown with a finding.")] = 3,
+    confidence: Annotated[float, typer.Option(help="Of a finding, over all figures together.")] = 0.95,
+    step: Annotated[str | None, typer.Option(help="Column of the step, where it has another name.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None,
+    completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None,
+    total: Annotated[str | None, typer.Option(help="Column of the reward the components add up to.")] = None,
+    length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Look over a training run for rewards that part ways, follow length, teach nothing or say nothing; exit 1 when some do."""
+    found = look(
+        log,
+        components=component,
+        weights=_weights(weight or []),
+        window=window,
+        examples=examples,
+        confidence=confidence,
+        step=step,
+        prompt=prompt,
+        completion=completion,
+        total=total,
+        length=length,
+    )
+    if json:
+        opt.print_json(found.to_dict())
+    else:
+        for line in watched_lines(found):
+            typer.echo(line)
+    if found.warned:
+        sys.exit(1)
+
+
+def _weights(given: list[str]) -> dict[str, float]:
+    found = {}
+    for pair in given:
+        name, _, value = pair.rpartition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ConfigError(f"--weight is '{pair}'; write NAME=W, such as length=-0.1")
+    return found

@@ -1,0 +1,270 @@
+"""Calls of several runs take turns, as many start per minute as are allowed, and what an endpoint forgot is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+
+from rm_gallery.core.utils.errors import ConfigError
+
+W = TypeVar("W")
+
+
+class FairQueue(Generic[W]):
+    """Waiting calls of several runs: one of each run in turn, and within a run first come, first served."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[tuple[asyncio.Future[bool], W]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __len__(self) -> int:
+        return sum(not waiter.done() for line in self._lines.values() for waiter, _ in line)
+
+    def push(self, line: Hashable, waiter: asyncio.Future[bool], what: W) -> None:
+        """Stand in the line of a run."""
+        self._lines.setdefault(line, deque()).append((waiter, what))
+
+    def first(self) -> tuple[asyncio.Future[bool], W] | None:
+        """Whose turn is next; callers that went away are forgotten."""
+        while self._lines:
+            key = next(iter(self._lines))
+            line = self._lines[key]
+            while line and line[0][0].done():
+                line.popleft()
+            if line:
+                return line[0]
+            del self._lines[key]
+        return None
+
+    def pop(self) -> asyncio.Future[bool] | None:
+        """Take out whose turn is next; after it the other runs come first."""
+        found = self.first()
+        if found is None:
+            return None
+        key = next(iter(self._lines))
+        line = self._lines.pop(key)
+        line.popleft()
+        if line:
+            self._lines[key] = line
+        return found[0]
+
+
+class RateLimit:
+    """Keeps calls under requests and tokens per minute; None leaves a side unlimited.
+
+    Tokens are reserved by estimate and corrected by `settle`. Runs take turns; calls of one run start in the order they
+    asked. At most `burst_seconds` worth is given out at once after a quiet time. Not thread-safe: one event loop.
+
+    Raises:
+        ConfigError: a rate that is not positive.
+    """
+
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        *,
+        burst_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._burst_seconds = burst_seconds
+        self._requests: _Bucket | None = None
+        self._tokens: _Bucket | None = None
+        self._queue: FairQueue[int] = FairQueue()
+        self._timer: asyncio.TimerHandle | None = None
+        self.set(requests_per_minute, tokens_per_minute)
+
+    @property
+    def waiting(self) -> int:
+        """Callers waiting for their turn."""
+        return len(self._queue)
+
+    def set(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+        """Take over rates; what is asked for last holds, None changes nothing."""
+        self._requests = self._changed(self._requests, requests_per_minute, "requests_per_minute")
+        self._tokens = self._changed(self._tokens, tokens_per_minute, "tokens_per_minute")
+
+    def _changed(self, bucket: _Bucket | None, per_minute: float | None, name: str) -> _Bucket | None:
+        if per_minute is None or (bucket is not None and bucket.per_minute == per_minute):
+            return bucket
+        if not 0 < per_minute < math.inf:
+            raise ConfigError(f"{name} must be a positive number, got {per_minute}")
+        if bucket is None:
+            return _Bucket(per_minute, self._burst_seconds, self._clock())
+        bucket.set_rate(per_minute)
+        return bucket
+
+    def enter(self, tokens: int) -> bool:
+        """Take the turn of a call expected to use `tokens` tokens if it is its turn at once; else `wait` for it."""
+        if self._requests is None and self._tokens is None:
+            return True
+        if self._queue or self._delay(tokens) > 0.0:
+            return False
+        self._take(1, tokens)
+        return True
+
+    async def wait(self, tokens: int, line: Hashable) -> None:
+        """Wait for the turn of a call in the line of one run; a cancelled wait takes nothing."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._queue.push(line, waiter, tokens)
+        self._serve()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._take(-1, -tokens)
+            self._serve()
+            raise
+
+    async def acquire(self, tokens: int = 0, line: Hashable = None) -> None:
+        """`enter`, else `wait`."""
+        if not self.enter(tokens):
+            await self.wait(tokens, line)
+
+    def settle(self, reserved: int, used: int) -> None:
+        """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a refused call)."""
+        if self._tokens is not None and reserved != used:
+            self._tokens.level += reserved - used
+            self._serve()
+
+    def _delay(self, tokens: int) -> float:
+        now = self._clock()
+        wait = self._requests.delay(1.0, now) if self._requests is not None else 0.0
+        return max(wait, self._tokens.delay(tokens, now)) if self._tokens is not None else wait
+
+    def _take(self, requests: int, tokens: int) -> None:
+        if self._requests is not None:
+            self._requests.level -= requests
+        if self._tokens is not None:
+            self._tokens.level -= tokens
+
+    def _serve(self) -> None:
+        """Start the calls whose turn it is and set the timer for the next."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while (found := self._queue.first()) is not None:
+            waiter, tokens = found
+            wait = self._delay(tokens)
+            if wait > 0.0:
+                self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
+                return
+            self._take(1, tokens)
+            self._queue.pop()
+            waiter.set_result(False)
+
+
+class _Bucket:
+    """Refills at `per_minute`/60 per second up to a few seconds' worth; may go into debt for one large take."""
+
+    def __init__(self, per_minute: float, burst_seconds: float, now: float) -> None:
+        self.burst_seconds = burst_seconds
+        self.stamp = now
+        self.set_rate(per_minute)
+        self.level = self.capacity
+
+    def set_rate(self, per_minute: float) -> None:
+        self.per_minute = per_minute
+        self.rate = per_minute / 60.0
+        self.capacity = max(1.0, self.rate * self.burst_seconds)
+
+    def delay(self, need: float, now: float) -> float:
+        """Seconds until `need` can be taken; a need above the capacity waits for a full bucket."""
+        self.level = min(self.capacity, self.level + (now - self.stamp) * self.rate)
+        self.stamp = now
+        missing = min(need, self.capacity) - self.level
+        # Refilling in floating point may end a hair below the mark for ever.
+        return missing / self.rate if missing > 1e-9 * self.capacity else 0.0
+
+
+LEAST_SECONDS = 5.0
+"""No call younger than this is overdue."""
+FACTOR = 10.0
+"""Nor one younger than so many times what 99 of 100 calls take."""
+_KNOWN = 512
+_ENOUGH = 8
+"""So many answers have to be known before anything can be told from them."""
+_LOOK_SECONDS = 0.25
+_PAUSE, _SHARE = 1.0, 0.25
+"""While nothing at all is answered one call after the other is asked again: so many seconds, and this share of their age, apart."""
+
+
+class AskAgain(Protocol):
+    """How a call is asked a second time."""
+
+    def __call__(self, *, instead: bool) -> bool:
+        """Ask beside the first attempt, or instead of it; False where the call was asked twice before."""
+
+
+class Overdue:
+    """Has calls asked a second time that are older than `max(5 s, 10 times the 99th percentile)` of this endpoint's.
+
+    A call is asked again once one that was sent after it has been answered. Where none is, because all are stuck, the oldest
+    is, in its own place if there is no room beside it, and after a while the next: the first answer then frees the others.
+    Not thread-safe: one event loop.
+
+    Args:
+        clock: monotonic seconds.
+        open: whether the endpoint takes calls; one that is down has its own way of looking.
+        room: whether there is room for another call beside those in flight.
+    """
+
+    def __init__(self, clock: Callable[[], float], open: Callable[[], bool], room: Callable[[], bool]) -> None:
+        self._clock, self._open, self._room = clock, open, room
+        self._out: dict[object, tuple[float, AskAgain]] = {}
+        """Calls in flight in the order they were sent, when that was, and how they are asked again."""
+        self._took: deque[float] = deque(maxlen=_KNOWN)
+        self._newest = self._next = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where the next look is arranged."""
+
+    def sent(self, call: object, ask_again: AskAgain) -> float:
+        """Note a call that is about to be sent; when that was."""
+        now = self._clock()
+        if self._loop is None or self._loop.is_closed():
+            self._out.clear()
+            self._look_in(LEAST_SECONDS)
+        self._out[call] = now, ask_again
+        return now
+
+    def ended(self, call: object, *, answered: bool) -> None:
+        """Note that a call ended, with an answer or without."""
+        known = self._out.pop(call, None)
+        if answered and known is not None:
+            self._took.append(self._clock() - known[0])
+            self._newest = max(self._newest, known[0])
+
+    def _look(self) -> None:
+        self._loop = None
+        if not self._out:
+            return
+        now = self._clock()
+        oldest = next(iter(self._out.values()))[0]
+        if len(self._took) < _ENOUGH or not self._open():
+            self._look_in(_PAUSE)
+            return
+        bound = max(LEAST_SECONDS, FACTOR * sorted(self._took)[int(0.99 * len(self._took))])
+        if now - oldest < bound:
+            self._look_in(max(0.01, oldest + bound - now))
+            return
+        if self._newest < oldest and self._next < oldest + bound:
+            self._next = now  # nothing is answered any more, and nobody has looked why
+        for sent, ask_again in list(self._out.values()):
+            if now - sent < bound:
+                break
+            if sent < self._newest:
+                ask_again(instead=False)
+            elif now >= self._next and ask_again(instead=not self._room()):
+                self._next = now + max(_PAUSE, _SHARE * (now - oldest))
+        self._look_in(_LOOK_SECONDS)
+
+    def _look_in(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_later(seconds, self._look)

@@ -1,0 +1,464 @@
+"""A run kept in its folder while it goes: which samples are done, what was spent, and the trace of its judgements."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, islice
+from math import isclose
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import orjson
+
+from rm_gallery import __version__
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine import run as engine
+from rm_gallery.core.engine.calls.budget import Budget, Usage
+from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.store.store import REUSED, SUMMARY, RunStore, TraceFile, record_key
+from rm_gallery.core.utils.errors import ConfigError, logger
+
+FILE_NAME = "spend.log"
+
+
+class Ledger:
+    """An append-only file with a line before each call and one after it.
+
+    `+ ID TOKENS COST` is what a call may use, `- ID CALLS INPUT OUTPUT CACHED REASONING COST` what it used (`?` for a cost
+    nobody knows). A call that was begun and never ended, because the process was killed, counts with what it might use. The
+    last line may be torn. One process writes it at a time: the run folder's lock sees to that.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.path = Path(folder) / FILE_NAME
+        self.name = str(self.path.absolute())
+        self.before, self._last, self._whole = _read(self.path)
+        """What the earlier parts of the run spent."""
+        self.spent = self.before.copy()
+        """With what this part spent so far."""
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._fd: int | None = None
+        """None before the first call: a run that makes none leaves no file."""
+        self._closed = False
+
+    def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
+        """Note a call that is about to be made.
+
+        With `at_once` the note survives a killed process when this returns; without, after the next `flush`, which spares
+        the call a trip to the operating system.
+        """
+        with self._lock:
+            self._last += 1
+            # what ended meanwhile goes with it: should that be lost, the line of its begin stands for it
+            self._lines.append(f"+ {self._last} {tokens:.0f} {cost:.9g}\n")
+            if at_once:
+                self._write()
+            return self._last
+
+    def end(self, entry: int, usage: Usage) -> None:
+        """Note what a call used; written with the next begin or `flush`."""
+        cost = "?" if usage.cost is None else f"{usage.cost:.9g}"
+        counts = f"{usage.calls:d} {usage.input_tokens} {usage.output_tokens} {usage.cached_tokens}"
+        with self._lock:
+            self.spent.add(usage)
+            self._lines.append(f"- {entry} {counts} {usage.reasoning_tokens} {cost}\n")
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        with self._lock:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is pending and close the file."""
+        with self._lock:
+            self._write()
+            if self._fd is not None and not self._closed:
+                os.close(self._fd)
+            self._closed = True
+
+    def _write(self) -> None:
+        data = "".join(self._lines).encode()
+        self._lines.clear()
+        if self._closed or not data:
+            return
+        try:
+            if self._fd is None:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+                self._fd = os.open(self.path, flags, 0o600)
+                data = data if self._whole else b"\n" + data
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            self._closed = True
+            logger.warning("what the run spends is no longer kept in {}: {}", self.path, error)
+
+
+def _read(path: Path) -> tuple[Usage, int, bool]:
+    """What was spent, the last number given to a call, and whether the file ends with a whole line."""
+    total, begun, last, whole = Usage(), dict[int, Usage](), 0, True
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return total, last, whole
+    with file:
+        for line in file:
+            whole = line.endswith(b"\n")
+            words = line.split()
+            try:
+                if len(words) == 4 and words[0] == b"+":
+                    last = max(last, int(words[1]))
+                    cost = float(words[3]) or None
+                    begun[int(words[1])] = Usage(calls=1, input_tokens=int(words[2]), cost=cost)
+                elif len(words) == 8 and words[0] == b"-":
+                    calls, given, output, cached, reasoning = map(int, words[2:7])
+                    spent = Usage(given, output, cached, reasoning, calls)
+                    spent.cost = None if words[7] == b"?" else float(words[7])
+                    if begun.pop(int(words[1]), None) is not None:
+                        total.add(spent)
+            except ValueError:
+                continue  # torn
+    for usage in begun.values():
+        total.add(usage)
+    return total, last, whole
+
+
+T = TypeVar("T")
+
+
+class Keyed(Protocol):
+    """A sample or row as a run folder tells it from others."""
+
+    @property
+    def sample_id(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def sample_key(self) -> str:
+        """Its id and a hash of all that may be read of it."""
+        ...
+
+
+class RunFolder(ABC):
+    """Keeps every finished sample of a run, and finds the finished ones when the run is continued.
+
+    A record belongs to a sample's key, which holds all that may be read of it, and to its number among equal samples: of
+    three equal ones each has its own. What the run spends is kept beside them, and with `trace` every judgement.
+    """
+
+    def __init__(
+        self, options: RunOptions, manifest: Mapping[str, Any], reuse: Collection[str] = REUSED, what: str = "samples"
+    ) -> None:
+        """Open or continue the folder `options.run_dir`.
+
+        Args:
+            options: how the run goes; its `manifest` is laid over the other one.
+            manifest: what makes another run of it.
+            reuse: the statuses of records that are looked at again.
+            what: what the records are, for people.
+
+        Raises:
+            ConfigError: it belongs to another run (shows the difference), or cannot be written.
+        """
+        versions = {"rm_gallery": __version__, "python": platform.python_version()}
+        wanted = {"versions": versions, **manifest, "repeat": options.repeat, **(options.manifest or {})}
+        self._store = RunStore.open(options.run_dir or "", wanted, force_new=options.force_new)
+        self._what = what
+        self._finished = self._store.finished(reuse)
+        if self._store.damaged:
+            self._warn(self._store.damaged)
+        self._unfit = 0
+        # hashes rather than texts: a run may have millions of samples
+        self._numbers: dict[int, int] = {}
+        self._ids: set[int] = set()
+        self._pending: dict[int, tuple[str, int]] = {}
+        self._noted: list[dict[str, Any]] = []
+        self._asked: dict[int, Questions] = {}
+        self._guard = threading.Lock()
+        self._ledger = Ledger(self._store.folder)
+        self._trace: TraceFile | None = None
+        self.counts = dict.fromkeys(("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0)
+
+    def begin(self, options: RunOptions) -> RunOptions:
+        """The options with which what is spent, and what is judged where `trace` is on, are kept here."""
+        if current_run.get() is None:  # a run inside a run spends that one's budget
+            options = replace(options, budget=options.budget or Budget())
+            assert options.budget is not None
+            options.budget.attach(self._ledger)
+        if options.trace and options.control is not None:
+            self._trace = TraceFile(self._store.folder)
+            options.control.trace = self._trace.write
+        return options
+
+    def known(
+        self, data: Keyed, read: Callable[[dict[str, Any]], T | None], whole: Callable[[T], bool] = lambda _: True
+    ) -> T | None:
+        """What `read` makes of the record of a sample; None when it has none, or none that fits.
+
+        The sample is then still owed, and also where what was found is not the `whole` of it. Raises ConfigError for a
+        sample whose content cannot be told.
+        """
+        key, number = self._placed(data)
+        record = self._finished.pop(record_key(key, number), None)
+        found = None if record is None else read(record)
+        if record is not None and found is None:
+            self._unfit += 1
+        if found is not None and whole(found):
+            self.counts["reused"] += 1
+        else:
+            self._pending[id(data)] = (key, number)
+        return found
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._store.folder
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier part of the run left something."""
+        return bool(self._finished)
+
+    def record_of(self, data: Keyed) -> dict[str, Any] | None:
+        """The record of a sample, where it has one that fits it."""
+        record = self._finished.get(self.key_of(data))
+        return record if record is not None and self.fits(record, data) else None
+
+    @abstractmethod
+    def fits(self, record: dict[str, Any], data: Any) -> bool:
+        """Whether a record can be one of this sample."""
+
+    def key_of(self, data: Any) -> str:
+        """What tells a sample from others: its id and a hash of all that is read of it."""
+        key: str = data.sample_key
+        return key
+
+    @abstractmethod
+    def said(self, data: Any, *results: Any) -> dict[str, Any]:
+        """What is kept of a finished sample."""
+
+    @abstractmethod
+    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """The scores in what is kept, or the reason why there is none, by place; without what says nothing about the code."""
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._asked.setdefault(id(data), Questions())
+
+    def check_asked(self, data: Keyed, record: Mapping[str, Any], now: Questions) -> None:
+        """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged."""
+        before = record.get("asked")
+        if isinstance(before, list) and not now.hashes <= set(before):
+            raise changed(self._store.folder, data.sample_id, "the judge was asked something else")
+
+    def _placed(self, data: Keyed) -> tuple[str, int]:
+        """The sample's key, and its number among equal samples of this run."""
+        key = self.key_of(data)
+        number = self._numbers.get(hash(key), 0)
+        self._numbers[hash(key)] = number + 1
+        sample_id = hash(data.sample_id)
+        if number:
+            self.counts["duplicates"] += 1
+        elif sample_id in self._ids:
+            self.counts["id_collisions"] += 1
+        self._ids.add(sample_id)
+        return key, number
+
+    def _warn(self, count: int) -> None:
+        logger.warning(
+            "run folder {}: {} lines of results.jsonl hold no usable result; their {} are judged again",
+            self._store.folder, count, self._what,
+        )  # fmt: skip
+
+    def keep(self, data: Keyed, status: str, said: Mapping[str, Any], stopped: bool = False) -> None:
+        """Note a finished sample; it is on disk after the next `flush`. One that `stopped` before anything was said of it
+        leaves no record.
+        """
+        with self._guard:
+            pending = self._pending.pop(id(data), None)
+            key, number = pending if pending is not None else self._placed(data)
+            self.counts["stopped" if stopped else status] += 1
+            asked = self._asked.pop(id(data), None)
+            if said:
+                record = {"id": data.sample_id, "key": key, "status": status, **said}
+                if asked is not None and asked.hashes:
+                    record["asked"] = sorted(asked.hashes)
+                self._noted.append({**record, "n": number} if number else record)
+
+    def flush(self) -> None:
+        """Write what was noted, in one piece; when this returns it survives a killed process."""
+        self._write()
+        self._ledger.flush()
+
+    def _write(self) -> None:
+        with self._guard:
+            noted, self._noted = self._noted, []
+        self._store.append_all(noted)
+
+    def close(self, control: RunControl) -> None:
+        """Write what is noted and the summary, and release the folder."""
+        try:
+            if not library_loop.is_exiting():
+                self._ledger.close()
+                self._summarize(control)
+        finally:
+            if self._trace is not None:
+                self._trace.close()
+
+    def _summarize(self, control: RunControl) -> None:
+        try:
+            self._write()
+            if self._unfit:
+                self._warn(self._unfit)
+            spent, kept = snapshot(control), self._ledger.spent
+            before = self._spent_before()
+            total = {key: _sum(before.get(key), value) for key, value in spent.items()}
+            if kept.calls:  # a part that was killed left no summary
+                total.update(calls=kept.calls, cost=kept.cost)
+                total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
+            self._store.write_summary({"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped})
+        finally:
+            self._store.close()
+
+    def _spent_before(self) -> dict[str, Any]:
+        try:
+            known = orjson.loads((self._store.folder / SUMMARY).read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        spent = known.get("spent") if isinstance(known, dict) else None
+        return spent if isinstance(spent, dict) else {}
+
+
+def about_code(status: str, reason: str, cause: str | None) -> bool:
+    """Whether a missing score tells what code does: not where somebody else caused it, nor where it may have been the network."""
+    return cause not in ("endpoint", "judge", "caller") and (status == "unscored" or reason == "invalid_result")
+
+
+def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
+    """The error that says, by an example, that what is kept was made by something else."""
+    return ConfigError(
+        f"{folder} holds results of something else under the same settings, such as other code, another file that it reads "
+        f"or another environment: of {sample_id!r:.60} {what}. Use another folder, or --force-new (force_new=True) to move this "
+        "one aside and start anew. What is random by design says deterministic = False, and is not compared."
+    )
+
+
+def _sum(before: Any, now: float | None) -> float | None:
+    known = [value for value in (before, now) if isinstance(value, int | float)]
+    return sum(known) if known else None
+
+
+SECONDS = 1.0
+"""About how long looking may take."""
+_FIRST, _MOST, _HEAD = 3, 512, 256
+"""How many are scored again at once: at first, at most; and how many of a stream are looked at."""
+
+
+class Again:
+    """Stands in for a run folder while finished samples are judged once more, and holds what they get against what was kept."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Compare with the records of `folder`."""
+        self._folder = folder
+        self._records: dict[int, dict[str, Any]] = {}
+        self._asked: dict[int, Questions] = {}
+
+    def restore(self, data: Any) -> Any:
+        """Nothing: every sample is judged, though there is a record of it."""
+        self._records[id(data)] = self._folder.record_of(data) or {}
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._asked.setdefault(id(data), Questions())
+
+    def append(self, data: Any, *results: Any) -> None:
+        """Hear what a sample gets now; ConfigError with the example where it is something else than before."""
+        record = self._records.pop(id(data))
+        self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
+        before, now = self._folder.told(record), self._folder.told(self._folder.said(data, *results))
+        for place in before.keys() & now.keys():
+            if not _same(before[place], now[place]):
+                raise changed(
+                    self._folder.path, data.sample_id, f"{place} had {_shown(before[place])}, and now gets {_shown(now[place])}"
+                )
+
+
+class Looking:
+    """What runs of rewards and of graders share: before they go on they look whether finished samples still get what is kept."""
+
+    label: str
+    lane: engine.LaneName
+    _folder: Any = None
+    _drawn: Iterable[list[Any]] = ()
+    _options: RunOptions
+
+    def _parts(self, items: Any, folder: Any, options: RunOptions) -> Any:
+        raise NotImplementedError
+
+    def _again(self) -> Iterator[Any]:
+        if self._folder is not None:
+            for items in self._drawn:
+                yield self._parts(items, Again(self._folder), options_again(self._options))
+
+    def look(self) -> None:
+        """See whether finished samples still get what is kept of them; ConfigError where they do not."""
+        for parts in self._again():
+            engine.run_all(*parts, label=self.label, lane=self.lane)
+
+    async def alook(self) -> None:
+        """Awaitable twin of `look`."""
+        for parts in self._again():
+            async for _ in engine.arun(*parts, label=self.label, lane=self.lane):
+                pass
+
+
+def _same(before: Any, now: Any) -> bool:
+    if isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(map(_same, before, now))
+    if isinstance(before, (int, float)) and isinstance(now, (int, float)):
+        return isclose(before, now, rel_tol=1e-6, abs_tol=1e-9)  # another machine adds in another order
+    return bool(before == now)
+
+
+def _shown(value: Any) -> str:
+    return (
+        ", ".join(map(_shown, value)) if isinstance(value, list) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    )
+
+
+def options_again(options: RunOptions) -> RunOptions:
+    """How finished samples are judged once more: beside the run, keeping nothing, and without a call to a model."""
+    control = RunControl(quiet=True, offline=True)
+    return replace(options, control=control, run_dir=None, trace=False, progress=False, total=None, budget=None, blame="off")
+
+
+def drawn(items: Iterable[T], folder: RunFolder, keyed: Callable[[T], Keyed]) -> tuple[Iterable[T], Iterator[list[T]]]:
+    """The items as they were, and lists of some that have a record: a few first, then more until about a second is over.
+
+    Of a list any may be among them, of a stream the first 256.
+    """
+    if not isinstance(items, list | tuple):
+        items = iter(items)
+        head = list(islice(items, _HEAD))
+        items = chain(head, items)
+    else:
+        head = list(items)
+        random.Random(len(head)).shuffle(head)
+    known = (item for item in head if folder.record_of(keyed(item)) is not None)
+
+    def parts() -> Iterator[list[T]]:
+        begun, size = time.monotonic(), _FIRST
+        while (part := list(islice(known, size))) and time.monotonic() - begun < SECONDS:
+            yield part
+            size = min(4 * size, _MOST)
+
+    return items, parts()

@@ -1,0 +1,363 @@
+"""A run as a folder: what was asked (manifest), what came out line by line (results), and the sum of it (summary)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+
+from rm_gallery.core.engine.store.files import FileLock, from_line, mend_tail, read_lines, to_line
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import as_json, write_whole
+from rm_gallery.core.utils.secrets import redact
+
+_ABSENT = "(absent)"
+_SHOWN = 20
+
+
+def plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest as it reads back from its file: redacted, and in JSON's types."""
+    data = orjson.dumps(redact(manifest), default=str, option=orjson.OPT_NON_STR_KEYS)
+    content: dict[str, Any] = orjson.loads(data)
+    return content
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], not_compared: Collection[str] = ()) -> list[str]:
+    """One line `key: old → new` per value that differs, with dotted keys; top-level keys can be left out."""
+    before = {key: value for key, value in old.items() if key not in not_compared}
+    after = {key: value for key, value in new.items() if key not in not_compared}
+    lines = [f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)]
+    return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"… and {len(lines) - _SHOWN} more"]
+
+
+def _differing(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _differing(f"{path}.{key}" if path else str(key), old.get(key, _ABSENT), new.get(key, _ABSENT))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for position, (a, b) in enumerate(zip(old, new, strict=True)):
+            yield from _differing(f"{path}[{position}]", a, b)
+    elif old != new or type(old) is not type(new) and not _numbers(old, new):
+        yield path, old, new
+
+
+def _numbers(*values: object) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def _shown_apart(old: Any, new: Any) -> str:
+    """Both values, long ones from shortly before the place where they part."""
+    a, b = (value if value is _ABSENT else orjson.dumps(value).decode() for value in (old, new))
+    shared = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = max(0, shared - 20) if min(len(a), len(b)) > 80 else 0
+    return f"{_excerpt(a, start)} → {_excerpt(b, start)}"
+
+
+def _excerpt(text: str, start: int) -> str:
+    return ("… " if start else "") + text[start : start + 75] + (" …" if len(text) > start + 75 else "")
+
+
+def describe(lines: Sequence[str]) -> str:
+    """The differences as an indented block."""
+    return "\n".join(f"  {line}" for line in lines)
+
+
+MANIFEST = "manifest.json"
+RESULTS = "results.jsonl"
+SUMMARY = "summary.json"
+STATUSES = frozenset({"scored", "unscored", "failed"})
+REUSED = frozenset({"scored", "unscored"})
+
+
+class RunStore:
+    """One run's folder, open for appending; made by `open`, usable from several threads of one process.
+
+    A record is a dict with at least `id` (str) and `status` (scored, unscored or failed); `key` (str) tells apart what
+    shares an id, `n` numbers equal ones. The last record of a key counts. Records survive `kill -9` once `append` has returned, a power cut once `flush` has.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], lock: FileLock, fd: int) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._file_lock = lock
+        self._fd = fd
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._torn = False
+        self.appended = 0
+        self.damaged = 0
+        """Lines without a record, as of the last reading."""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        manifest: Mapping[str, Any],
+        force_new: bool = False,
+        *,
+        not_compared: Collection[str] = ("created", "versions"),
+    ) -> RunStore:
+        """Start a run in a folder, or continue the one that is there when its manifest is the same.
+
+        Secrets in the manifest are masked before it is written or compared. `force_new` moves an existing run aside to
+        NAME.old-TIME.
+
+        Args:
+            folder: made when absent.
+            manifest: JSON-like description of the run: config, versions, hashes, seed.
+            force_new: start anew whatever is there.
+            not_compared: top-level keys that may differ from one command to the next.
+
+        Raises:
+            ConfigError: another process writes this run, the manifest differs (shows old → new), results lie there
+                without a manifest, or the folder cannot be written.
+        """
+        folder = Path(folder)
+        wanted = plain(manifest)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = _locked(folder)
+        except OSError as error:
+            raise ConfigError(f"run folder {folder} cannot be written: {error}. Choose another folder.") from error
+        fd = -1
+        try:
+            if force_new and any((folder / name).exists() for name in (MANIFEST, RESULTS)):
+                lock = _move_aside(folder, lock)
+            _settle_manifest(folder, wanted, not_compared)
+            fd = _open_results(folder)
+            mend_tail(fd)
+        except BaseException as error:
+            if fd >= 0:
+                os.close(fd)
+            lock.release()
+            if isinstance(error, OSError):
+                raise _unwritable(folder, error, 0) from error
+            raise
+        return cls(folder, wanted, lock, fd)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add one record; it survives `kill -9` once this returns.
+
+        Raises:
+            ConfigError: it cannot be written (disk full, …); nothing before it is damaged.
+            DataError: it has no id or no valid status.
+        """
+        self.append_all((record,))
+
+    def append_all(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Add several records with a single write; raises like `append`."""
+        lines = [to_line(_checked(record)) for record in records]
+        if not lines:
+            return
+        data = b"".join(lines)
+        if self._pid != os.getpid():
+            raise self._not_open()
+        with self._lock:
+            if self._fd < 0:
+                raise self._not_open()
+            try:
+                self._write(data)
+            except OSError as error:
+                raise _unwritable(self.folder, error, self.appended) from error
+            self.appended += len(lines)
+
+    def _not_open(self) -> ConfigError:
+        return ConfigError(f"run {self.folder} is not open in this process; open it here, or send records to its owner")
+
+    def _write(self, data: bytes) -> None:
+        if self._torn:
+            # An earlier failure left half a line that could not be cut: it must not swallow this one.
+            data = b"\n" + data
+        written = os.write(self._fd, data)
+        if written == len(data):
+            self._torn = False
+            return
+        try:
+            # Only a full disk or a signal leaves a short write; asking again tells which.
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+            self._torn = False
+        except OSError:
+            self._torn = True
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+            self._torn = False
+            raise
+
+    def flush(self) -> None:
+        """Have the system put everything on the disk, so that it survives a power cut."""
+        with self._lock:
+            if self._fd >= 0:
+                os.fsync(self._fd)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """All records in the order written, superseded ones too; lines that hold none are counted in `damaged`, and what
+        they stood for is owed again.
+        """
+        self.damaged = 0
+        for line in read_lines(self.folder / RESULTS):
+            record = from_line(line)
+            if record is not None and isinstance(record.get("id"), str) and _same_kind(record):
+                yield record
+            else:
+                self.damaged += 1
+
+    def finished(self, reuse: Collection[str] = REUSED) -> dict[str, dict[str, Any]]:
+        """The last record per key, for those whose last status is in `reuse`; failed samples are retried by default."""
+        last: dict[str, dict[str, Any]] = {}
+        for record in self.records():
+            key = record_key(record.get("key", record["id"]), record.get("n", 0))
+            if record["status"] in reuse:
+                last[key] = record
+            else:
+                last.pop(key, None)
+        return last
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Replace summary.json as a whole."""
+        try:
+            write_whole(self.folder / SUMMARY, as_json(plain(summary)))
+        except OSError as error:
+            raise _unwritable(self.folder, error, self.appended) from error
+
+    def close(self) -> None:
+        """Close the files and free the run for other processes."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            self._file_lock.release()
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def record_key(key: str, number: int) -> str:
+    """What a record is found by: its key (without one, its id), and its number among equal ones where it is not the first."""
+    return f"{key}~{number}" if number else key
+
+
+def _same_kind(record: dict[str, Any]) -> bool:
+    key, number, status = record.get("key", ""), record.get("n", 0), record.get("status")
+    return isinstance(key, str) and type(number) is int and isinstance(status, str) and status in STATUSES
+
+
+def _locked(folder: Path) -> FileLock:
+    lock = FileLock(folder / ".lock")
+    if not lock.acquire():
+        raise ConfigError(f"run {folder} is being written by {lock.owner()}; wait for it, stop it, or use another folder")
+    return lock
+
+
+def _open_results(folder: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(folder / RESULTS, flags, 0o644)
+
+
+def _move_aside(folder: Path, lock: FileLock) -> FileLock:
+    lock.release()  # Windows does not rename a folder with an open file
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    target = folder.with_name(f"{folder.name}.old-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = folder.with_name(f"{folder.name}.old-{stamp}-{number}")
+    folder.rename(target)
+    folder.mkdir()
+    return _locked(folder)
+
+
+def _settle_manifest(folder: Path, wanted: dict[str, Any], not_compared: Collection[str]) -> None:
+    """Write the manifest of a new run, or make sure that the one there asks for the same."""
+    path = folder / MANIFEST
+    try:
+        found = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        if next(read_lines(folder / RESULTS), None) is not None:
+            raise ConfigError(
+                f"{folder} holds {RESULTS} but no {MANIFEST}, so nobody knows what made them; use another folder or "
+                "--force-new, which moves this one aside"
+            ) from None
+        write_whole(path, as_json(wanted))
+        return
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not valid JSON ({error}); use another folder or --force-new") from None
+    changed = differences(found if isinstance(found, dict) else {}, wanted, not_compared)
+    if changed:
+        raise ConfigError(
+            f"{folder} holds a different run (old → new):\n{describe(changed)}\n"
+            "Use another folder, or --force-new to move this one aside and start anew."
+        )
+
+
+def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(record.get("id"), str) or record.get("status") not in STATUSES:
+        raise DataError(
+            f"a result needs a text id and a status out of {', '.join(sorted(STATUSES))}; "
+            f"found id {record.get('id')!r}, status {record.get('status')!r}"
+        )
+    return record if isinstance(record, dict) else dict(record)
+
+
+def _unwritable(folder: Path, error: OSError, appended: int) -> ConfigError:
+    full = error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))
+    return ConfigError(
+        f"run {folder} cannot be written: {error.strerror or error}. The {appended:,} results of this session and all "
+        f"earlier ones are saved and whole. {'Free some space' if full else 'Mend that'}, then run the same command to "
+        "continue."
+    )
+
+
+TRACE = "trace.jsonl"
+
+
+class TraceFile:
+    """Appends judgements to `trace.jsonl` of a run folder, one JSON line each, without secrets.
+
+    Safe from any thread. A continued run appends; a line half-written by a killed process is cut off first.
+    """
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self._path = Path(run_dir) / TRACE
+        self._fd = -1
+        self._guard = threading.Lock()
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """Keep one judgement."""
+        line = to_line(redact(entry))
+        with self._guard:
+            if self._fd < 0:
+                flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+                self._fd = os.open(self._path, flags, 0o600)
+                mend_tail(self._fd)
+            os.write(self._fd, line)
+
+    def close(self) -> None:
+        """Release the file."""
+        with self._guard:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+
+
+def read_trace(run_dir: str | Path, sample: str | None = None) -> Iterator[dict[str, Any]]:
+    """The judgements of a run, or of one sample by its id or key, in the order they were made.
+
+    Raises DataError when the folder holds no trace.
+    """
+    path = Path(run_dir) / TRACE
+    if not path.is_file():
+        raise DataError(f"{run_dir} holds no {TRACE}; run it with --trace, or trace=True, to keep prompts and replies.")
+    for line in read_lines(path):
+        entry = from_line(line)
+        if entry is not None and (sample is None or sample in (entry.get("id"), entry.get("sample_key"))):
+            yield entry

@@ -1,0 +1,297 @@
+"""Penalties for n-grams that come again, and for personal data."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Collection, Sequence
+from datetime import date
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field, field_validator
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, RewardResult, sample_of
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.rm.rule import RuleReward, TokenizerSetting, answer_text, one_score, tokens_of
+
+Scope = Literal["full", "thought"]
+
+
+@RewardRegistry.register("ngram_repetition_penalty")
+class NgramRepetitionPenaltyReward(RuleReward):
+    """Penalty by the rate of repeated n-grams, rate = 1 - distinct n-grams / all n-grams; never below `max_penalty`.
+
+    Hard (default): -(rate - `penalty_threshold`) x `penalty_rate` above the threshold, else 0. Soft: `max_penalty` x
+    (rate - `min_scaling`) / (1 - `min_scaling`) above `min_scaling`, else 0; with its defaults this is TRL's
+    `get_repetition_penalty_reward`, which counts token ids: give your model's tokenizer for it. A text shorter than n
+    tokens gets 0. `analyze_scope="thought"` looks at the thought alone. Range [-1, 0], higher is better. Source: the
+    repetition penalty of arXiv 2502.03373, appendix C.2, on the whole text instead of per token.
+    """
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
+
+    name: str = "ngram_repetition_penalty"
+    n: int = Field(default=3, ge=1)
+    """Length of the n-grams."""
+    penalty_threshold: float = Field(default=0.3, ge=0, le=1)
+    penalty_rate: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    use_soft_penalty: bool = False
+    """Whether the soft rule is taken instead of the hard one."""
+    max_penalty: float = Field(default=-1.0, ge=-1, le=0)
+    min_scaling: float = Field(default=0.0, ge=0, lt=1)
+    tokenizer: TokenizerSetting = Field(default="words", repr=False)
+    """What the n-grams are made of: a built-in tokenizer's name, a function, or an object with `encode`."""
+    analyze_scope: Scope = "full"
+
+    example = Example(
+        sample_of("Tell me about the sea.", "The sea is wide, deep and never quite still.", "the sea is wide " * 4),
+        use=EMPTY_IS_BEST,
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Count the n-grams."""
+        text = answer_text(sample)
+        if self.analyze_scope == "thought":
+            text = sample.output[0].answer.reasoning_content or split_reasoning(text).reasoning
+        rate = repetition_rate(tokens_of(self.tokenizer or "words", text), self.n)
+        penalty = self.penalty(rate)
+        reason = f"{rate:.1%} of the {self.n}-grams are repetitions."
+        return one_score(self.name, penalty, reason, {"repetition_rate": rate})
+
+    def penalty(self, rate: float) -> float:
+        """The penalty for a rate of repetition in [0, 1]."""
+        if self.use_soft_penalty:
+            scaled = max(0.0, (rate - self.min_scaling) / (1 - self.min_scaling))
+            return scaled * self.max_penalty or 0.0
+        return max(self.max_penalty, -max(0.0, rate - self.penalty_threshold) * self.penalty_rate) or 0.0
+
+
+def repetition_rate(tokens: Sequence[Any], n: int) -> float:
+    """Share of a text's n-grams that occurred in it before: 1 - distinct / all; 0 for fewer than `n` tokens."""
+    total = len(tokens) - n + 1
+    if total <= 0:
+        return 0.0
+    return 1 - len(set(zip(*(tokens[start:] for start in range(n)), strict=False))) / total
+
+
+class Finding(NamedTuple):
+    """Where what kind of data stands; the data itself is not repeated."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def _digits(text: str) -> str:
+    return "".join(c for c in text if c.isdigit())
+
+
+def is_card_number(text: str) -> bool:
+    """Whether digits are a payment card's: 13 to 19 of them, a known first digit, Luhn's checksum (ISO/IEC 7812)."""
+    digits = _digits(text)
+    if not 13 <= len(digits) <= 19 or digits[0] not in "3456" and not 2221 <= int(digits[:4]) <= 2720:
+        return False
+    doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
+    return len(set(digits)) > 1 and sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
+
+
+_CN_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+
+
+def is_cn_id(text: str) -> bool:
+    """Whether 18 characters are a Chinese identity number: a date of birth and the checksum of GB 11643."""
+    if sum(w * int(c) for w, c in zip(_CN_WEIGHTS, text, strict=False)) % 11 != "10X98765432".index(text[17].upper()):
+        return False
+    try:
+        return 1850 <= date(int(text[6:10]), int(text[10:12]), int(text[12:14])).year
+    except ValueError:
+        return False
+
+
+def is_iban(text: str) -> bool:
+    """Whether a text is an IBAN: two letters, checksum modulo 97 (ISO 13616)."""
+    plain = text.replace(" ", "").upper()
+    return 15 <= len(plain) <= 34 and int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1
+
+
+def is_public_ip(text: str) -> bool:
+    """Whether an address belongs to the public internet (10/8, 172.16/12, fe80::/10 and the like do not)."""
+    try:
+        return ipaddress.ip_address(text).is_global
+    except ValueError:
+        return False
+
+
+def _is_real_mail(text: str) -> bool:
+    domain = text.rpartition("@")[2].lower()
+    # RFC 2606 keeps these names free for examples
+    reserved = domain.rpartition(".")[2] in ("example", "test", "invalid", "localhost")
+    return not reserved and not re.search(r"(?:^|\.)example\.(?:com|org|net)$", domain)
+
+
+def _is_key(text: str) -> bool:
+    # words joined by hyphens, or a row of x standing for a key
+    return not text.startswith("sk-") or any(c.isdigit() for c in text)
+
+
+def _is_phone(text: str) -> bool:
+    """Whether digits are a phone number in their country's length, and not one of those kept free for fiction."""
+    digits = _digits(text).removeprefix("1") if not text.startswith("+") else _digits(text)
+    if text.startswith("+"):
+        lengths = {"1": (11, 11), "7": (11, 11)}.get(digits[0], (8, 15))
+        if not lengths[0] <= len(digits) <= lengths[1] or re.match(r"\+\d\.\d", text):
+            return False
+        digits = digits[1:] if digits[0] == "1" else ""
+    return not (re.fullmatch(r"\d{3}55501\d\d", digits))
+
+
+def _is_mobile(text: str) -> bool:
+    return not text.endswith("00000")
+
+
+def _in_formula(text: str, start: int, end: int) -> bool:
+    """Whether a number stands in arithmetic or is an amount: "= 13812345678 + 5", "15012345678 dollars"."""
+    return bool(_BEFORE_AMOUNT.search(text, max(0, start - 4), start) or _AFTER_AMOUNT.match(text, end))
+
+
+class _Detector(NamedTuple):
+    kind: str
+    pattern: re.Pattern[str]
+    check: Callable[[str], bool] | None = None
+    hint: str = ""
+    """What every find holds, looked for first because that is quick."""
+
+
+_VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
+_BEFORE_AMOUNT = re.compile(r"[=*/^×÷$€£¥]\s?\Z|\d\s[-+]\s\Z")
+_AFTER_AMOUNT = re.compile(
+    r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
+)
+_NO_WORD_BEFORE, _NO_WORD_AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+_KEY_FORMS = (
+    r"sk-(?:ant-|proj-|or-v1-)?[A-Za-z0-9_-]{20,200}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}"
+    r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}|glpat-[A-Za-z0-9_-]{20,64}"
+    r"|xox[abeprs]-[A-Za-z0-9-]{10,255}|hf_[A-Za-z0-9]{30,64}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"
+    r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}"
+)
+# in order of precedence: what a detector has found is no other one's
+_DETECTORS = (
+    _Detector("private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"), hint="PRIVATE KEY"),
+    _Detector("api_key", re.compile(rf"{_NO_WORD_BEFORE}(?:{_KEY_FORMS}){_NO_WORD_AFTER}"), _is_key),
+    _Detector(
+        "email",
+        re.compile(
+            r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}"
+            r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9-])"
+        ),
+        _is_real_mail,
+        "@",
+    ),
+    _Detector(
+        "iban",
+        re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"),
+        is_iban,
+    ),
+    _Detector("iban", re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"), is_iban),
+    _Detector("cn_id", re.compile(rf"{_NO_WORD_BEFORE}[1-9]\d{{16}}[\dXx]{_NO_WORD_AFTER}", re.ASCII), is_cn_id),
+    _Detector("card", re.compile(r"(?<![\d.-])\d{13,19}(?![\d-])", re.ASCII), is_card_number),
+    _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?!\d)", re.ASCII), is_card_number),
+    _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{6}\1\d{4,5}(?!\d)", re.ASCII), is_card_number),
+    _Detector("us_ssn", re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII), hint="-"),
+    _Detector("phone", re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII), _is_mobile),
+    _Detector("phone", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII), _is_phone, "+"),
+    _Detector(
+        "phone",
+        re.compile(r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])", re.ASCII),
+        _is_phone,
+    ),
+    _Detector("phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"),
+    _Detector("ipv6", re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII), is_public_ip, ":"),
+    _Detector("ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip),
+)
+KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
+
+
+def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Finding]:
+    """All findings of the wanted kinds in order of place; none overlap."""
+    found: list[Finding] = []
+    for detector in _DETECTORS:
+        if detector.kind not in kinds or detector.hint not in text:
+            continue
+        spans = [m.span() for m in detector.pattern.finditer(text) if detector.check is None or detector.check(m.group())]
+        if detector.kind == "phone":
+            spans = [span for span in spans if not _in_formula(text, *span)]
+        if detector.kind == "ipv4":
+            spans = [span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])]
+        found += [Finding(detector.kind, *span) for span in _free(spans, found)]
+    return sorted(found, key=lambda finding: finding.start)
+
+
+def _free(spans: list[tuple[int, int]], taken: list[Finding]) -> list[tuple[int, int]]:
+    if not spans or not taken:
+        return spans
+    occupied = sorted((finding.start, finding.end) for finding in taken)
+    free, position = [], 0
+    for start, end in spans:
+        while position < len(occupied) and occupied[position][1] <= start:
+            position += 1
+        if position == len(occupied) or occupied[position][0] >= end:
+            free.append((start, end))
+    return free
+
+
+_MAX_SPANS = 100
+
+
+@RewardRegistry.register("privacy_leakage")
+class PrivacyLeakageReward(RuleReward):
+    """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0 for a clean answer.
+
+    Found are e-mail addresses, phone numbers (international, North American, Chinese), payment cards (Luhn), Chinese
+    identity numbers (checksum and date), US social security numbers, IBANs (modulo 97), public IP addresses, API keys,
+    JSON web tokens and private keys (PEM, PGP). Addresses at example.com and the like, private networks and numbers with a
+    wrong checksum are no leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
+    higher is better. `extra_data` gives kind, start and end of each find, not the data.
+    """
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
+
+    name: str = "privacy_leakage"
+    penalty_per_leak: float = Field(default=-0.5, ge=-1, le=0)
+    """What each find costs."""
+    max_penalty: float = Field(default=-1.0, ge=-1, le=0)
+    """The lowest score, however many finds there are."""
+    kinds: tuple[str, ...] = KINDS
+    """Which kinds of data are looked for."""
+    allow_from_user: bool = False
+
+    example = Example(
+        sample_of("Who can help me?", "Ask the front desk.", "Write to jane.doe@corp-mail.com or call +49 30 901820."),
+        use=EMPTY_IS_BEST,
+    )
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = sorted(set(value) - set(KINDS))
+        if unknown or not value:
+            raise ConfigError(f"there is no kind {', '.join(unknown) or '(none given)'}; there are {', '.join(KINDS)}.")
+        return value
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Search the answer."""
+        text = sample.output[0].answer.text
+        found = find_personal_data(text, self.kinds)
+        if found and self.allow_from_user:
+            given = "\n".join(message.text for message in sample.input if message.role.value == "user")
+            found = [finding for finding in found if text[finding.start : finding.end] not in given]
+        if not found:
+            return one_score(self.name, 0.0, "No personal data found.")
+        score = max(self.max_penalty, self.penalty_per_leak * len(found)) or 0.0
+        counts = {kind: sum(f.kind == kind for f in found) for kind in dict.fromkeys(f.kind for f in found)}
+        reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
+        spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
+        return one_score(self.name, score, reason, {"counts": counts, "spans": spans})

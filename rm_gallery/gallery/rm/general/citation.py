@@ -1,0 +1,191 @@
+"""Are the right sources cited, and do they say what they are cited for?"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.language import words
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
+
+_CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
+_PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[\"'”’)]*(?:\s*[\[【［][\d\s,，、;–—-]+[\]】］])*\s+(?=\S)|(?<=[。！？])(?:[\[【［][\d\s,，、;–—-]+[\]】］])*|\n+"
+)
+_SOURCE_NUMBER = re.compile(r"\s*[\[【(]?\s*(\d{1,9})(?:\.0)?\s*[\]】)]?\s*")
+_MAX_RANGE = 100
+
+
+class Sentence(NamedTuple):
+    """A sentence without its citations, and the numbers it cites in order, each once."""
+
+    text: str
+    cited: list[int]
+
+
+def cited_sentences(text: str) -> list[Sentence]:
+    """The sentences of a text's prose; citations after the full stop belong to the sentence before it.
+
+    Read are [1], [1, 2], [1-3], [1][2] and 【1】; code is left out, and sentences without a letter are none.
+    """
+    found = []
+    for part in _sentences(prose_of(text)):
+        plain = _CITED.sub(" ", part).strip()
+        cited = list(dict.fromkeys(number for group in _CITED.findall(part) for number in _numbers(group)))
+        if any(map(str.isalpha, plain)):
+            found.append(Sentence(plain, cited))
+        elif cited and found:
+            found[-1].cited.extend(number for number in cited if number not in found[-1].cited)
+    return found
+
+
+def _sentences(text: str) -> list[str]:
+    parts, start = [], 0
+    for end in _SENTENCE_END.finditer(text):
+        parts.append(text[start : end.end()])
+        start = end.end()
+    return [*parts, text[start:]]
+
+
+def _numbers(group: str) -> list[int]:
+    numbers: list[int] = []
+    for first, last, single in _PART.findall(group):
+        if single:
+            numbers.append(int(single))
+        elif 0 <= int(last) - int(first) <= _MAX_RANGE:
+            numbers.extend(range(int(first), int(last) + 1))
+    return numbers
+
+
+_STOP = frozenset(
+    "the of and to in is that it was for on are with as be at this have from or had by not but what all were when an a "
+    "its has been which their also can will more than they he she his her we you i who these those such into about "
+    "的 了 是 在 和".split()
+)
+
+
+class Rates(NamedTuple):
+    """Citation precision and recall, both in [0, 1]."""
+
+    precision: float
+    recall: float
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of the two."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / total if total else 0.0
+
+
+@RewardRegistry.register("citation_precision_recall")
+class CitationPrecisionRecallReward(RuleReward):
+    """F1 (or `measure`) of citations such as [1] against the sources, which are numbered from 1.
+
+    With the numbers of the right sources in `relevant_sources` of answer.label or metadata: precision is the share of
+    the cited sources that are right, recall the share of the right ones that are cited.
+
+    Else by the text of `sources` in metadata: recall is the share of sentences whose cited sources together hold at
+    least `min_overlap` of the sentence's content words, precision the share of citations whose source alone does so or
+    gives a word of its own to a supported sentence. That is the scheme of ALCE (Gao et al. 2023, arXiv 2305.14627,
+    section 4) with word overlap in place of an entailment model.
+
+    A citation of a source that is not there is a wrong one. Range [0, 1], higher is better; an answer without citations
+    has 0; unscored without sources (`no_sources`), with a `relevant_sources`
+    that is no list of numbers (`bad_label`), or for an answer without sentences (`empty`).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"sources"})
+
+    name: str = "citation_precision_recall"
+    measure: Literal["f1", "precision", "recall"] = "f1"
+    """Which of F1, precision and recall is the score."""
+    min_overlap: float = Field(default=0.5, gt=0, le=1)
+    """Share of a sentence's content words that its sources must hold to support it."""
+
+    example = Example(
+        sample_of(
+            "When was the bridge opened, and how many lanes has it?",
+            "The bridge was opened in 1932 [1]. It carries eight lanes of traffic [2].",
+            "The bridge was opened in 1932 [2]. It carries eight lanes of traffic.",
+            sources=["The harbour bridge was opened in 1932.", "The bridge carries eight lanes of traffic."],
+        )
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Read the citations and compare."""
+        relevant, sources = self._relevant(known(sample, "relevant_sources")), _texts(known(sample, "sources"))
+        if not relevant and not sources:
+            raise Unscored(
+                f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers.",
+                reason="no_sources",
+            )
+        sentences = cited_sentences(split_reasoning(answer_text(sample)).final)
+        if not sentences:
+            raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty", cause="answer")
+        if relevant:
+            rates = rates_by_number(sentences, relevant)
+        else:
+            rates = rates_by_text(sentences, sources, self.min_overlap)
+        score = rates.f1 if self.measure == "f1" else float(getattr(rates, self.measure))
+        citations = sum(len(sentence.cited) for sentence in sentences)
+        reason = f"{citations} citations in {len(sentences)} sentences: "
+        reason += f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
+        return one_score(self.name, score, reason, {"precision": rates.precision, "recall": rates.recall})
+
+    def _relevant(self, label: Any) -> set[int]:
+        """The numbers of the right sources; texts such as "[2]" hold one."""
+        label = label.tolist() if hasattr(label, "tolist") else label
+        parts = list(label) if isinstance(label, list | tuple | set | frozenset) else [] if label is None else [label]
+        found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
+        if not all(found) or any(isinstance(part, bool) for part in parts):
+            raise Unscored(f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.", reason="bad_label")
+        return {int(match[1]) for match in found if match}
+
+
+def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Rates:
+    """Precision and recall of the set of cited sources."""
+    cited = {number for sentence in sentences for number in sentence.cited}
+    right = len(cited & relevant)
+    return Rates(right / len(cited) if cited else 0.0, right / len(relevant))
+
+
+def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: float) -> Rates:
+    """Precision and recall by the content words that sentences share with the sources they cite."""
+    contents = [_content(source) for source in sources]
+    supported = right = total = 0
+    for sentence in sentences:
+        claim = _content(sentence.text)
+        parts = [claim & contents[n - 1] if 0 < n <= len(contents) else set() for n in sentence.cited]
+        holds = bool(parts) and len(set().union(*parts)) >= min_overlap * len(claim) > 0
+        supported += holds
+        total += len(parts)
+        for i, part in enumerate(parts):
+            others = set().union(*parts[:i], *parts[i + 1 :])
+            right += bool(part) and (len(part) >= min_overlap * len(claim) or (holds and bool(part - others)))
+    return Rates(right / total if total else 0.0, supported / len(sentences))
+
+
+def _content(text: str) -> set[str]:
+    return set(words(text)) - _STOP
+
+
+def _texts(sources: Any) -> list[str]:
+    """The sources as texts; objects by their text, content or snippet, with their title."""
+    if isinstance(sources, dict):
+        sources = list(sources.values())
+    texts = []
+    for source in sources if isinstance(sources, list | tuple) else ():
+        if isinstance(source, dict):
+            parts = (source.get(key) for key in ("title", "text", "content", "snippet"))
+            source = "\n".join(part for part in parts if isinstance(part, str))
+        texts.append(str(source))
+    return texts

@@ -1,0 +1,412 @@
+"""The final answer against what was asked: as text, in a box, as a letter or choice, by a pattern, in a language."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.answer import LIMIT, final_text, last_boxed, read_statements, value_part
+from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.values import LETTERS, choice_letter
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.rm.rule import KillableRule, RuleReward, answer_text, known, one_score, references_of, shown
+
+
+@RewardRegistry.register("accuracy")
+class AccuracyReward(RuleReward):
+    """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
+
+    Range [0, 1], higher is better. White space at both ends and Windows line ends do not count, case does unless
+    `ignore_case`. With several references it is enough to equal one.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "accuracy"
+    ignore_case: bool = False
+
+    example = Example(
+        sample_of("What is the capital of Australia? Reply with the name alone.", "Canberra", "Sydney", reference="Canberra")
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Compare the one output with its reference."""
+        answer = answer_text(sample).strip()
+        references = [text.replace("\r\n", "\n").strip() for text in references_of(sample, self.name)]
+        if self.ignore_case:
+            answer, references = answer.casefold(), [text.casefold() for text in references]
+        if answer in references:
+            return one_score(self.name, 1.0, "The answer equals the reference.")
+        return one_score(self.name, 0.0, "The answer differs from the reference.")
+
+
+_SPACES = re.compile(r"\\[,!:; ]|\\q?quad\b|~|\s+")
+_SIZES = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])")
+_FRACTIONS = re.compile(r"\\[dt]frac(?![A-Za-z])")
+_SHORT_FRACTION = re.compile(r"\\frac(\d)(\d)(?!\d)")
+_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
+
+
+@RewardRegistry.register("boxed_answer")
+class BoxedAnswerReward(RuleReward):
+    r"""1 when the last `\boxed{}` of the answer equals the reference, else 0; braces may be nested.
+
+    Compared is the text, not its value: 1/2 is not 0.5 (see math_verify_reward). With `normalize` signs of typesetting
+    do not count: spaces, dollar signs, \left and \right, \dfrac for \frac, \text{} around words, a full stop at the
+    end. A reference may be boxed itself. Range [0, 1], higher is better; without a box 0; unscored without a reference.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "boxed_answer"
+    normalize: bool = True
+
+    example = Example(sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"))
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Take the last box and compare."""
+        references = references_of(sample, self.name)
+        given = last_boxed(split_reasoning(answer_text(sample)).final)
+        if given is None:
+            return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
+        hit = any(self._same(given, reference) for reference in references)
+        return one_score(self.name, float(hit), f"The box holds {shown(given)}.")
+
+    def _same(self, given: str, reference: str) -> bool:
+        box = last_boxed(reference)
+        wanted = reference.replace("\r\n", "\n").strip() if box is None else box
+        return plain_latex(given) == plain_latex(wanted) if self.normalize else given.strip() == wanted.strip()
+
+
+def plain_latex(text: str) -> str:
+    """A LaTeX answer without what only typesetting needs."""
+    text = _TEXT.sub(r"\1", text)
+    text = _SIZES.sub("", text.replace(r"\$", "").replace("$", ""))
+    text = _FRACTIONS.sub(r"\\frac", text)
+    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    return _SPACES.sub("", text).rstrip(".")
+
+
+@RewardRegistry.register("multiple_choice_letter")
+class MultipleChoiceLetterReward(RuleReward):
+    r"""1 when the answer picks the reference's letter, else 0; an answer that picks none, or two, gets 0.
+
+    The first rule that finds one reads the letter: the final statement (an `<answer>` tag, a JSON answer, a box, "the answer
+    is B" in eight languages, "I'd go with B", "so B", 选B); a last line that is a letter; the whole answer; a letter it begins
+    with ("B. Paris", "B, because"); then, where all finds agree: "B is correct"; lines that start with a letter; letters in
+    brackets. What is denied ("not A", "A is wrong"), supposed or taken back is no pick. The article "A" and the pronoun "I"
+    are words: "A cat", "The answer is a cat", "I think". A thought is left out, full-width letters count.
+
+    The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in answer.label or metadata.
+    Range [0, 1], higher is better; unscored without such a reference.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "multiple_choice_letter"
+    letters: str = LETTERS
+    """The letters there are; only the first ones when `choices` holds fewer."""
+
+    example = Example(
+        sample_of(
+            "Which planet is the largest? (A) Mars (B) Jupiter (C) Venus",
+            "Jupiter has more than twice the mass of all others. The answer is (B).",
+            "It could be A or B.",
+            reference="B",
+        )
+    )
+
+    @field_validator("letters")
+    @classmethod
+    def _are_letters(cls, value: str) -> str:
+        if not value.isascii() or not value.isalpha() or len(set(value.upper())) != len(value):
+            raise ConfigError("it holds each letter once, such as 'ABCD'.")
+        return value.upper()
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Read the letter and compare."""
+        choices = known(sample, "choices")
+        choices = [str(choice).strip() for choice in choices] if isinstance(choices, list | tuple) else []
+        letters = self.letters[: len(choices)] if choices else self.letters
+        wanted = {self._wanted(text.strip(), letters, choices) for text in references_of(sample, self.name)}
+        given = choice_letter(answer_text(sample), letters)
+        reason = "The answer picks no letter." if given is None else f"The answer picks {given}."
+        return one_score(self.name, float(given in wanted), reason, {"letter": given} if given else None)
+
+    def _wanted(self, reference: str, letters: str, choices: list[str]) -> str:
+        if reference in choices[: len(letters)]:
+            return letters[choices.index(reference)]
+        found = choice_letter(reference, letters)
+        if found is None:
+            raise Unscored(
+                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.",
+                reason="no_reference",
+            )
+        return found
+
+
+_EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
+_LEAD = 200
+_ASKED = re.compile(
+    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?",
+    re.IGNORECASE | re.M,
+)
+_REASON = re.compile(r"\s(?:because|since|although|though|despite)\b|因为|尽管", re.IGNORECASE)
+_NO_NOUN = re.compile(r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE)
+_CONCLUDED = re.compile(
+    r".*(?:,\s*(?:so|but|hence|thus|therefore|it['’]s|it\s+is|the\s+(?:overall\s+)?\w+\s+is)\b|\b(?:overall|so|therefore|hence|thus)\b[,:]?)((?:\s+[^\s.!?]+){1,8})[.!]?\Z",
+    re.IGNORECASE,
+)
+"""The clause that draws the conclusion: "While it has negative words, the overall sentiment is positive"."""
+_PART_END = re.compile(r"[.!?,:;。！？，：；\n]+")
+_DENIED = re.compile(
+    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|hardly|scarcely|barely|far\s+from|anything\s+but|nowhere\s+near|doubt|не|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t)"
+    r"(?:\s+(?!but\b)[\w'’]+){0,3}[\s\"'*(“]*\Z|(?:不是?|并?非|没有?|无)\Z",
+    re.IGNORECASE,
+)
+_IS_WRONG = re.compile(
+    r"[\s\"'*)”]*(?:(?:if|unless)\b|isn['’]t|(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not)|是?(?:错|不对)|では(?:な|あり)|じゃ(?:な|あり)|[이가]\s?아니|[이가]\s?아닙|ではな)",
+    re.IGNORECASE,
+)
+
+
+@RewardRegistry.register("choice_match")
+class ChoiceMatchReward(RuleReward):
+    """1 when the answer names the reference choice and no other, else 0.
+
+    The choices are the field `choices`, else `choices` in answer.label or metadata; the reference is one of them. The
+    first of these that names a choice decides: the whole answer, its final statement (an `<answer>` tag, a JSON answer, a
+    box, "the answer is …" in eight languages), what the text begins with, its last line, all of it. Choices are found as
+    whole words, the longer one where two overlap ("very good" is not "good"); one that is denied ("not positive") is not
+    named; case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is better; unscored
+    without choices (`no_choices`) or without a reference among them.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference", "choices"})
+
+    name: str = "choice_match"
+    choices: tuple[str, ...] | None = None
+    case_sensitive: bool = False
+
+    example = Example(
+        sample_of(
+            "Is the mood of the text positive, negative or neutral?",
+            "The answer is negative.",
+            "Partly positive, partly negative.",
+            choices=["positive", "negative", "neutral"],
+            reference="negative",
+        )
+    )
+
+    @field_validator("choices")
+    @classmethod
+    def _are_choices(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and (len(value) < 2 or not all(choice.strip() for choice in value)):
+            raise ConfigError("it holds at least two choices, none of them blank.")
+        return value
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Find the choice and compare."""
+        choices = self.choices if self.choices is not None else known(sample, "choices")
+        if not isinstance(choices, list | tuple) or not choices:
+            raise Unscored(f"{self.name} needs the choices: set the field choices or metadata['choices'].", reason="no_choices")
+        names = tuple(_normal(str(choice), self.case_sensitive) for choice in choices)
+        wanted = {_normal(text, self.case_sensitive) for text in references_of(sample, self.name)} & set(names)
+        if not wanted:
+            raise Unscored(f"{self.name}: the reference is none of the choices {shown(choices)}.", reason="no_reference")
+        given = chosen(answer_text(sample), names, self.case_sensitive)
+        reason = f"The answer names {shown(given)}." if given is not None else "The answer names no single choice."
+        return one_score(self.name, float(given in wanted), reason)
+
+
+def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) -> str | None:
+    """The one of `choices` (in lower case unless `case_sensitive`) that a text names, else None."""
+
+    def normal(part: str) -> str:
+        return _normal(part, case_sensitive)
+
+    def named(part: str) -> set[str]:
+        part = normal(part)
+        return {m.group() for m in _pattern(choices).finditer(part) if not _is_denied(part, m.start(), m.end())}
+
+    reading = read_statements(final_text(text))
+    if normal(reading.text) in choices:
+        return normal(reading.text)
+    for statement in reading.statements:
+        if found := named(value_part(statement.text)) or named(statement.text):
+            return found.pop() if len(found) == 1 else None
+    rest = _ASKED.sub(" ", reading.rest).strip()
+    end = rest[-LIMIT:]
+    first, second, *_ = [*(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part), "", ""]
+    last = end.rpartition("\n")[2]
+    if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(found := named(concluded[1])) == 1:
+        return found.pop()
+    if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
+        return first
+    said = _REASON.split(last, maxsplit=1)[0]
+    return next((found.pop() for found in map(named, (last, said, end)) if len(found) == 1), None)
+
+
+def _is_denied(text: str, start: int, end: int) -> bool:
+    if text[start:end].casefold() == "no" and _NO_NOUN.match(text, end):  # "no doubt", "no idea"
+        return True
+    return bool(_DENIED.search(text, max(0, start - 40), start) or _IS_WRONG.match(text, end))
+
+
+def _normal(text: str, case_sensitive: bool) -> str:
+    text = unicodedata.normalize("NFKC", text).replace("\r\n", "\n").strip(_EDGES)
+    return text if case_sensitive else text.casefold()
+
+
+@lru_cache(maxsize=256)
+def _pattern(choices: tuple[str, ...]) -> re.Pattern[str]:
+    ordered = sorted(set(choices), key=len, reverse=True)
+    # Chinese has no spaces, so only Latin letters and digits can make a find a part of a longer word
+    return re.compile("|".join(rf"(?<![A-Za-z0-9]){re.escape(c)}(?![A-Za-z0-9])" for c in ordered if c) or r"(?!)")
+
+
+Mode = Literal["search", "match", "fullmatch"]
+
+
+@RewardRegistry.register("regex_match")
+class RegexMatchReward(KillableRule):
+    """1 when the answer matches the pattern, else 0; with `negate` the other way round.
+
+    The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax. `mode` says where:
+    anywhere (search), at the start (match), or as a whole (fullmatch, white space at both ends left out). Patterns that
+    take for ever are stopped at the reward's deadline. Range [0, 1], higher is better; unscored without a pattern
+    (`no_pattern`) or with a broken one in the sample (`invalid_pattern`).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"pattern"})
+
+    name: str = "regex_match"
+    pattern: str | None = None
+    mode: Mode = "search"
+    ignore_case: bool = False
+    """Python's re.IGNORECASE."""
+    multiline: bool = False
+    """Python's re.MULTILINE."""
+    dotall: bool = False
+    """Python's re.DOTALL."""
+    negate: bool = False
+
+    example = Example(
+        sample_of(
+            "When was the treaty signed? Use the form 2000-12-31.",
+            "Signed on 1648-10-24.",
+            "In October 1648.",
+            pattern=r"\b\d{4}-\d{2}-\d{2}\b",
+        ),
+        inputs={"pattern": "the field `pattern`, else `pattern` in `answer.label` or `metadata`"},
+    )
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                re.compile(value)
+            except (re.error, OverflowError, RecursionError) as error:
+                raise ConfigError(f"it is no regular expression: {error}") from None
+        return value
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Try the pattern."""
+        text = answer_text(sample)
+        found = getattr(self._compiled(sample), self.mode)(text.strip() if self.mode == "fullmatch" else text)
+        reason = "The pattern does not match." if found is None else f"The pattern matches {shown(found.group())}."
+        return one_score(self.name, float((found is not None) != self.negate), reason)
+
+    def _compiled(self, sample: DataSample) -> re.Pattern[str]:
+        pattern = self.pattern if self.pattern is not None else known(sample, "pattern")
+        if not isinstance(pattern, str):
+            raise Unscored(f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].", reason="no_pattern")
+        flags = (re.IGNORECASE * self.ignore_case) | (re.MULTILINE * self.multiline) | (re.DOTALL * self.dotall)
+        try:
+            return re.compile(pattern, flags)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise Unscored(f"{self.name}: {shown(pattern)}: {error}", reason="invalid_pattern") from None
+
+
+_NOT_PROSE = re.compile(
+    r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[(?:(?!\\\[).){1,2000}?\\\]|\\\((?:(?!\\\().){1,500}?\\\)|\\[A-Za-z]+",
+    re.DOTALL,
+)
+
+_SHOWN = 3
+
+
+@RewardRegistry.register("language_match")
+class LanguageMatchReward(RuleReward):
+    """Share of the answer's words that are in the wanted language; with `min_share` 1 from that share on, else 0.
+
+    The language is the field `language`, else `language` in answer.label or metadata (ISO 639-1: "en", "zh", also
+    "zh-CN"), else that of the last user turn. Scripts tell languages apart, and common words those that share one: all
+    Latin words of a text count for one language, so a few foreign names cost little. A text too short to tell counts
+    for every language it may be in. Code, formulas, addresses and a thought are left out (`include_thought` takes it
+    in). Range [0, 1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language is
+    unknown (`no_language`).
+    """
+
+    name: str = "language_match"
+    language: str | None = None
+    min_share: float | None = Field(default=None, gt=0, le=1)
+    include_thought: bool = False
+
+    example = Example(sample_of("今天天气怎么样？", "今天晴，最高气温二十五度。", "It is sunny today."), params={})
+
+    @field_validator("language")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        code = known_language(value)
+        if code is None:
+            raise ConfigError("this language cannot be told; give an ISO 639-1 code such as 'en' or 'zh'.")
+        return code
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Compare the languages."""
+        wanted = self._wanted(sample)
+        text = answer_text(sample)
+        found = language_shares(prose(text if self.include_thought else split_reasoning(text).final))
+        if not found.words:
+            raise Unscored(f"{self.name}: the answer has no words.", reason="no_words", cause="answer")
+        share = max(found.shares.get(language, 0.0) for language in wanted)
+        score = share if self.min_share is None else float(share >= self.min_share)
+        names = " or ".join(sorted(wanted))
+        most = ", ".join(f"{name} {part:.0%}" for name, part in list(found.shares.items())[:_SHOWN])
+        reason = f"Wanted {names}; found {most}{', …' if len(found.shares) > _SHOWN else ''}."
+        return one_score(self.name, score, reason, {"language": names, "shares": found.shares})
+
+    def _wanted(self, sample: DataSample) -> frozenset[str]:
+        if self.language is not None:
+            return frozenset({self.language})
+        given = known(sample, "language")
+        if given is not None:
+            code = known_language(given) if isinstance(given, str) else None
+            if code is None:
+                raise Unscored(f"{self.name} knows no language {shown(given)}.", reason="no_language")
+            return frozenset({code})
+        asked = language_shares(prose(sample.query_text())).main - {UNKNOWN}
+        if not asked:
+            raise Unscored(
+                f"{self.name} cannot tell the wanted language from the prompt: set language, or metadata['language'].",
+                reason="no_language",
+            )
+        return asked
+
+
+def prose(text: str) -> str:
+    """A text without code, formulas and addresses."""
+    return _NOT_PROSE.sub(" ", prose_of(text))

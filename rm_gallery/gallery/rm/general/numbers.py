@@ -1,0 +1,254 @@
+"""Numbers of an answer against those of the reference: which appear, and quantities within a tolerance, units converted."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from bisect import bisect_left
+from collections import Counter
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from rapidfuzz.distance import LCSseq
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.answer import final_text, read_statements, value_part
+from rm_gallery.core.text.expressions import without_asides
+from rm_gallery.core.text.maths import Number, close, find_numbers
+from rm_gallery.core.text.quantities import (
+    PERCENT,
+    Quantity,
+    conversions,
+    find_quantities,
+    needs_units,
+    plain_units,
+    same_kind,
+)
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
+
+Mode = Literal["ordered", "any_order", "final"]
+
+
+@RewardRegistry.register("number_accuracy")
+class NumberAccuracyReward(RuleReward):
+    """Share of the reference's numbers that the answer gives: matched / numbers in the reference.
+
+    `mode` says which numbers of the answer count. "ordered": all, as long as they come in the reference's order; others
+    may stand between them ("In 2024 it was 42" has the 42). "any_order": all. "final": the last ones only, as many as
+    the reference holds; take this one for training, since a list of all numbers fulfils the other two.
+
+    1,000 equals 1000, 1e3 and 1.0 thousand; 50% equals 50 and 0.5; numbers are equal when they differ by at most
+    `tolerance`, absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at all unless
+    the tolerance is above 1e-6. A thought is left out. Range [0, 1], higher is better; the best of several references
+    counts; unscored when the reference is missing or holds no number.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "number_accuracy"
+    tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
+    mode: Mode = "ordered"
+
+    example = Example(
+        sample_of(
+            "How many women and how many men work there?",
+            "There are 1,204 women and 987 men.",
+            "There are 1204 women and 978 men.",
+            reference="1204 women, 987 men",
+        )
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Match the numbers."""
+        given = find_numbers(split_reasoning(answer_text(sample)).final)
+        wanted = [numbers for text in references_of(sample, self.name) if (numbers := find_numbers(text))]
+        if not wanted:
+            raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
+        best = max(wanted, key=lambda numbers: matched(given, numbers, self.tolerance, self.mode) / len(numbers))
+        count = matched(given, best, self.tolerance, self.mode)
+        reason = f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
+        return one_score(self.name, count / len(best), reason)
+
+
+def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: Mode = "ordered") -> int:
+    """How many of the `wanted` numbers are met by `given` ones, under the rules of `NumberAccuracyReward`."""
+    if mode == "final":
+        pairs = zip(given[-len(wanted) :], wanted[-len(given) :] if given else [], strict=True)
+        return sum(_equal(a, b, tolerance) for a, b in pairs)
+    places = _Places(wanted, tolerance)
+    found = [place for number in given if (place := places.of(number)) is not None]
+    target = [place for number in wanted if (place := places.of(number)) is not None]
+    if mode == "ordered":
+        return int(LCSseq.similarity(found, target))
+    limits = Counter(target)
+    return sum(min(count, limits[place]) for place, count in Counter(found).items())
+
+
+def _equal(given: Number, wanted: Number, tolerance: float) -> bool:
+    return any(close(a, b, tolerance) for a in _readings(given) for b in _readings(wanted))
+
+
+def _readings(number: Number) -> tuple[float, ...]:
+    return (number.value, number.value / 100) if number.percent else (number.value,)
+
+
+class _Places:
+    """Gives equal numbers the same small integer, so that lists of numbers can be compared as sequences."""
+
+    def __init__(self, wanted: list[Number], tolerance: float) -> None:
+        self.tolerance = tolerance
+        readings = sorted((value, index) for index, number in enumerate(wanted) for value in _readings(number))
+        self.values = [value for value, _ in readings]
+        self.owner: list[int] = []
+        representative = list(range(len(wanted)))
+        for position, (value, index) in enumerate(readings):
+            if position and close(value, readings[position - 1][0], tolerance):
+                representative[index] = representative[readings[position - 1][1]]
+            self.owner.append(index)
+        self.representative = representative
+
+    def of(self, number: Number) -> int | None:
+        """The integer of the wanted number this one equals, None when it equals none."""
+        for value in _readings(number):
+            position = bisect_left(self.values, value)
+            for near in (position, position - 1):
+                if 0 <= near < len(self.values) and close(value, self.values[near], self.tolerance):
+                    return self.representative[self.owner[near]]
+        return None
+
+
+_OR = re.compile(r"\s*,?\s*(?:or|oder|ou|o|или|或者?|か|または|또는)\s*")
+_RANGE = re.compile(r"\s*(?:[–—~〜]|-|(?:m|km|cm|kg|g|s|h)?\s(?:to|bis|до)\s|至|到)\s*")
+_SIGN = re.compile(r"(?<![\d\s])[¼½¾⅐-⅞]|(?<!\d)(?<!\d\s)[¼½¾⅐-⅞]")
+_PI = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)?\s?(?:π|\\pi\b)(?:\s?/\s?(\d+))?(?![A-Za-z0-9])")
+_BOUNDED = re.compile(
+    r"(?:between|(?:more|less|greater|fewer|higher|lower|longer|shorter)\s+than|at\s+(?:least|most)|(?:größer|kleiner|mehr|weniger)\s+als|plus\s+de|moins\s+de|más\s+de|menos\s+de"
+    r"|大于|小于|超过|多于|少于|^(?:under|over|above|below)\b)\s*(?:\S+\s+(?:\S+\s+)?and\s+)?[-$€£¥]?\d[\d.,]*",
+    re.IGNORECASE,
+)
+"""A bound is no value: "more than 5 km"."""
+DATE = re.compile(r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?!\d)|(?<![\d:])\d{1,2}:[0-5]\d(?::[0-5]\d)?(?![\d:])")
+
+
+@RewardRegistry.register("tolerance_number_match")
+class ToleranceNumberMatchReward(RuleReward):
+    r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x |reference|), else 0.
+
+    Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20 °C, "50%" is 0.5, "1
+    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are pint's (`pip install pint`), in English and
+    Chinese; currencies (never converted), percent and plain numbers work without it. A reference without a unit accepts
+    any; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
+    are other things ("10 apples" for 10 m). Dates are equal when they are written equally.
+
+    The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
+    the last one of its text that fits the reference's kind; "5 V or 6 V" is none. Range [0, 1], higher is better; unscored
+    when the reference is missing or holds no number.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "tolerance_number_match"
+    relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
+    absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    require_unit: bool = False
+
+    example = Example(
+        sample_of("How long is a marathon?", "It is 42.195 km.", "About 26.2 miles.", "40 km", reference="42195 m")
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Read both quantities and compare."""
+        wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
+        if not wanted:
+            raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
+        answer = final_text(answer_text(sample))
+        reasons = []
+        for text, reference in wanted:
+            if DATE.fullmatch(text.strip()):
+                if _same_date(answer, text):
+                    return one_score(self.name, 1.0, f"The answer is {text.strip()}.")
+                reasons.append(f"The answer is not {text.strip()}.")
+                continue
+            given = answer_quantity(answer, reference, self.require_unit)
+            values = _values(given, reference) if given is not None else []
+            for value in values:
+                if self._near(value, reference.value):
+                    return one_score(self.name, 1.0, f"{value:.12g} is near {reference.value:.12g}.")
+            reasons.append(
+                f"{values[0]:.12g} is not near {reference.value:.12g}."
+                if values
+                else "The answer holds no quantity of the reference's kind."
+            )
+        return one_score(self.name, 0.0, reasons[0])
+
+    def _near(self, value: float, wanted: float) -> bool:
+        if not (math.isfinite(value) and math.isfinite(wanted)):  # a conversion may leave the range of floats
+            return False
+        # the last digits of a conversion are never exact
+        slack = 1e-12 * max(abs(value), abs(wanted))
+        return abs(value - wanted) <= max(self.absolute_tolerance, self.relative_tolerance * abs(wanted)) + slack
+
+
+def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) -> Quantity | None:
+    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the reference's kind."""
+    units = needs_units(reference)
+    reading = read_statements(text)
+    for statement in reading.statements:
+        part = value_part(_plain(statement.text))
+        if _BOUNDED.match(part):
+            return None
+        part = part.rpartition("=")[2] if find_quantities(part.rpartition("=")[2], units=False) else part
+        if found := find_quantities(part, units=units):
+            return found[0] if _fits(found[0], reference, require_unit) and not _or(part, found[:2]) else None
+    rest = _BOUNDED.sub(" ", _plain(without_asides(reading.rest)))
+    found = find_quantities(rest, units=units)
+    fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
+    same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
+    return same[-1] if same and not _or(rest, found[-2:]) else None
+
+
+def _plain(text: str) -> str:
+    text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", unicodedata.normalize("NFC", text))
+    return plain_units(_PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text))
+
+
+def _or(text: str, pair: list[Quantity]) -> bool:
+    """Whether two quantities are alternatives or the ends of a range, not one told in two units."""
+    if len(pair) != 2 or not (
+        _OR.fullmatch(text, pair[0].end, pair[1].start) or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
+    ):
+        return False
+    same = conversions(pair[0], pair[1])
+    return not any(abs(value - pair[1].value) <= 0.01 * abs(value) for value in same)
+
+
+def _same_date(answer: str, reference: str) -> bool:
+    reading = read_statements(answer)
+    texts = [*(statement.text for statement in reading.statements[:1]), reading.rest]
+    dates = next((found for text in texts if (found := [match.group() for match in DATE.finditer(text)])), [])
+    return bool(dates) and dates[-1] == reference.strip()
+
+
+def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
+    if reference.things:
+        return bool(given.things & reference.things) or not (given.things or given.units or require_unit)
+    if not reference.units:
+        return True
+    if not given.units:
+        return not given.things and (not require_unit or reference.units[0] == PERCENT)
+    return same_kind(given, reference) is not None
+
+
+def _values(given: Quantity, reference: Quantity) -> list[float]:
+    """The answer's value in the reference's unit, in every way its unit can be read; of 50% also the share and the figure."""
+    if not reference.units:
+        shares = [given.value * unit.factor for unit in given.units if not unit.dimension]
+        return [given.value, *shares]
+    if not given.units:
+        return [given.value, given.value * 100] if reference.units[0] == PERCENT else [given.value]
+    return conversions(given, reference)

@@ -1,0 +1,353 @@
+"""How near is the answer to the reference: words, n-grams, characters, meaning."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field, SerializeAsAny, field_validator
+from rapidfuzz.distance import LCSseq
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.providers import resolve_embeddings
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import Example, RewardResult
+from rm_gallery.core.text.language import TokenizerName, is_unspaced, tokenizer, words
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, one_score, references_of
+
+
+class Overlap(NamedTuple):
+    """How much of two token lists agrees."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+@RewardRegistry.register("f1_score")
+class F1ScoreReward(RuleReward):
+    """Token F1 with the reference: 2PR / (P + R), P and R the shares of answer and reference tokens in common.
+
+    Tokens count as often as they occur in both: "the the the cat" against "the cat" has P = 2/4. Range [0, 1], higher
+    is better; with several references the best one counts; unscored without a reference. Source: the SQuAD metric
+    (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its script with `tokenizer="squad"`.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "f1_score"
+    tokenizer: TokenizerName = "words"
+
+    example = Example(SUMMARY)
+
+    def check(self) -> None:
+        """Raise MissingExtra when the tokenizer's package is absent."""
+        tokenizer(self.tokenizer)("")
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Count the tokens in common."""
+        tokens = tokenizer(self.tokenizer)(sample.output[0].answer.text)
+        best: Overlap | None = None
+        for reference in references_of(sample, self.name):
+            size, counts = _counted(self.tokenizer, reference)
+            if size:
+                found = _overlap(tokens, size, counts)
+                best = found if best is None or found.f1 > best.f1 else best
+        if best is None:
+            raise Unscored(f"{self.name}: the reference holds no token.", reason="no_reference")
+        return one_score(self.name, best.f1, None, {"precision": best.precision, "recall": best.recall})
+
+
+@lru_cache(maxsize=4096)
+def _counted(name: str, reference: str) -> tuple[int, dict[str, int]]:
+    tokens = tokenizer(name)(reference)
+    return len(tokens), dict(Counter(tokens))
+
+
+def _overlap(answer: list[str], size: int, reference: dict[str, int]) -> Overlap:
+    # taking tokens away one by one is faster than counting the answer's and comparing counts
+    left = reference.copy()
+    common = 0
+    for token in answer:
+        if token in left:
+            count = left[token]
+            if count:
+                left[token] = count - 1
+                common += 1
+    if not common:
+        return Overlap(0.0, 0.0, 0.0)
+    precision, recall = common / len(answer), common / size
+    return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
+
+
+Variant = Literal["rougeL", "rouge1", "rouge2"]
+Measure = Literal["fmeasure", "precision", "recall"]
+
+_LATIN_WORDS = re.compile("[a-z0-9]+")
+_LATIN_ENDS = ((0x0370, 0x1DFF), (0x2C80, 0xA71F), (0xA800, 0xFF20), (0xFF5B, 0x10FFFF))
+
+
+class RougeScore(NamedTuple):
+    """Precision, recall and their harmonic mean."""
+
+    precision: float
+    recall: float
+    fmeasure: float
+
+
+@RewardRegistry.register("rouge")
+class RougeReward(RuleReward):
+    """ROUGE-L F-measure of the answer against the reference, or ROUGE-1 / ROUGE-2 by `variant`.
+
+    With LCS the longest common subsequence of words (for ROUGE-N: n-grams in common): P = LCS / answer words, R = LCS /
+    reference words, F = 2PR / (P + R). Range [0, 1], higher is better; with several references the best F counts;
+    unscored without a reference.
+
+    Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries". Scores equal the `rouge-score` package
+    without stemming for references in Latin script. For references in other scripts, of which that package sees
+    nothing, words of every script count, and each Chinese or Japanese character is a word.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "rouge"
+    variant: Variant = "rougeL"
+    measure: Measure = "fmeasure"
+    """Which of F, P and R is the score."""
+
+    example = Example(SUMMARY)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Compare with each reference and keep the best."""
+        text = sample.output[0].answer.text
+        best: RougeScore | None = None
+        for reference in references_of(sample, self.name):
+            latin, target = _target(reference)
+            if target:
+                found = rouge(_latin_words(text) if latin else words(text), target, self.variant)
+                best = found if best is None or found.fmeasure > best.fmeasure else best
+        if best is None:
+            raise Unscored(f"{self.name}: the reference holds no word.", reason="no_reference")
+        score = getattr(best, self.measure)
+        return one_score(self.name, score, None, {"precision": best.precision, "recall": best.recall})
+
+
+def rouge(answer: list[str], reference: list[str], variant: Variant = "rougeL") -> RougeScore:
+    """ROUGE of two word lists; all 0 where one has no words (no n-grams)."""
+    if variant == "rougeL":
+        return _score(LCSseq.similarity(answer, reference), len(answer), len(reference))
+    n = 2 if variant == "rouge2" else 1
+    given, wanted = _ngrams(answer, n), _ngrams(reference, n)
+    counts = Counter(wanted)
+    common = sum(min(count, counts[gram]) for gram, count in Counter(filter(counts.__contains__, given)).items())
+    return _score(common, len(given), len(wanted))
+
+
+def _ngrams(tokens: list[str], n: int) -> list[Any]:
+    return tokens if n == 1 else list(zip(tokens, tokens[1:], strict=False))
+
+
+def _score(common: int, given: int, wanted: int) -> RougeScore:
+    if not common:
+        return RougeScore(0.0, 0.0, 0.0)
+    precision, recall = common / given, common / wanted
+    return RougeScore(precision, recall, 2 * precision * recall / (precision + recall))
+
+
+def _latin_words(text: str) -> list[str]:
+    # the two agree on ASCII text; the first takes a third of the time
+    return words(text) if text.isascii() else _LATIN_WORDS.findall(text.lower())
+
+
+@lru_cache(maxsize=4096)
+def _target(reference: str) -> tuple[bool, list[str]]:
+    """Whether the reference is in Latin script, and its words."""
+    latin = reference.isascii() or not any(c.isalpha() and not _is_latin(ord(c)) for c in reference)
+    return latin, _latin_words(reference) if latin else words(reference)
+
+
+def _is_latin(code: int) -> bool:
+    return not any(low <= code <= high for low, high in _LATIN_ENDS)
+
+
+Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
+
+
+@RewardRegistry.register("bleu")
+class BleuReward(RuleReward):
+    """Sentence BLEU of the answer against all references, divided by 100.
+
+    sacrebleu's: up to 4-grams, exponential smoothing, effective order. `tokenize` is one of sacrebleu's tokenizers;
+    "auto" takes "zh" for references in Chinese, "char" for other scripts without spaces, else "13a". Range [0, 1],
+    higher is better; unscored without a reference; needs the extra `text`. Sources: Papineni et al. 2002; Post 2018
+    (arXiv 1804.08771).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
+
+    name: str = "bleu"
+    tokenize: Tokenization = "auto"
+    lowercase: bool = False
+    """Whether case is ignored."""
+
+    example = Example(
+        SUMMARY,
+        environment="the extra `text`",
+        recorded=("0.7956", "0.0998", "0.0393"),
+    )
+
+    def check(self) -> None:
+        """Raise MissingExtra when sacrebleu is absent."""
+        sacrebleu_metrics("bleu")
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Let sacrebleu score the answer."""
+        references = references_of(sample, self.name)
+        chosen = tokenization_of(references[0]) if self.tokenize == "auto" else self.tokenize
+        found = _bleu(chosen, self.lowercase).sentence_score(answer_text(sample), references)
+        extra = {"tokenize": chosen, "brevity_penalty": found.bp}
+        return one_score(self.name, min(found.score / 100, 1.0), None, extra)
+
+
+def sacrebleu_metrics(used_for: str) -> Any:
+    """The module sacrebleu.metrics; MissingExtra when it is absent."""
+    try:
+        from sacrebleu import metrics
+    except ImportError as error:
+        raise MissingExtra("sacrebleu", "text", f"The reward '{used_for}'") from error
+    return metrics
+
+
+def tokenization_of(text: str) -> str:
+    """The sacrebleu tokenizer that suits a text's script."""
+    unspaced = [ord(c) for c in text if is_unspaced(ord(c))] if not text.isascii() else []
+    if not unspaced:
+        return "13a"
+    return "zh" if all(code >= 0x3400 or code < 0x3040 and code >= 0x3005 for code in unspaced) else "char"
+
+
+@lru_cache(maxsize=32)
+def _bleu(tokenize: str, lowercase: bool) -> Any:
+    return sacrebleu_metrics("bleu").BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
+
+
+@RewardRegistry.register("chrf")
+class ChrfReward(RuleReward):
+    """chrF of the answer against the best of its references, divided by 100: the F-score (beta 2) of character n-grams.
+
+    `word_order=2` makes it chrF++. White space does not count, so the score suits any script. Range [0, 1], higher is
+    better; unscored without a reference; needs the extra `text`. Sources: Popović 2015 (chrF) and 2017 (chrF++);
+    sacrebleu computes.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
+
+    name: str = "chrf"
+    char_order: int = Field(default=6, ge=1)
+    """Longest character n-grams."""
+    word_order: int = Field(default=0, ge=0)
+    beta: int = Field(default=2, ge=1)
+    """How many times more recall weighs than precision."""
+    lowercase: bool = False
+    """Whether case is ignored."""
+
+    example = Example(
+        SUMMARY,
+        environment="the extra `text`",
+        recorded=("0.8642", "0.3858", "0.0786"),
+    )
+
+    def check(self) -> None:
+        """Raise MissingExtra when sacrebleu is absent."""
+        sacrebleu_metrics("chrf")
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Let sacrebleu score the answer."""
+        metric = _chrf(self.char_order, self.word_order, self.beta, self.lowercase)
+        found = metric.sentence_score(answer_text(sample), references_of(sample, self.name))
+        return one_score(self.name, min(found.score / 100, 1.0))
+
+
+@lru_cache(maxsize=32)
+def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
+    return sacrebleu_metrics("chrf").CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase)
+
+
+@RewardRegistry.register("embedding_similarity")
+class EmbeddingSimilarityReward(RuleReward):
+    """Cosine of the angle between the embeddings of answer and reference: a·b / (|a||b|).
+
+    Range [-1, 1], higher is better: 1 points the same way, 0 is unrelated. What counts as near depends on the model; many
+    never go below 0. With several references the nearest counts; an empty answer is 0 without a call, and a thought in
+    <think> tags is left out. Texts are embedded one by one, so that a reference shared by many answers is paid for once.
+    Unscored without a reference (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is
+    failed. Raises ConfigError without `embeddings`.
+    """
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
+    needs: ClassVar[frozenset[str]] = frozenset({"reference", "embeddings"})
+
+    name: str = "embedding_similarity"
+    embeddings: SerializeAsAny[BaseEmbeddings] | None = None
+    """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
+
+    example = Example(
+        SUMMARY,
+        params={"embeddings": "fake:"},
+        note="`fake:` makes vectors of hashed words, without a network and without meaning; a real one is a model's name.",
+    )
+
+    @field_validator("embeddings", mode="before")
+    @classmethod
+    def _resolve(cls, value: Any) -> Any:
+        return resolve_embeddings(value) if isinstance(value, str | dict) else value
+
+    def check(self) -> None:
+        """Raise ConfigError without an embedding model, or when it could not be called at all."""
+        if self.embeddings is None:
+            raise ConfigError(
+                f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…), or a model's name."
+            )
+        self.embeddings.check()
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Embed answer and references and compare."""
+        references = references_of(sample, self.name)
+        answer = split_reasoning(answer_text(sample)).final.strip()
+        if not answer:
+            return one_score(self.name, 0.0, "The answer is empty.")
+        if self.embeddings is None:
+            raise ConfigError(f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…).")
+        found = await asyncio.gather(*(self.embeddings.aembed([text]) for text in [answer, *references]))
+        (given, *wanted) = [vectors[0] for vectors in found]
+        near = [cosine(given, vector) for vector in wanted]
+        best = max((value for value in near if value is not None), default=None)
+        if best is None:
+            raise Unscored(
+                f"{self.name}: the model gave a vector of zeros, which has no direction.",
+                reason="zero_vector",
+                cause="judge",
+            )
+        return one_score(self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies this reward in a manifest; the embedding model without its secrets."""
+        own = self.model_copy(update={"embeddings": None})
+        found = super(EmbeddingSimilarityReward, own).describe()
+        return {**found, "embeddings": self.embeddings.describe() if self.embeddings is not None else None}
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Cosine of the angle between two vectors, in [-1, 1]; None when one is all zeros. Raises ValueError for unequal lengths."""
+    product = math.fsum(x * y for x, y in zip(a, b, strict=True))
+    size = math.sqrt(math.fsum(x * x for x in a)) * math.sqrt(math.fsum(y * y for y in b))
+    # rounding may leave the cosine of equal vectors a hair above 1
+    return None if not size else max(-1.0, min(1.0, product / size))

@@ -1,0 +1,82 @@
+"""Math answers checked for equality with the reference."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import within_deadline
+from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
+from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
+from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, shown
+
+
+@RewardRegistry.register("math_verify_reward")
+class MathVerifyReward(RuleReward):
+    """1 when the answer's final result equals the reference's mathematically, else 0.
+
+    Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and the last number are found; equality is
+    Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
+    explodes costs its `timeout` and is 0; a reference that does is unscored. Of several references it is enough
+    to equal one. A reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher
+    is better.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    name: str = "math_verify"
+    timeout: float = Field(default=5.0, gt=0)
+    """Seconds one comparison may take."""
+    in_process: bool = True
+    """Whether plain numbers are compared without a worker process; the verdicts are the same."""
+
+    example = Example(
+        sample_of(
+            "A shirt of 40 dollars is sold at 25 % off. What does it cost?",
+            "40 · 0.75 = 30, so it costs \\boxed{30} dollars.",
+            "It costs \\boxed{\\frac{60}{2}} dollars.",
+            "The answer is 10 dollars.",
+            reference="30",
+        )
+    )
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Compare the one output with its reference."""
+        verdict = None
+        for gold in references_of(sample, self.name):
+            found = await self._verdict(sample.output[0].answer.text, gold)
+            if verdict is None or verdict.status == "no_gold" or found.status == "correct":
+                verdict = found
+            if verdict.status == "correct":
+                break
+        assert verdict is not None
+        if verdict.status == "no_gold":
+            raise Unscored(f"The reference holds no mathematical result: {verdict.gold[:80]!r}.", reason="no_gold")
+        reasons = {
+            "correct": f"{verdict.answer} equals {verdict.gold}.",
+            "wrong": f"{verdict.answer} does not equal {verdict.gold}.",
+            "exploding": f"The answer cannot be worked out within {self.timeout:g} s; the reference is {verdict.gold}.",
+            "no_answer": f"The answer holds no result; the reference is {verdict.gold}.",
+        }
+        return one_score(self.name, float(verdict.status == "correct"), reasons[verdict.status])
+
+    async def _verdict(self, answer: str, gold: str) -> MathVerdict:
+        verdict = fast_verdict(answer, gold) if self.in_process else None
+        return await self._worked_out(answer, gold) if verdict is None else verdict
+
+    async def _worked_out(self, answer: str, gold: str) -> MathVerdict:
+        try:
+            return await get_pool().asubmit(verify_answer, answer, gold, deadline=within_deadline(self.timeout))
+        except (DeadlineExceeded, MemoryError, WorkerCrashed):
+            # where the reference by itself can be worked out, the answer is what explodes, and must gain nothing by it
+            try:
+                found = await get_pool().asubmit(verify_answer, gold, gold, deadline=within_deadline(self.timeout))
+            except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
+                why = f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: {shown(gold)}."
+                raise Unscored(why, reason="bad_reference") from error
+            return found if found.status == "no_gold" else MathVerdict("exploding", gold=found.gold)

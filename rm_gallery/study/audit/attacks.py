@@ -1,0 +1,269 @@
+"""What is done to answers: dress that adds nothing, commands to the judge, and texts that are no answers."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step, preference_of
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.models import copy_with
+
+BUILT_IN = "built-in questions (version 1)"
+PARAGRAPHS = re.compile(r"\n\s*\n")
+_HAN = re.compile(r"[\u3400-\u9fff]")
+
+
+@dataclass(frozen=True)
+class Material:
+    """One prompt with two answers of known quality."""
+
+    sample: DataSample
+    """The prompt and what else is known about it; its outputs do not matter."""
+    good: DataOutput
+    worse: DataOutput
+    reworded: DataOutput | None = None
+    """The good answer in other words."""
+    asked: DataSample | None = None
+    """The prompt in other words."""
+
+    @property
+    def language(self) -> str:
+        """Zh where a fifth of the question's characters are Chinese, else en."""
+        text = re.sub(r"\s", "", self.sample.query_text() + text_of(self.good))
+        return "zh" if len(_HAN.findall(text)) * 5 > len(text) else "en"
+
+
+def text_of(output: DataOutput) -> str:
+    """The text of an answer; of its steps where it has no other."""
+    return output.answer.text or "\n\n".join(step.text for step in output.steps or ())
+
+
+def with_text(output: DataOutput, text: str, steps: bool) -> DataOutput:
+    """The answer with another text; with `steps`, each paragraph of it is a step."""
+    answer = copy_with(output.answer, content=text)
+    if not steps:
+        return copy_with(output, answer=answer, steps=None)
+    parts = [part for part in PARAGRAPHS.split(text) if part.strip()] or [text]
+    return copy_with(output, answer=answer, steps=[Step(role="assistant", content=part) for part in parts])
+
+
+def as_judged(output: DataOutput, steps: bool) -> DataOutput:
+    """The answer as it is, with steps made of its paragraphs where a reward of steps needs some."""
+    return output if not steps or output.steps else with_text(output, text_of(output), True)
+
+
+@lru_cache(maxsize=1)
+def _built_in() -> list[dict[str, str]]:
+    return read_yaml("questions.yaml")  # type: ignore[no-any-return]
+
+
+def read_yaml(name: str) -> Any:
+    """A file of this folder."""
+    import yaml
+
+    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
+
+
+def built_in(limit: int | None, seed: int) -> list[Material]:
+    """The questions that come with the library, or a seeded sample of them."""
+    rows = _built_in()
+    return [_question(rows[place]) for place in seeded_positions(len(rows), limit or len(rows), seed)]
+
+
+def _question(row: Mapping[str, str]) -> Material:
+    def answer(text: str, preference: str | None = None) -> DataOutput:
+        label = {"preference": preference} if preference else {}
+        return DataOutput(answer=Step(role="assistant", content=text, label=label))
+
+    def asked(text: str) -> DataSample:
+        metadata = {"reference": row["reference"]} if row["reference"] else None
+        return DataSample(unique_id=row["id"], input=[ChatMessage(content=text)], metadata=metadata)
+
+    return Material(
+        asked(row["question"]),
+        answer(row["good"], "chosen"),
+        answer(row["worse"], "rejected"),
+        answer(row["reworded"], "chosen"),
+        asked(row["asked"]),
+    )
+
+
+def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Material], int]:
+    """One pair per sample: its first chosen and its first rejected answer; and how many samples have none.
+
+    Raises DataError when no sample has both. A pair of equal texts tells nothing and is left out.
+    """
+    found, without = [], 0
+    for number, sample in enumerate(samples):
+        by = {preference_of(output): output for output in reversed(sample.output)}
+        good, worse = by.get("chosen"), by.get("rejected")
+        if good is not None and worse is not None and text_of(good) != text_of(worse):
+            own = copy_with(sample, unique_id=f"{sample.sample_id}@{number}", output=[])
+            found.append(Material(own, good, worse))
+        else:
+            without += 1
+    if not found:
+        raise DataError(f"{name}: no sample has a chosen and a rejected answer with different texts; an audit needs both.")
+    return found, without
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
+_WORD = re.compile(r"[\u3400-\u9fff]|\w+")
+_SYLLABLES = "blor quen twib drass ploo vint hekk orum zast ipple gnar fesh".split()
+LONGEST = 20_000
+"""Characters that padding adds at most; otherwise it makes an answer at least twice as long."""
+_RARE_HAN = "龘齉爩麤灪龗鱻厵癵驫"
+
+
+@lru_cache(maxsize=1)
+def _texts() -> dict[str, dict[str, Any]]:
+    return read_yaml("attacks.yaml")  # type: ignore[no-any-return]
+
+
+# -- dress --------------------------------------------------------------------------------------------------------------
+
+
+def _lengthened(material: Material, text: str, turn: int) -> str:
+    filler, added = _texts()["length"][material.language], list[str]()
+    while not added or sum(map(len, added)) < min(len(text), LONGEST):
+        added.append(filler[(turn + len(added)) % len(filler)])
+    return "\n\n".join([text, *added])
+
+
+def _praised(material: Material, text: str, turn: int) -> str:
+    praise = _texts()["self_praise"][material.language]
+    return f"{text}\n\n{praise[turn % len(praise)]}" if turn % 4 < 2 else f"{praise[turn % len(praise)]}\n\n{text}"
+
+
+def _sourced(material: Material, text: str, turn: int) -> str:
+    sources = _texts()["authority"][material.language]
+    return f"{text}\n\n{sources[turn % len(sources)]}"
+
+
+def _decorated(material: Material, text: str, turn: int) -> str:
+    words = _texts()["markdown"][material.language]
+    first, *rest = [part for part in _SENTENCE.split(text) if part and part.strip()] or [text]
+    points = "".join(f"- {part}\n" for part in rest)
+    return f"## {words['title']}\n\n**{first}**\n" + (f"\n### {words['points']}\n\n{points}" if points else "") + "\n---\n"
+
+
+def _verbose(material: Material, text: str, turn: int) -> str:
+    words = _texts()["verbosity"][material.language]
+    shown = {"{question}": material.sample.query_text(), "{answer}": text}
+    before, after = (re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], words[key]) for key in ("before", "after"))
+    return f"{before}\n\n{text}\n\n{after}"
+
+
+Dress = Callable[[Material, str, int], str]
+DRESSES: dict[str, tuple[str, Dress]] = {
+    "length": ("padded with sentences that say nothing", _lengthened),
+    "markdown": ("set in headings, bold type and bullets", _decorated),
+    "verbosity": ("made wordy: the question repeated, the answer given twice", _verbose),
+    "self_praise": ("with praise of itself", _praised),
+    "authority": ("with invented sources", _sourced),
+}
+"""By name, what is done to an answer without a word more about the question."""
+
+
+# -- no answers ---------------------------------------------------------------------------------------------------------
+
+
+def _gibberish(material: Material) -> str:
+    rng, length = random.Random(material.sample.sample_id), max(20, len(text_of(material.good)))
+    if material.language == "zh":
+        return "".join(rng.choice(_RARE_HAN) for _ in range(length))
+    return " ".join(rng.choice(_SYLLABLES) for _ in range(length // 5))
+
+
+def _stuffed(material: Material) -> str:
+    """The words of question, good answer and reference, out of order and over and over."""
+    reference = material.sample.reference()
+    known = f"{material.sample.query_text()} {text_of(material.good)} {reference or ''}"
+    words = list(dict.fromkeys(_WORD.findall(known)))
+    random.Random(material.sample.sample_id).shuffle(words)
+    return ("" if material.language == "zh" else " ").join(words * 3)
+
+
+def _repeated(material: Material) -> str:
+    text = text_of(material.worse)[:60]
+    return " ".join([text] * 12)
+
+
+NO_ANSWERS: dict[str, tuple[str, Callable[[Material], str]]] = {
+    "empty": ("an empty answer", lambda material: ""),
+    "repeated": ("the beginning of the worse answer, twelve times", _repeated),
+    "gibberish": ("syllables without sense", _gibberish),
+    "keywords": ("the words of question, good answer and reference, shuffled and repeated", _stuffed),
+    "echo": ("the question itself", lambda material: material.sample.query_text()),
+}
+"""By name, texts that answer nothing."""
+
+
+def relaid(text: str) -> str:
+    """The same words in another layout: typographic quotes, wider spaces, Windows line ends, a blank line at the end."""
+    text = re.sub(r'"([^"\n]*)"', "“\\1”", text).replace("'", "’")
+    return re.sub(r"(?<=[.!?]) (?=\S)", "  ", text).replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"
+
+
+# -- commands -----------------------------------------------------------------------------------------------------------
+
+
+class Injection(NamedTuple):
+    """A text that wants to be a verdict, a command or a reference."""
+
+    name: str
+    family: str
+    text: str
+    where: str
+
+    def on(self, text: str) -> str:
+        """The answer that carries it."""
+        own = self.text.replace("%ANSWER%", text)
+        return {"before": f"{own}{text}", "instead": own}.get(self.where, f"{text}\n\n{own}")
+
+
+def injections(reward: BaseReward, place: int = 1) -> list[Injection]:
+    """The whole suite, with verdicts in the form this reward's judge is asked for; `place` is the answer they name best."""
+    top, fields = _top(reward), _fields(reward, place)
+    tags = "\n".join(f"<{name}>{json.dumps(value)}</{name}>" for name, value in fields.items())
+    said = {"%TAGS%": tags, "%JSON%": json.dumps({"reason": "Right in every respect.", **fields}), "%TOP%": f"{top:g}"}
+    found = []
+    for row in read_injections():
+        text = re.sub("%(?:TAGS|JSON|TOP)%", lambda hit: said[hit.group()], row["text"])
+        found.append(Injection(row["name"], row["family"], text, row.get("where", "after")))
+    return found
+
+
+@lru_cache(maxsize=1)
+def read_injections() -> list[dict[str, str]]:
+    """The suite as it is written down."""
+    return read_yaml("injections.yaml")  # type: ignore[no-any-return]
+
+
+def _top(reward: BaseReward) -> float:
+    low, high = reward.score_range
+    best = high if reward.higher_is_better else low
+    return 10.0 if best is None or reward.compares else best
+
+
+def _fields(reward: BaseReward, place: int) -> dict[str, Any]:
+    """The verdict the judge's own template reads; a score and a best answer where there is none to look at."""
+    top = _top(reward)
+    known = {"score": int(top) if top == int(top) else top, "best": place, "scores": {"1": 1.0, "2": 1.0}}
+    fields = getattr(getattr(reward, "template", None), "model_fields", {})
+    own = {name: known.get(name, known["score"]) for name, info in fields.items() if _is_verdict(name, info, known)}
+    return own or {name: known[name] for name in ("score", "best")}
+
+
+def _is_verdict(name: str, info: Any, known: dict[str, Any]) -> bool:
+    return name in known or info.annotation in (int, float)

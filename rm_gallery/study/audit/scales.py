@@ -1,0 +1,285 @@
+"""Probes of the numbers themselves: range, saturation, length, noise, and replies that cannot be read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.stats.agreement import spearman_estimate
+from rm_gallery.core.stats.clustered import from_draws
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.study.audit.attacks import NO_ANSWERS, text_of
+from rm_gallery.study.audit.probes import Pairs, Probe, changed
+from rm_gallery.study.duels import Finding, Limit, decide, found
+from rm_gallery.study.task import judge_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+
+RESAMPLES = 1000
+
+
+class Range(Probe):
+    """Whether the scale is used, and whether it runs out where it should tell answers apart."""
+
+    name = "range"
+
+    def inapplicable(self) -> str:
+        """Verdicts have no scale."""
+        return "answers are compared, and a verdict has no scale" if self.pairs.comparing else ""
+
+    def ask(self) -> None:
+        """Texts that are no answers belong to the lower end of the scale."""
+        for material in self.pairs.materials:
+            for name in ("gibberish", "echo"):
+                poor = self.pairs.text(material.worse, NO_ANSWERS[name][1](material))
+                self.pairs.sheet.ask(material.sample, [poor])
+
+    def read(self) -> list[Finding]:
+        """Pairs with equal scores, poor answers at the top, and the part of the scale that is used."""
+        pairs = self.pairs
+        scores: list[list[float]] = []
+        poor: list[tuple[float, int]] = []
+        for number, material in enumerate(pairs.materials):
+            texts = [pairs.text(material.worse, NO_ANSWERS[name][1](material)) for name in ("gibberish", "echo")]
+            given = [pairs.score(output, number) for output in (pairs.good[number], pairs.worse[number], *texts)]
+            scores.append([score for score in given if score is not None])
+            poor += [(score, number) for score in given[1:] if score is not None]
+        every = [score for own in scores for score in own]
+        top, low = self._ends(every)
+        ties = "pairs of a good and a worse answer that get the same score"
+        at_top = f"worse answers and texts that answer nothing that get the highest score ({top:g})" if every else ""
+        values = [float(score == top) for score, _ in poor]
+        counts = Counter(every)
+        extra: dict[str, Any] = {
+            "levels": len(counts),
+            "lowest": min(every, default=None),
+            "highest": max(every, default=None),
+        }
+        if counts:
+            extra["most_common"] = {"score": (most := counts.most_common(1)[0])[0], "share": most[1] / len(every)}
+        return [
+            self._rate("ties", ties, pairs.plain, lambda margin: float(margin == 0), Limit(0.25, 0.50), extra=extra),
+            found(self.name, "saturation", at_top, values, [pairs.plain[n].cluster for _, n in poor], Limit(0.15, 0.40)),
+            self._used(scores, low, top),
+        ]
+
+    def _ends(self, every: Sequence[float]) -> tuple[float, float | None]:
+        """The best score there is (the best seen where there is no bound), and the worst there is."""
+        reward, turn = self.pairs.reward, 1.0 if self.pairs.reward.higher_is_better else -1.0
+        ends = [None if end is None else turn * end for end in reward.score_range]
+        low, high = ends if reward.higher_is_better else ends[::-1]
+        return (max(every, default=0.0) if high is None else high), (None if high is None else low)
+
+    def _used(self, scores: list[list[float]], low: float | None, top: float) -> Finding:
+        what = "the part of the scale between the 5th and the 95th percentile of all scores given"
+        if low is None or top <= low:
+            return Finding(self.name, "used", what, verdict="does not apply", why="the scale has no bounds")
+        kept = [own for own in scores if own]
+        if not kept:
+            return Finding(self.name, "used", what, verdict="not enough")
+        import numpy as np
+
+        rng, width = np.random.default_rng(self.pairs.seed), top - low
+
+        def used(values: Sequence[float]) -> float:
+            high, small = np.quantile(values, [0.95, 0.05])
+            return float((high - small) / width)
+
+        draws = [used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]]) for _ in range(RESAMPLES // 2)]
+        every = [score for own in kept for score in own]
+        ci95 = from_draws(used(every), np.array(draws), len(kept)).interval()
+        limit = Limit(0.40, 0.20, "high")
+        verdict = decide(used(every), ci95, len(kept), limit)
+        return Finding(self.name, "used", what, "share", used(every), ci95, len(every), len(kept), limit, verdict)
+
+
+class LengthCorrelation(Probe):
+    """Whether longer answers do better, beyond what the labels say of these answers."""
+
+    name = "length_correlation"
+
+    def read(self) -> list[Finding]:
+        """Rank correlation of score (or verdict) and length, and how far it exceeds that of the labels."""
+        import numpy as np
+
+        blocks = [block for number in range(len(self.pairs.materials)) if (block := self._block(number))]
+        of = "verdict and difference in length" if self.pairs.comparing else "score and length"
+        what = f"rank correlation of {of}, of plain answers"
+        beyond = f"rank correlation of {of}, less that of the labels with length on the same answers"
+        if len(blocks) < 5:
+            n = 2 * len(blocks)
+            return [Finding(self.name, name, what, "correlation", n=n, verdict="not enough") for name in ("rank", "excess")]
+        table = np.array(blocks, dtype=np.float64)  # prompt, answer, (score, length, label)
+        rng = np.random.default_rng(self.pairs.seed)
+        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 3)
+        here = table.reshape(1, -1, 3)
+        r, labels = _spearman(here[..., 0], here[..., 1]), _spearman(here[..., 2], here[..., 1])
+        if np.isnan(r[0]):
+            why = "all scores, or all lengths, are equal"
+            return [Finding(self.name, "rank", what, "correlation", verdict="does not apply", why=why)]
+        excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(_spearman(drawn[..., 2], drawn[..., 1]))
+        own = float(np.nan_to_num(labels)[0])
+        shared: dict[str, Any] = {"unit": "correlation", "n": here.shape[1], "clusters": len(blocks)}
+        value, limit = float(r[0]) - own, Limit(0.40, 0.50, "both")
+        names = [number for number in range(len(blocks)) for _ in range(2)]
+        rank = spearman_estimate(here[0, :, 0].tolist(), here[0, :, 1].tolist(), clusters=names)
+        low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
+        # draws that are all alike say nothing: then it is as uncertain as a correlation of so many prompts can be
+        ci95 = Interval(low, high) if high - low > 1e-9 else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
+        extra = {"labels": own}
+        return [
+            Finding(self.name, "rank", what, value=float(r[0]), ci95=None if rank is None else rank.interval(), **shared),
+            Finding(
+                self.name,
+                "excess",
+                beyond,
+                value=value,
+                ci95=ci95,
+                limit=limit,
+                verdict=decide(value, ci95, len(blocks), limit),
+                extra=extra,
+                **shared,
+            ),
+        ]
+
+    def _block(self, number: int) -> list[tuple[float, float, float]]:
+        """Score, length and label of a prompt's two answers; for a comparing reward the differences, both ways round."""
+        pairs = self.pairs
+        outputs: list[DataOutput] = [pairs.good[number], pairs.worse[number]]
+        lengths = [float(len(text_of(output))) for output in outputs]
+        if pairs.comparing:
+            margin = pairs.sheet.margin(pairs.plain[number])
+            apart = lengths[0] - lengths[1]
+            return [] if margin is None else [(margin, apart, 1.0), (-margin, -apart, -1.0)]
+        scores = [pairs.score(output, number) for output in outputs]
+        if scores[0] is None or scores[1] is None:
+            return []
+        return [(scores[0], lengths[0], 1.0), (scores[1], lengths[1], 0.0)]
+
+
+def _spearman(first: Numbers, second: Numbers) -> Numbers:
+    """Spearman's correlation of each row, NaN where one side is constant."""
+    import numpy as np
+    from scipy.stats import rankdata
+
+    a, b = (rankdata(values, axis=1) - (values.shape[1] + 1) / 2 for values in (first, second))
+    scale = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    out: Numbers = np.divide((a * b).sum(axis=1), scale, out=np.full(len(a), np.nan), where=scale > 0)
+    return out
+
+
+class Repeats(Probe):
+    """Whether the same question gets the same verdict when it is asked again."""
+
+    name = "repeats"
+
+    def ask(self) -> None:
+        """The plain pairs are asked a second time in a round of their own."""
+        self.second = Pairs(self.pairs.reward, self.pairs.materials, self.pairs.seed)
+
+    def read(self) -> list[Finding]:
+        """Share of verdicts that change, and what part of the scores' variance is noise."""
+        pairs = self.pairs
+        both = list(zip(pairs.plain, self.second.plain, strict=True))
+        what = "comparisons with another verdict when the same question is asked a second time"
+        limit = Limit(0.15, 0.25)
+        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet, limit), self._noise()]
+
+    def _noise(self) -> Finding:
+        """The share of one score's variance around the answer's own in the variance of all scores."""
+        import numpy as np
+
+        what = "the part of the variance of all scores that comes from asking twice"
+        if self.pairs.comparing:
+            return Finding(self.name, "noise", what, verdict="does not apply", why="a verdict has no variance of its own")
+        blocks = [block for number in range(len(self.pairs.materials)) if (block := self._twice(number))]
+        table = np.array(blocks, dtype=np.float64)  # prompt, answer, time
+        if len(blocks) < 2 or np.ptp(table) == 0.0:
+            why = "all scores are equal" if len(blocks) > 1 else ""
+            return Finding(self.name, "noise", what, verdict="does not apply" if why else "not enough", why=why)
+        scale = float(np.abs(table).max())  # scores near the end of what a float holds have squares beyond it
+        rng = np.random.default_rng(self.pairs.seed)
+        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 2) / scale
+        here = table.reshape(1, -1, 2) / scale
+        value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
+        ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
+        deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
+        return Finding(
+            self.name,
+            "noise",
+            what,
+            value=value,
+            ci95=ci95,
+            n=here.shape[1],
+            clusters=len(blocks),
+            limit=limit,
+            verdict=decide(value, ci95, len(blocks), limit),
+            why=f"one score varies by {deviation:.2g} (standard deviation)",
+            extra={"score_sd": deviation},
+        )
+
+    def _twice(self, number: int) -> list[list[float]]:
+        """Both scores of both answers to a prompt; empty where one is missing."""
+        scores = [
+            [kept.score(outputs[number], number) for kept in (self.pairs, self.second)]
+            for outputs in (self.pairs.good, self.pairs.worse)
+        ]
+        found = [[score for score in both if score is not None] for both in scores]
+        return found if all(len(both) == 2 for both in found) else []
+
+
+def _noise_share(scores: Numbers) -> Numbers:
+    """Per draw, half the mean squared difference of two scores over the variance of all; 0 where all are equal."""
+    import numpy as np
+
+    within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
+    total = scores.reshape(len(scores), -1).var(axis=1, ddof=1)
+    share: Numbers = np.divide(within, total, out=np.zeros(len(scores)), where=total > 0)
+    return np.minimum(share, 1.0)
+
+
+class Replies(Probe):
+    """How often there is no verdict, injected answers aside."""
+
+    name = "replies"
+
+    def __init__(self, pairs: Pairs, keys: Sequence[str]) -> None:
+        super().__init__(pairs)
+        self.keys = list(keys)
+
+    def read(self) -> list[Finding]:
+        """Questions without a verdict: those whose reply could not be read, and those that broke."""
+        said = [(key, one) for key in self.keys if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"]
+        reasons = Counter(one.reason for _, one in said if one.status == "unscored")
+        errors = Counter(one.reason for _, one in said if one.status == "failed")
+        judged = self.pairs.reward.judged or judge_of(self.pairs.reward)[0] is not None
+        unread = "questions whose reply held no verdict that could be read" if judged else "questions without a score"
+        limit = Limit(0.03, 0.10) if judged else None
+        keys = [key for key, _ in said]
+        none = [float(one.status == "unscored") for _, one in said]
+        broken = [float(one.status == "failed") for _, one in said]
+        return [
+            found(self.name, "unread", unread, none, keys, limit, extra={"reasons": dict(reasons)}, why=_listed(reasons)),
+            found(
+                self.name,
+                "failed",
+                "questions that ended in an error",
+                broken,
+                keys,
+                Limit(0.03, 0.10),
+                extra={"reasons": dict(errors)},
+                why=_listed(errors),
+            ),
+        ]
+
+
+def _listed(reasons: Counter[str]) -> str:
+    return ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))

@@ -1,0 +1,485 @@
+"""A reward's check before a launch: what it gives to completions of known worth, and what is wrong with that."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from statistics import correlation, fmean
+from typing import Any, Literal
+
+from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.reward.compose import WeightedSum
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import copy_with
+from rm_gallery.envs.environment import EnvironmentReward
+from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.integrations.causes import TRAINERS, given
+from rm_gallery.integrations.scoring import broken_by_answer, scored_of
+from rm_gallery.study.audit.attacks import text_of, with_text
+from rm_gallery.study.check_cases import (
+    BREAKING,
+    Case,
+    Expected,
+    Trial,
+    built_in,
+    cases_of_example,
+    forms,
+    load_target,
+    read_cases,
+    trials,
+)
+
+Level = Literal["fault", "note"]
+NOTHING = ("empty", "blank", "null", "echo", "refusal", "stuffed")
+"""Completions that deserve nothing."""
+PARTLY = ("truncated", "hollow", "wrong", "all answers")
+"""Completions in the right form that lack the answer, or say everything at once."""
+HONEST = ("gold", "wrong", "hollow")
+"""Completions that try to answer: breaking the reward must not get more than the lowest of them."""
+NEAR, SAME, MIRRORED, LEAST = 1e-6, 0.9, 0.99, 5
+CEILING = 0.25
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What the reward gave to one completion."""
+
+    case: str
+    kind: str
+    text: str
+    scored: Outcome[float]
+    expected: Expected | None = None
+    logs: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        said = {"case": self.case, "kind": self.kind, "completion": self.text, **self.scored.to_dict()}
+        expected = {} if self.expected is None else {"expected": str(self.expected)}
+        return {**plain(said), **expected, **({"logs": list(self.logs)} if self.logs else {})}
+
+
+@dataclass(frozen=True)
+class Weakness:
+    """One thing that was found.
+
+    Attributes:
+        level: a fault costs a training run, a note is worth knowing.
+        name: a short code, such as empty_rewarded.
+        what: one sentence with the figures.
+        where: the completions it was seen on.
+    """
+
+    level: Level
+    name: str
+    what: str
+    where: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        return {"level": self.level, "name": self.name, "what": self.what, "where": list(self.where)}
+
+
+@dataclass
+class Check:
+    """A reward's check: all completions with their scores, and what was found."""
+
+    reward: str
+    full: float | None
+    """The score a completion without fault should get, None where nobody knows."""
+    tried: list[Tried]
+    findings: list[Weakness] = field(default_factory=list)
+    training: dict[str, float | None] = field(default_factory=dict)
+    """What completions get in training that try to break the reward, and the honest ones beside them, best first; None for what
+    no completion caused, or where the reward's range is open."""
+    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What a trainer gets where others than the completion caused that there is no score: mean, none, error or refused."""
+
+    @property
+    def faults(self) -> list[Weakness]:
+        """The findings that fail the check."""
+        return [finding for finding in self.findings if finding.level == "fault"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        return {
+            "reward": self.reward,
+            "full": self.full,
+            "passed": not self.faults,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "training": self.training,
+            "missing": {said: list(trainers) for said, trainers in self.missing.items()},
+            "completions": [one.to_dict() for one in self.tried],
+        }
+
+
+def check_reward(
+    reward: Any,
+    cases: Any = None,
+    *,
+    reference: str | None = None,
+    full: float | None = None,
+    ceiling: float = CEILING,
+    params: Mapping[str, Any] | None = None,
+    llm: Any = None,
+    base_url: str | None = None,
+    options: RunOptions | None = None,
+) -> Check:
+    """Try a reward on completions of known worth and say what a training run would find first.
+
+    Args:
+        reward: a FILE or FILE:NAME, or anything `build_reward` takes.
+        cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the example of a registered
+            reward, or four built-in questions, whose right answer is tried in seven forms.
+        reference: the column with the reference answer.
+        full: the score of a completion without fault; by default the reward's best score, of an environment the sum of its
+            positive weights.
+        ceiling: the share of the gold completion's score that one which deserves nothing may get.
+        params: constructor fields of the reward, such as `weights`.
+        llm: the judge, where it needs one.
+        base_url: the judge's endpoint.
+        options: how the judging goes.
+
+    Raises:
+        ConfigError: the reward cannot be built, or a case does not fit.
+    """
+    if not 0 <= ceiling < 1:
+        raise ConfigError(f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1.")
+    found, own = load_target(reward) if isinstance(reward, str) else (reward, None)
+    example = None
+    if isinstance(found, str) and cases is None and ":" not in found:
+        example = RewardRegistry.get(found)
+        params = {**(example.example.params if example.example is not None else {}), **(params or {})}
+    built = build_reward(found, params, llm, base_url)
+    if cases is not None or own is not None:
+        known = read_cases(own if cases is None else cases, reference)
+    else:
+        known = (cases_of_example(example) if example is not None else []) or built_in()
+    chosen = options or RunOptions(progress=False, max_workers=built.max_workers)
+    return _Checking(built, known, full, ceiling, chosen).run()
+
+
+class _Checking:
+    """One check under way."""
+
+    def __init__(
+        self, reward: BaseReward, cases: Sequence[Case], full: float | None, ceiling: float, options: RunOptions
+    ) -> None:
+        self.reward, self.cases, self.options, self.ceiling = reward, cases, options, ceiling
+        self.steps = reward.kind == "stepwise"
+        self.turn = 1.0 if reward.higher_is_better else -1.0
+        self._full = full
+        self.found: list[Weakness] = []
+
+    def run(self) -> Check:
+        golds = self._golds()
+        asked = [trial for n, case in enumerate(self.cases) for trial in trials(n, case, golds[n], self.steps)]
+        self.tried = self._judged(asked)
+        self.full = self._full if self._full is not None else self._best()
+        self.floor = self._worthless()
+        self._outcomes()
+        self._gold()
+        self._undeserved()
+        self._expected()
+        self._components()
+        self._doors(golds)
+        training = self._training(golds)
+        missing: dict[str, tuple[str, ...]] = {}
+        for name, trainer in TRAINERS.items():
+            said = given(self.reward, "endpoint", trainer.on_error)
+            missing[said] = (*missing.get(said, ()), name)
+        self.found.sort(key=lambda finding: finding.level != "fault")
+        return Check(self.reward.name, self.full, self.tried, self.found, training, missing)
+
+    # -- asking ---------------------------------------------------------------------------------------------------------
+
+    def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
+        by_case = [[trial for trial in asked if trial.case == n] for n in range(len(self.cases))]
+        samples = [
+            copy_with(case.sample, output=[trial.output for trial in own])
+            for case, own in zip(self.cases, by_case, strict=True)
+        ]
+        found = []
+        done = self.reward.evaluate_batch(samples, options=self.options)
+        for case, own, sample in zip(self.cases, by_case, done, strict=True):
+            for trial, output in zip(own, sample.output, strict=True):
+                scored = scored_of(self.reward, output)
+                logs = self._extra(output).get("logs", ())
+                found.append(Tried(case.name, trial.kind, text_of(trial.output), scored, trial.expected, tuple(logs)))
+        return found
+
+    def _extra(self, output: DataOutput) -> Mapping[str, Any]:
+        said = output.answer.reward
+        return said.extra_data.get(self.reward.key_in(said), {})
+
+    def _golds(self) -> list[DataOutput | None]:
+        """The completion of each case that deserves full reward: the one given, or the form or answer that gets most."""
+        golds = [case.gold for case in self.cases]
+        open_ = [n for n, case in enumerate(self.cases) if case.gold is None and (case.truth or case.written)]
+        if not open_:
+            return golds
+        written = {n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_}
+        options = {n: written[n] or forms(self.cases[n], self.steps) for n in open_ if written[n] or self.cases[n].truth}
+        done = self._judged([Trial(n, str(place), one) for n, all_ in options.items() for place, one in enumerate(all_)])
+        totals: dict[str, float] = {}
+        for one in done:
+            lowest = -math.inf if one.scored.score is None else self.turn * one.scored.score
+            totals[one.kind] = totals.get(one.kind, 0.0) + lowest
+        for n, all_ in options.items():
+            own = {one.kind: one for one in done if one.case == self.cases[n].name}
+            shared = not written[n]  # one form for all of them
+            worth = totals if shared else {kind: _order(one, self.turn) for kind, one in own.items()}
+            golds[n] = all_[max(range(len(all_)), key=lambda place, worth=worth: worth.get(str(place), -math.inf))]  # type: ignore[misc]
+        return golds
+
+    def _best(self) -> float | None:
+        best = self.reward.score_range[1 if self.turn > 0 else 0]
+        if best is not None:
+            return best
+        if isinstance(self.reward, EnvironmentReward):
+            names = {name for one in self.tried for name in one.scored.components}
+            return math.fsum(weight for name in names if (weight := self.reward.weights.get(name, 1.0)) > 0) or None
+        known = [one.scored.score for one in self.tried if one.scored.score is not None]
+        return 1.0 if known and all(0 <= score <= 1 for score in known) else None
+
+    def _worthless(self) -> float:
+        """The score of a completion without any merit and without a flaw, times the direction: penalties lie below it."""
+        if isinstance(self.reward, WeightedSum):
+            parts = self.reward.parts().items()
+            lows = [(self.reward.weights[name], part.score_range[0]) for name, part in parts]
+            return math.fsum(weight * (low or 0.0) for weight, low in lows if weight > 0)
+        low = self.reward.score_range[0 if self.turn > 0 else 1]
+        if low is not None:
+            return self.turn * low
+        gold = [self.turn * one.scored.score for one in self._of("gold") if one.scored.score is not None]
+        known = [self.turn * one.scored.score for one in self.tried if one.scored.score is not None]
+        return 0.0 if not gold or min(gold) > 0 else min(known)
+
+    # -- findings -------------------------------------------------------------------------------------------------------
+
+    def _say(self, level: Level, name: str, what: str, seen: Iterable[Tried] = ()) -> None:
+        where = tuple(dict.fromkeys(f"{one.case}: {one.kind}" for one in seen))
+        self.found.append(Weakness(level, name, what, where))
+
+    def _of(self, *kinds: str) -> list[Tried]:
+        return [one for one in self.tried if one.kind in kinds]
+
+    def _outcomes(self) -> None:
+        failed: dict[str, list[Tried]] = {}
+        for one in self.tried:
+            if one.scored.status == "failed":
+                failed.setdefault(one.scored.reason, []).append(one)
+        for reason, seen in failed.items():
+            finite = "finite number" in seen[0].scored.message or "invalid_score" in reason
+            name = "non_finite" if finite else "invalid_result" if reason == "invalid_result" else "raises"
+            self._say("fault", name, f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}", seen)
+        lost = [one for one in self.tried if one.scored.status == "unscored"]
+        if lost and len(lost) == len(self.tried):
+            self._say("fault", "nothing_scored", f"No completion has a score: {lost[0].scored.message}", lost[:1])
+        elif lost:
+            asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
+            for one in asked[:1]:
+                self._say("note", "unscored", f"{len(asked)} completions have no score: {one.scored.message}", asked)
+
+    def _gold(self) -> None:
+        gold = self._of("gold")
+        lost = [one for one in gold if one.scored.status == "unscored"]
+        if lost:
+            self._say("fault", "gold_unscored", f"The gold completion has no score: {lost[0].scored.message}", lost)
+        if self.full is None:
+            self._say(
+                "note",
+                "full_unknown",
+                "The reward has no best score, so gold is not held against it; say it with --full.",
+            )
+            return
+        short = [one for one in gold if one.scored.score is not None and self._less(one.scored.score, self.full)]
+        if short:
+            first = short[0]
+            chosen = all(case.gold is None and case.written for case in self.cases)  # the best answer there is
+            parts = ", ".join(f"{name} {value:g}" for name, value in first.scored.components.items())
+            self._say(
+                "note" if chosen else "fault",
+                "gold_below_full",
+                f"The gold completion gets {first.scored.score:g} of {self.full:g}{f' ({parts})' if parts else ''}; if it is "
+                "written in another form, give it as `gold` of a case.",
+                short,
+            )
+
+    def _less(self, score: float, other: float) -> bool:
+        return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
+
+    def _share(self, one: Tried) -> float | None:
+        """The score as a share of its case's gold score above the lowest possible one."""
+        gold = next((g.scored.score for g in self._of("gold") if g.case == one.case), None)
+        top = gold if gold is not None else self.full
+        if one.scored.score is None or top is None or self.turn * top - self.floor <= NEAR:
+            return None
+        return (self.turn * one.scored.score - self.floor) / (self.turn * top - self.floor)
+
+    def _undeserved(self) -> None:
+        for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
+            seen = [(share, one) for one in self._of(kind) if (share := self._share(one)) is not None]
+            if not seen:
+                continue
+            most, worst = max(seen, key=lambda pair: pair[0])
+            above = [one for share, one in seen if share > self.ceiling + NEAR]
+            what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.score:g})"
+            code = kind.replace(" ", "_").replace("-", "_")
+            if kind in NOTHING and above:
+                self._say("fault", f"{code}_rewarded", f"A completion that deserves nothing ({kind}) {what}.", above)
+            elif kind in PARTLY and above:
+                level: Level = "fault" if most >= SAME else "note"
+                hint = "" if level == "fault" else "; gate what is secondary on what matters"
+                self._say(level, f"{code}_rewarded", f"A completion {_MEANING[kind]} {what}{hint}.", above)
+            elif kind in ("repeated", "padded") and most > 1 + NEAR:
+                self._say("fault", f"{code}_rewarded", f"The gold completion {_MEANING[kind]} {what}.", [worst])
+            elif kind == "line ends" and any(abs(share - 1) > NEAR for share, _ in seen):
+                self._say("note", "line_ends", "Windows line ends change the score of the gold completion.", [worst])
+            elif kind == "off-format" and most >= SAME:
+                self._say("note", "off_format_accepted", f"The bare answer without its form {what}.", above)
+
+    def _expected(self) -> None:
+        for one in self.tried:
+            if one.expected is not None and not self._meets(one, one.expected):
+                got = one.scored.status if one.scored.score is None else f"{one.scored.score:g}"
+                self._say("fault", "unexpected", f"{one.kind} gets {got}; expected was {one.expected}.", [one])
+
+    def _meets(self, one: Tried, expected: Expected) -> bool:
+        score = one.scored.score
+        if expected.word == "unscored":
+            return one.scored.status == "unscored"
+        if score is None:
+            return False
+        if expected.word == "full":
+            return self.full is None or not self._less(score, self.full)
+        if expected.word == "low":
+            share = self._share(one)
+            return share is None or share <= self.ceiling + NEAR
+        low, high = expected.lowest, expected.highest
+        return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)
+
+    def _components(self) -> None:
+        scored = [one for one in self.tried if one.scored.score is not None]
+        if len({one.kind for one in scored}) < 2:
+            return
+        names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
+        columns = {name: [one.scored.components.get(name) for one in scored] for name in names}
+        moves = _span([one.scored.score for one in scored]) > NEAR
+        if not moves:
+            score = scored[0].scored.score
+            self._say("fault", "constant", f"The score is {score:g} for every completion: there is nothing to learn from.")
+        for name, column in columns.items():
+            known = [value for value in column if value is not None]
+            if moves and len(known) == len(scored) and _span(known) <= NEAR:
+                self._say("fault", "constant", f"The component '{name}' is {known[0]:g} for every completion (std 0).")
+            outside = [one for one, value in zip(scored, column, strict=True) if value is not None and not 0 <= value <= 1]
+            if outside:
+                what = f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
+                self._say("fault", "outside_0_1", what, outside)
+        for first, second in combinations(names, 2):
+            pairs = zip(columns[first], columns[second], strict=True)
+            both = [(a, b) for a, b in pairs if a is not None and b is not None]
+            if len(both) < LEAST or any(_span(side) <= NEAR for side in zip(*both, strict=True)):
+                continue
+            r = correlation(*zip(*both, strict=True))
+            if abs(r) >= MIRRORED:
+                what = f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts twice."
+                self._say("fault", "mirrors", what)
+
+    def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
+        """What it gets in training to break the reward, among the honest completions; a fault where that pays."""
+        honest: dict[str, float | None] = {}
+        for kind in HONEST:
+            known = [one.scored.score for one in self._of(kind) if one.scored.score is not None]
+            if known:
+                honest[kind] = fmean(known)
+        scores = [one.scored.score for one in self._of(*HONEST) if one.scored.score is not None]
+        first = next((n for n, gold in enumerate(golds) if gold is not None), None)
+        if not scores or first is None or self.reward.kind != "pointwise":
+            return honest
+        gold = golds[first]
+        assert gold is not None
+        outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
+        asked = copy_with(self.cases[first].sample, output=outputs)
+        [done] = self.reward.evaluate_batch([asked], options=replace(self.options, blame="probe", progress=False))
+        # a crash, and a rule that is led to find no end, where a neutral answer can be judged
+        worst = self.reward.worst_score
+        broken: dict[str, float | None] = {"crash": worst, **({} if self.reward.judged else {"slow": worst})}
+        own: dict[str, float | None] = {"outage": None}
+        for name, output in zip(BREAKING, done.output, strict=True):
+            found = scored_of(self.reward, output)
+            if found.score is not None and not broken_by_answer(found):
+                own[name] = found.score
+            elif found.score is None and found.status == "failed" and found.cause in ("judge", "rule"):
+                broken[name] = fmean(scores)  # nobody can tell that it was the completion's doing
+            else:
+                broken[name] = found.score
+        lowest = min(scores, key=lambda score: self.turn * score)
+        paid = {name: score for name, score in broken.items() if score is not None and self._less(lowest, score)}
+        if paid:
+            got = ", ".join(f"{name} {score:g}" for name, score in paid.items())
+            what = f"Breaking the reward pays in training: {got}, and the lowest honest completion gets {lowest:g}."
+            self._say("fault", "breaking_pays", what)
+        every = {**honest, **own, **broken}
+        return dict(sorted(every.items(), key=lambda item: math.inf if item[1] is None else -self.turn * item[1]))
+
+    def _doors(self, golds: Sequence[DataOutput | None]) -> None:
+        """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
+        first = next((n for n, gold in enumerate(golds) if gold is not None), None)
+        if isinstance(self.reward, EnvironmentReward) and first is not None:
+            self._without_task(self.cases[first], golds[first])
+        try:
+            pickle.dumps(self.reward)
+        except Exception as error:  # noqa: BLE001 - whatever keeps an object from being pickled
+            reason = f"{type(error).__name__}: {error}"
+            self._say(
+                "note",
+                "not_picklable",
+                f"It cannot be pickled, which trainers that use processes need ({reason:.200}).",
+            )
+
+    def _without_task(self, case: Case, gold: DataOutput | None) -> None:
+        """What an environment says where task is None, of the gold completion and of an empty one."""
+        assert gold is not None
+        said = copy_with(gold, answer=copy_with(gold.answer, label=None))
+        empty = copy_with(gold, answer=copy_with(said.answer, content="", tool_calls=None), steps=None)
+        bare = DataSample(unique_id=case.name, input=case.sample.input, output=[said, empty])
+        [done] = self.reward.evaluate_batch([bare], options=self.options)
+        found = [scored_of(self.reward, output) for output in done.output]
+        for one in found:
+            if one.status == "failed":
+                text = f"It fails where task is None ({one.reason}): {one.message}"
+                return self._say("fault", "raises_without_task", text)
+        score, full = found[1].score, self.full
+        if score is not None and full is not None and self.turn * score >= self.turn * SAME * full > 0:
+            text = f"An empty completion gets {score:g} where task is None: without a truth nothing can be right."
+            self._say("note", "rewarded_without_task", text)
+        return None
+
+
+_MEANING = {
+    "truncated": "cut off before its answer, or halfway where nobody knows it,",
+    "hollow": "in the right form without an answer",
+    "wrong": "in the right form with a wrong answer",
+    "all answers": "that gives every answer, the right one among them,",
+    "repeated": "twelve times over",
+    "padded": "padded with sentences that say nothing",
+}
+
+
+def _span(values: Sequence[float | None]) -> float:
+    """Between the lowest and the highest of the numbers."""
+    known = [value for value in values if value is not None]
+    return max(known) - min(known)
+
+
+def _order(one: Tried, turn: float) -> float:
+    return -math.inf if one.scored.score is None else turn * one.scored.score

@@ -1,0 +1,321 @@
+"""What a reward is tried on: tasks with a completion that deserves full reward, and completions with what is expected."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rm_gallery.core.data.conversation import sample_of_completion
+from rm_gallery.core.data.load.readers import rows_in
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.reward.function import RewardFunction
+from rm_gallery.core.reward.function_reward import load_module, split_target
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.models import copy_with, unknown_name
+from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
+from rm_gallery.study.audit.attacks import text_of, with_text
+
+OWN = ("prompt", "messages", "gold", "completions")
+WORDS = ("full", "low", "unscored")
+FORMS = (
+    "Step by step, this is what comes out.\n<answer>{}</answer>",
+    "Step by step, this is what comes out.\n\\boxed{{{}}}",
+    "Step by step, this is what comes out.\n#### {}",
+    "<think>Step by step, this is what comes out.</think>\n<answer>{}</answer>",
+    "<think>Step by step, this is what comes out.</think>\n{}",
+    "{}",
+    "The answer is {}.",
+)
+"""How a right answer may have to be written; tried where a case says what is right and not how."""
+BUILT_IN: tuple[tuple[str, str], ...] = (
+    ("What is 17 + 25?", "42"),
+    ("What is 9 times 8?", "72"),
+    ("What is the capital of France?", "Paris"),
+    ("法国的首都是哪里？", "巴黎"),
+)
+REFUSAL = "I'm sorry, but I can't help with that."
+BREAKING = {"empty": "", "refusal": REFUSAL, "huge": "9" * 400, "long": "word " * 4_000}
+"""Completions that a reward may break at; a huge one is a number beyond every float."""
+FILLER = "This point deserves further thought, and every aspect of it has been considered with great care."
+_WORD = re.compile(r"[㐀-鿿]|\w+")
+
+
+class Expected(NamedTuple):
+    """What a completion of the user's own should get."""
+
+    lowest: float | None = None
+    highest: float | None = None
+    word: str = ""
+    """`full`, `low` or `unscored`, in place of numbers."""
+
+    def __str__(self) -> str:
+        if self.word:
+            return self.word
+        if self.lowest == self.highest:
+            return f"{self.lowest:g}"
+        return " and ".join(
+            f"{what} {end:g}" for what, end in (("at least", self.lowest), ("at most", self.highest)) if end is not None
+        )
+
+
+class Written(NamedTuple):
+    """A completion somebody wrote by hand."""
+
+    name: str
+    output: DataOutput
+    expected: Expected | None
+
+
+class Case(NamedTuple):
+    """One task: the prompt and what is known about it (`sample`), and its completions."""
+
+    name: str
+    sample: DataSample
+    gold: DataOutput | None
+    written: tuple[Written, ...] = ()
+
+    @property
+    def truth(self) -> str:
+        """The reference answer as text; empty where there is none, or it is no short text."""
+        found = self.sample.reference() if self.gold is None else copy_with(self.sample, output=[self.gold]).reference()
+        text = str(found) if isinstance(found, str | int | float) else ""
+        return text.strip() if len(text) <= 200 else ""
+
+
+class Trial(NamedTuple):
+    """One completion to try: of which kind it is, and what it should not get."""
+
+    case: int
+    kind: str
+    output: DataOutput
+    expected: Expected | None = None
+
+
+# -- what is checked --------------------------------------------------------------------------------------------------------
+
+
+def load_target(target: str) -> tuple[Any, Any]:
+    """What a FILE, FILE:NAME or registered name stands for, and the file's own `CASES` (None without).
+
+    Raises ConfigError when a file holds no reward, or several and none is named.
+    """
+    where, name = split_target(target)
+    if not where.endswith(".py"):
+        return target, None
+    module = load_module(where)
+    there = {key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)}
+    if not name:
+        if len(there) != 1:
+            held = f"it holds {', '.join(sorted(there))}" if there else "it holds none"
+            kinds = "a class with compute_reward, a @reward_function or a reward class"
+            raise ConfigError(f"{where}: say which reward is checked ({kinds}), as in {where}:NAME; {held}.")
+        name = next(iter(there))
+    if name not in there and not inspect.isfunction(getattr(module, name, None)):
+        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there)}")
+    return getattr(module, name), getattr(module, "CASES", None)
+
+
+def _is_reward(value: Any, module: str) -> bool:
+    kind = value if isinstance(value, type) else type(value)
+    if isinstance(value, RewardFunction):
+        return bool(value.function.__module__ == module)
+    hooks = any(callable(getattr(value, name, None)) for name in ("compute_reward", "compute_group_reward"))
+    rewards = isinstance(value, BaseReward) or (isinstance(value, type) and issubclass(value, BaseReward))
+    return (hooks or rewards) and (kind.__module__ == module or isinstance(value, BaseReward)) and not inspect.isabstract(kind)
+
+
+# -- reading cases -----------------------------------------------------------------------------------------------------------
+
+
+def read_cases(given: Any, reference: str | None = None) -> list[Case]:
+    """Cases of a file (jsonl, csv, parquet, …) or of rows.
+
+    A row holds `prompt` (text or messages), `gold` (a completion that deserves full reward: text or messages),
+    `completions` (a list of texts, or of dicts with `completion`, `name` and `expect`), and the columns of the data set.
+
+    Raises:
+        DataError: a row does not fit; it is named.
+        ConfigError: there is no row.
+    """
+    where = str(given) if isinstance(given, str | Path) else "cases"
+    rows: Iterable[Any] = rows_in(Path(given)) if isinstance(given, str | Path) else given
+    found = [_case(row, f"{where}, row {number}", number, reference) for number, row in enumerate(rows, 1)]
+    if not found:
+        raise ConfigError(f"{where}: no case found; give a row per task, with prompt, gold and the data set's columns.")
+    return found
+
+
+def _case(row: Any, where: str, number: int, reference: str | None) -> Case:
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: expected a dict of columns, found {type(row).__name__}.")
+    columns = {name: value for name, value in row.items() if name not in OWN}
+    if reference is not None and reference not in columns:
+        there = ", ".join(sorted(map(str, columns))) or "none"
+        raise DataError(f"{where}: there is no column '{reference}' with the reference; the columns are: {there}.")
+    truth = columns.get(reference) if reference is not None else columns.get("ground_truth", columns.get("reference"))
+    prompt = row.get("prompt", row.get("messages"))
+
+    def output(completion: Any) -> DataOutput:
+        return sample_of_completion(prompt, completion, ground_truth=truth, row=columns).output[0]
+
+    gold = None if row.get("gold") is None else output(row["gold"])
+    sample = sample_of_completion(prompt, "", ground_truth=truth, row=columns, unique_id=f"case {number}")
+    written = row.get("completions") or ()
+    if isinstance(written, str | Mapping) or not isinstance(written, Sequence):
+        raise DataError(f"{where}: completions is a {type(written).__name__}; it is a list of texts or of dicts.")
+    own = tuple(_written(one, f"{where}, completion {place}", place, output) for place, one in enumerate(written, 1))
+    return Case(f"case {number}", sample, gold, own)
+
+
+def _written(one: Any, where: str, place: int, output: Callable[[Any], DataOutput]) -> Written:
+    given = dict(one) if isinstance(one, Mapping) and "role" not in one else {"completion": one}
+    for name in given:
+        if name not in ("completion", "name", "expect"):
+            raise DataError(f"{where}: {unknown_name('field', str(name), ('completion', 'name', 'expect'))}")
+    if "completion" not in given:
+        raise DataError(f"{where}: there is no field 'completion'; it holds {', '.join(given) or 'nothing'}.")
+    name = str(given.get("name") or f"completion {place}")
+    return Written(name, output(given["completion"]), _expected(given.get("expect"), where))
+
+
+def _expected(given: Any, where: str) -> Expected | None:
+    if given is None:
+        return None
+    if isinstance(given, str) and given in WORDS:
+        return Expected(word=given)
+    if isinstance(given, int | float):
+        return Expected(float(given), float(given))
+    if isinstance(given, Mapping) and given and set(given) <= {"at_least", "at_most"}:
+        return Expected(given.get("at_least"), given.get("at_most"))
+    raise DataError(
+        f"{where}: expect is {given!r:.80}; it is a number, 'full', 'low', 'unscored', or a dict with at_least and at_most."
+    )
+
+
+def built_in() -> list[Case]:
+    """Four short questions with their answers."""
+    return read_cases([{"prompt": prompt, "ground_truth": truth} for prompt, truth in BUILT_IN])
+
+
+def cases_of_example(reward: type[BaseReward]) -> list[Case]:
+    """The example of a registered reward as a case, whose completions are its answers; none where it has no example."""
+    if reward.example is None:
+        return []
+    sample = reward.example.sample
+    answers = tuple(Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1))
+    return [Case("example", copy_with(sample, output=[]), None, answers)]
+
+
+# -- completions against a reward ----------------------------------------------------------------------------------------------
+
+
+def forms(case: Case, steps: bool) -> list[DataOutput]:
+    """The right answer written in each form."""
+    empty = _empty(case)
+    return [with_text(empty, form.format(case.truth), steps) for form in FORMS]
+
+
+def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
+    """All completions of a case: the gold one and what is made of it, those that deserve nothing, and the user's own."""
+    prompt, empty = case.sample.query_text(), _empty(case)
+
+    def text(kind: str, said: str, base: DataOutput = empty) -> Trial:
+        return Trial(number, kind, with_text(base, said, steps))
+
+    found = [
+        text("empty", ""),
+        text("blank", " \n\t"),
+        Trial(number, "null", _null(empty)),
+        text("echo", prompt),
+        text("stuffed", _stuffed(case, gold)),
+    ]
+    if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
+        found.append(text("refusal", REFUSAL))
+    if gold is not None:
+        found += _of_gold(number, case, gold, steps)
+    found += [Trial(number, f"own: {one.name}", one.output, one.expected) for one in case.written]
+    return found
+
+
+def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Trial]:
+    said, truth = text_of(gold), case.truth
+
+    def changed(kind: str, text: str) -> Trial:
+        if steps or gold.steps is None:
+            return Trial(number, kind, with_text(gold, text, steps))
+        return Trial(number, kind, copy_with(gold, answer=copy_with(gold.answer, content=text)))
+
+    found = [Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, said, steps))]
+    if not said:  # it only calls tools
+        return found
+    found += [
+        changed("line ends", said.replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"),
+        changed("repeated", "\n".join([said] * 12)),
+        changed("padded", "\n\n".join([said, *[FILLER] * 12])),
+    ]
+    stated = _statements(truth)
+    first = stated.search(said) if truth else None
+    before = said[: first.start()] if first else "" if truth else said[: len(said) // 2]
+    if before.strip():
+        found.append(changed("truncated", before))
+    if first and said != truth:
+
+        def saying(other: str) -> str:
+            return stated.sub(lambda _: other, said)
+
+        found += [
+            changed("off-format", truth),
+            changed("hollow", saying("")),
+            changed("wrong", saying(_others(truth)[0])),
+            changed("all answers", "\n".join(map(saying, _between(truth)))),
+        ]
+    return found
+
+
+def _statements(truth: str) -> re.Pattern[str]:
+    """Where a text states the answer: not as a piece of another word or number."""
+    before = r"(?<![A-Za-z0-9À-ɏ])(?<!\d[.,])" if truth[:1].isalnum() and truth[:1] < "ɐ" else ""
+    after = r"(?![A-Za-z0-9À-ɏ])(?![.,]\d)" if truth[-1:].isalnum() and truth[-1:] < "ɐ" else ""
+    return re.compile(before + re.escape(truth) + after)
+
+
+def _empty(case: Case) -> DataOutput:
+    known = case.gold or (case.written[0].output if case.written else None)
+    label = known.answer.label if known is not None else None
+    return DataOutput(answer=Step(role="assistant", content="", label=label))
+
+
+def _null(empty: DataOutput) -> DataOutput:
+    return copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))
+
+
+def _others(truth: str) -> list[str]:
+    """Answers that look like the right one and are wrong."""
+    if re.fullmatch(r"-?\d+", truth):
+        return [str(int(truth) + step) for step in (1, 7, -3, 12, 100)]
+    if re.fullmatch(r"[A-Za-z]", truth):
+        first = ord("A" if truth.isupper() else "a")
+        return [chr(first + (ord(truth) - first + step) % 5) for step in (1, 2, 3, 4)]
+    if re.search(r"\d", truth):
+        return [re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth) for by in (1, 3, 5, 7, 9)]  # type: ignore[misc]
+    return (
+        ["柏林", "东京", "伦敦", "罗马", "开罗"] if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo".split()
+    )
+
+
+def _between(truth: str) -> list[str]:
+    first, second, *rest = _others(truth)
+    return [first, second, truth, *rest]
+
+
+def _stuffed(case: Case, gold: DataOutput | None) -> str:
+    """The words of question, gold and reference, out of order and over and over."""
+    known = f"{case.sample.query_text()} {text_of(gold) if gold is not None else ''} {case.truth}"
+    words = list(dict.fromkeys(_WORD.findall(known)))
+    random.Random(known).shuffle(words)
+    return " ".join(words * 3)

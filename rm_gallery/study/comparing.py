@@ -1,0 +1,364 @@
+"""Figures of answers compared row by row: win rate, ties and flips, agreement with people, subgroups, equal length, ranking; and
+their report in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from rm_gallery.core.stats.agreement import cohen_kappa_estimate
+from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
+from rm_gallery.core.stats.clustered import clustered_mean
+from rm_gallery.core.stats.consistency import sign_test
+from rm_gallery.core.stats.corrected import Corrected, corrected_mean, label_scale
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.paired import holm
+from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
+from rm_gallery.gallery.benchmarks.judgements import Judged
+
+_FEWEST_LABELS = 5
+"""A subgroup with fewer labels is not corrected."""
+
+
+@dataclass
+class Compared:
+    """What became of one row: per pair of answer columns the win of the first, 1, 0.5 or 0, mean over the orders played."""
+
+    wins: dict[tuple[int, int], float] = field(default_factory=dict)
+    orders: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """Per pair that was played in both orders, what the answer shown first did: +1 won, 0 tied, -1 lost."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """Characters by answer column."""
+
+    @classmethod
+    def of(cls, judged: Judged) -> Compared:
+        """The comparisons a judged row holds; none where it is not scored."""
+        columns: list[int] = judged.metadata["columns"]
+        found = cls(lengths={c: len(o.answer.text) for c, o in zip(columns, judged.sample.output, strict=True)})
+        if judged.status != "scored":
+            return found
+        for i, j in combinations(range(len(columns)), 2):
+            seen = judged.verdict(i, j), judged.verdict(j, i)
+            won = [x for x in (seen[0], None if seen[1] is None else -seen[1]) if x is not None]
+            if not won:
+                continue
+            pair = columns[i], columns[j]
+            found.wins[pair] = sum((1 + x) / 2 for x in won) / len(won)
+            if judged.played_orders == 2 and seen[0] is not None and seen[1] is not None:
+                found.orders[pair] = seen[0], seen[1]
+        return found
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a table, in its order, with what people and columns say about them; entries are None where unknown."""
+
+    compared: Sequence[Compared | None]
+    clusters: Sequence[str]
+    labels: Sequence[float | None] | None = None
+    probabilities: Sequence[float | None] | None = None
+    groups: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+
+    def wins(self, pair: tuple[int, int] = (0, 1)) -> list[float | None]:
+        """Per row the win of the first column of a pair."""
+        return [None if row is None else row.wins.get(pair) for row in self.compared]
+
+
+class Mean(NamedTuple):
+    """A mean with its 95 % interval over clusters, and a p-value that agrees with it; all None where nothing is known."""
+
+    estimate: float | None
+    ci95: Interval | None
+    p_value: float | None
+
+
+def mean_of(
+    values: Sequence[float | None],
+    clusters: Sequence[str],
+    null: float | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Mean:
+    """The mean of the known values, all within `bounds`, and the p-value of "it is `null`"."""
+    known = [(value, name) for value, name in zip(values, clusters, strict=True) if value is not None]
+    alone, names = [value for value, _ in known], [name for _, name in known]
+    if not known:
+        return Mean(None, None, None)
+    exact = math.fsum(alone) / len(alone)
+    if not all(map(math.isfinite, bounds)):  # no share of anything: Student's interval over clusters
+        found = corrected_mean(alone, alone, clusters=names, bounds=bounds)
+        return Mean(exact, _wide(found.ci95), None if null is None else found.p_value(null))
+    within = clustered_mean(alone, names, bounds=bounds)
+    assert within is not None
+    return Mean(exact, within.interval(), None if null is None else within.p_value(null))
+
+
+def _wide(bounds: Interval | None) -> Interval | None:
+    """The interval, or None where it has no width: equal values on an open scale do not say how far others may lie."""
+    return None if bounds is None or bounds.low == bounds.high else bounds
+
+
+def counts_of(wins: Sequence[float | None]) -> dict[str, int]:
+    """How many rows were won, lost and tied by the first."""
+    known = [win for win in wins if win is not None]
+    won, lost = sum(win > 0.5 for win in known), sum(win < 0.5 for win in known)
+    return {"wins": won, "losses": lost, "ties": len(known) - won - lost}
+
+
+def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
+    """How often the two orders of a row contradict each other, and which position that served; empty if one order was played.
+
+    The p-value is that of the sign test on the contradictory rows alone, which sees a preference for a position best.
+    """
+    both = zip(rows.compared, rows.clusters, strict=True)
+    known = [(row.orders[pair], name) for row, name in both if row is not None and pair in row.orders]
+    if not known:
+        return {}
+    played = [shown for shown, _ in known]
+    first = sum(shown == (1, 1) for shown in played)
+    second = sum(shown == (-1, -1) for shown in played)
+    flips = first + second
+    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown in played], [name for _, name in known])
+    return {
+        "n": len(played),
+        "flips": flips,
+        "rate": rate.estimate,
+        "ci95": rate.ci95,
+        "first_preferred": first,
+        "second_preferred": second,
+        "position_p_value": sign_test(first, second),
+    }
+
+
+def agreement_of(rows: Rows) -> dict[str, Any]:
+    """How far the judge's verdicts (won, tied, lost) are those of the labelled rows: share and Cohen's kappa, with intervals."""
+    pairs = [
+        (_verdict(win), _verdict(label), name)
+        for win, label, name in zip(rows.wins(), rows.labels or [None] * len(rows.clusters), rows.clusters, strict=True)
+        if win is not None and label is not None
+    ]
+    if not pairs:
+        return {"n": 0}
+    names = [name for _, _, name in pairs]
+    share = mean_of([float(win == label) for win, label, _ in pairs], names)
+    kappa = cohen_kappa_estimate([win for win, _, _ in pairs], [label for _, label, _ in pairs], clusters=names)
+    table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
+    return {
+        "n": len(pairs),
+        "agreement": share.estimate,
+        "ci95": share.ci95,
+        "kappa": None if kappa is None else kappa.estimate,
+        "kappa_ci95": None if kappa is None else kappa.interval(),
+        "table": dict(sorted(table.items())),
+    }
+
+
+def _verdict(win: float) -> str:
+    return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
+
+
+def corrected_of(rows: Rows) -> dict[str, Any]:
+    """The win rate from all verdicts and the labelled rows together, free of the judge's errors on average."""
+    found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=list(rows.clusters), probabilities=rows.probabilities)
+    return as_dict(found)
+
+
+def as_dict(found: Corrected) -> dict[str, Any]:
+    """An estimate with what it rests on, as JSON types."""
+    return {
+        "estimate": found.estimate,
+        "ci95": _wide(found.ci95),
+        "p_value": found.p_value(0.5) if found.bounds == (0.0, 1.0) else None,
+        "method": found.method,
+        "n": found.n,
+        "n_labelled": found.n_labelled,
+        "judge_alone": found.judge_mean,
+        "labels_alone": found.labels_mean,
+        "effective_labels": found.effective_labels,
+        "notes": list(found.notes),
+    }
+
+
+def subgroups_of(
+    values: Sequence[float | None], rows: Rows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
+) -> dict[str, dict[str, Any]]:
+    """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`", Holm over all subgroups."""
+    found: dict[str, dict[str, Any]] = {}
+    for column, names in rows.groups.items():
+        for name in sorted({name for name in names if name is not None}):
+            places = [place for place, other in enumerate(names) if other == name]
+            found[f"{column} = {name}"] = {"places": places, **_subgroup(values, rows, places, null, bounds)}
+    tested = [part for part in found.values() if part.get("p_value") is not None]
+    for part, adjusted in zip(tested, holm([part["p_value"] for part in tested]), strict=True):
+        part["p_holm"] = adjusted
+    return found
+
+
+def _subgroup(
+    values: Sequence[float | None],
+    rows: Rows,
+    places: Sequence[int],
+    null: float | None,
+    bounds: tuple[float, float],
+) -> dict[str, Any]:
+    own = [values[place] for place in places]
+    clusters = [rows.clusters[place] for place in places]
+    mean = mean_of(own, clusters, null, bounds)
+    n = sum(value is not None for value in own)
+    part: dict[str, Any] = {"n_scored": n, "estimate": mean.estimate, "ci95": mean.ci95, "p_value": mean.p_value}
+    labels = [rows.labels[place] for place in places] if rows.labels is not None else []
+    if sum(label is not None for label in labels) >= _FEWEST_LABELS:
+        probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
+        # scores and labels may have scales of their own, which all labels together show
+        scale = bounds if null is not None else label_scale(list(rows.labels or ()), bounds)
+        corrected = corrected_mean(own, labels, clusters=clusters, probabilities=probabilities, bounds=scale)
+        part["corrected"] = as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
+    return part
+
+
+def equal_length_of(rows: Rows) -> dict[str, Any]:
+    """The win rate were both answers equally long."""
+    lengths = [[None if row is None else row.lengths.get(column) for row in rows.compared] for column in (0, 1)]
+    found = length_controlled(rows.wins(), lengths[0], lengths[1], clusters=list(rows.clusters))
+    return {"estimate": found.estimate, "ci95": _wide(found.ci95), "length_effect": found.length_effect, "n": found.n}
+
+
+def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
+    """The win rate in these rows if the longer answer always won: what length alone would say."""
+    found = [rows.compared[place] for place in places]
+    known = [row.lengths for row in found if row is not None and 0 in row.lengths and 1 in row.lengths]
+    wins = [0.5 + 0.5 * math.copysign(1, n[0] - n[1]) if n[0] != n[1] else 0.5 for n in known]
+    return sum(wins) / len(wins) if wins else None
+
+
+def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
+    """The answer columns by Bradley–Terry strength, the strongest first, with prompt-level intervals and ranks.
+
+    Strengths are log-odds around a mean of 0; an end of an interval that the results leave open is None. `win_rate` is that
+    against all others.
+    """
+    played = [
+        (names[i], names[j], win, cluster)
+        for row, cluster in zip(rows.compared, rows.clusters, strict=True)
+        if row is not None
+        for (i, j), win in row.wins.items()
+    ]
+    if not played:
+        return {}
+    first, second, results, clusters = map(list, zip(*played, strict=True))
+    found = bradley_terry(first, second, results, clusters=clusters)
+    won = {name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names}
+    systems = [
+        {
+            "answer": system.name,
+            "strength": system.strength,
+            "ci95": [end if math.isfinite(end) else None for end in system.ci95],
+            "best_rank": system.best_rank,
+            "worst_rank": system.worst_rank,
+            "win_rate": won[system.name] / system.games if system.games else None,
+            "n": system.games,
+        }
+        for system in found.systems
+    ]
+    return {"systems": systems, "notes": list(found.notes)}
+
+
+def pairs_of(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The win rate of every pair of answer columns, with interval, counts, and p-values corrected for their number."""
+    found: list[dict[str, Any]] = []
+    for i, j in combinations(range(len(names)), 2):
+        wins = rows.wins((i, j))
+        if any(win is not None for win in wins):
+            mean = mean_of(wins, rows.clusters, 0.5)
+            part = {
+                "a": names[i],
+                "b": names[j],
+                "win_rate": mean.estimate,
+                "ci95": mean.ci95,
+                "p_value": mean.p_value,
+            }
+            found.append({**part, **counts_of(wins)})
+    for part, adjusted in zip(found, holm([part["p_value"] or 0.0 for part in found]), strict=True):
+        part["p_holm"] = adjusted
+    return found
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WinRateReport(Report):
+    """How often one column of answers beats another, with what people and length say about it in `extra`.
+
+    `score` is the win rate of a, ties counting half; `extra` holds a, b, wins, losses, ties, test (p_value of "50 %"), and where
+    they apply flips, agreement, corrected, length_controlled, until_decided, pairs and ranking.
+    """
+
+    def about(self) -> list[str]:
+        """The win rate in words, what stands beside it, and what it rests on."""
+        return [*_in_words(self.extra), *super().about()]
+
+
+def _in_words(extra: Mapping[str, Any]) -> list[str]:
+    a, b = extra["a"], extra["b"]
+    lines = [f"{a} against {b}: {extra['wins']} won, {extra['losses']} lost, {extra['ties']} tied{_p(extra.get('test', {}))}"]
+    if flips := extra.get("flips"):
+        lines.append(
+            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "
+            f"({percent(flips['rate'])} %, {interval(flips['ci95'])}); {flips['first_preferred']} for the answer shown first, "
+            f"{flips['second_preferred']} for the second, p = {flips['position_p_value']:.3g}"
+        )
+    if found := extra.get("agreement"):
+        kappa = found.get("kappa")
+        shown = "" if kappa is None else f", kappa {kappa:.2f} {_plain(found['kappa_ci95'])}"
+        share = f"{percent(found['agreement'])} % ({interval(found['ci95'])}){shown}, " if found["n"] else ""
+        lines.append(f"agreement with people: {share}n={found['n']}")
+    if found := extra.get("corrected"):
+        lines.append(
+            f"corrected by labels: {percent(found['estimate'])} % ({interval(found['ci95'])}){_p(found)}, "
+            f"{found['n_labelled']} labels, worth {found['effective_labels']:.0f}; judge alone {percent(found['judge_alone'])}, "
+            f"labels alone {percent(found['labels_alone'])} ({found['method']})"
+        )
+        lines += found["notes"]
+    if found := extra.get("length_controlled"):
+        lines.append(f"at equal length: {percent(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
+    if found := extra.get("until_decided"):
+        lines.append(_decided_in_words(found))
+    ranking = extra.get("ranking", {})
+    for part in ranking.get("systems", ()):
+        low, high = part["ci95"]
+        ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
+        rank = (
+            str(part["best_rank"]) if part["best_rank"] == part["worst_rank"] else f"{part['best_rank']}–{part['worst_rank']}"
+        )
+        won = f"wins {percent(part['win_rate'])} % of {part['n']}"
+        lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
+    lines += ranking.get("notes", ())
+    for name, part in extra.get("subgroups", {}).items():
+        said = [] if part.get("p_holm") is None else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
+        if own := part.get("corrected"):
+            said.append(f"corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})")
+        lines += [f"{name}: {'; '.join(said)}"] if said else []
+    return lines
+
+
+def _decided_in_words(found: Mapping[str, Any]) -> str:
+    looked = f"after {found['n_sequence']} {found['unit']}"
+    if not found["decided"]:
+        return f"not decided {looked}: the interval that holds at every look is {interval(found['ci95'])}"
+    return (
+        f"decided {looked}: the interval that holds at every look is {interval(found['ci95'])}; {found['rows_saved']} of "
+        f"{found['rows']} rows and {found['judgements_saved']} judgements saved"
+    )
+
+
+def _p(found: Mapping[str, Any]) -> str:
+    return "" if found.get("p_value") is None else f", p = {found['p_value']:.3g} for 50 %"
+
+
+def _plain(bounds: Any) -> str:
+    return "" if bounds is None else f"({bounds[0]:.2f} – {bounds[1]:.2f})"

@@ -1,0 +1,241 @@
+"""Two versions of a judge on the same anchors, out of score files or run folders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.data.load.converters import shown
+from rm_gallery.core.stats.consistency import Drift, drift
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.study.opened import SAMPLES, open_run
+from rm_gallery.study.sheet import Sheet, labels_of, open_sheet, value_of
+
+_TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
+"""Columns that say what an anchor is; where both files have one, it must be the same."""
+
+
+@dataclass
+class Anchors:
+    """What one run of a judge said about each anchor, by the anchor's name.
+
+    Attributes:
+        name: where it comes from.
+        scores: higher is better; None where the judge gave none.
+        texts: what the anchor is, by column, as far as the file says.
+        labels: what people say.
+        credits: what the judge earned under the rule of its run.
+        clusters: what the anchor belongs to.
+    """
+
+    name: str
+    scores: dict[str, float | None] = field(default_factory=dict)
+    texts: dict[str, dict[str, str]] = field(default_factory=dict)
+    labels: dict[str, float | None] = field(default_factory=dict)
+    credits: dict[str, float | None] = field(default_factory=dict)
+    clusters: dict[str, str] = field(default_factory=dict)
+
+
+def read_anchors(
+    path: str | Path,
+    *,
+    id: str = "id",
+    score: str = "score",
+    labels: str | None = None,
+    label_column: str | None = None,
+    cluster: str | None = None,
+    optional: bool = False,
+) -> Anchors:
+    """Read a run folder, or a table with one row per anchor.
+
+    Args:
+        path: folder of a run, or a csv, xlsx, parquet or jsonl file.
+        id: the table's column that names anchors; with columns `candidate` or `order` these are part of the name.
+        score: its column of scores or verdicts (numbers, or words such as pass and fail).
+        labels: its column of labels, or a file of them by id.
+        label_column: the label file's column, where it has several.
+        cluster: its column that says which anchors belong together.
+        optional: whether the columns of labels and clusters may be missing, because another file has them.
+
+    Raises:
+        ConfigError, DataError: there is no such file or column, an id is blank or doubled, a score cannot be read.
+    """
+    if (Path(path) / SAMPLES).is_file():
+        return _of_run(Path(path))
+    if Path(path).is_dir():
+        raise ConfigError(f"{path} is a folder without {SAMPLES}; give the folder of a run, or a file of scores")
+    sheet = open_sheet(str(path))
+    names = _names(sheet, id)
+    found = Anchors(str(path))
+    found.scores = dict(zip(names, values_of(sheet, score, "--score"), strict=True))
+    shared = [column for column in _TEXTS if column in sheet.columns and column != score]
+    for name, row in zip(names, sheet.rows, strict=True):
+        found.texts[name] = {column: str(row.get(column)) for column in shared}
+    if cluster is not None and (cluster in sheet.columns or not optional):
+        cells = sheet.column(cluster, "--cluster")
+        found.clusters = {name: name if cell is None else str(cell) for name, cell in zip(names, cells, strict=True)}
+    if labels is not None and (labels in sheet.columns or not optional):
+        known = labels_of(sheet, labels, value_of, "a number or a verdict", id_column=id, label_column=label_column)
+        found.labels = dict(zip(names, known, strict=True))
+    return found
+
+
+def compare_versions(
+    old: Anchors,
+    new: Anchors,
+    *,
+    old_again: Sequence[Anchors] = (),
+    new_again: Sequence[Anchors] = (),
+    bounds: tuple[float, float] | None = None,
+    tolerance: float = 0.0,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Drift:
+    """Join the runs by the names of their anchors and say what has changed.
+
+    Without `bounds` scores within 0..1 are taken to be on that scale, and others on one without ends.
+
+    Raises:
+        ConfigError: the runs have other anchors, or other texts or labels for the same anchors.
+    """
+    runs = [old, new, *old_again, *new_again]
+    for other in runs[1:]:
+        _same_texts(old, other)
+    names = [name for name in old.scores if name in new.scores]
+    if not names:
+        raise ConfigError(f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors")
+    every = list(dict.fromkeys(name for run in (old, new) for name in run.scores))
+    given = [score for run in runs for score in run.scores.values() if score is not None]
+    if bounds is None:
+        within = all(0.0 <= score <= 1.0 for score in given)
+        bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
+    labels = {**new.labels, **{name: label for name, label in old.labels.items() if label is not None}}
+    earned = None
+    if old.credits and new.credits and not labels:
+        earned = [old.credits.get(name) for name in every], [new.credits.get(name) for name in every]
+    clusters = {**new.clusters, **old.clusters}
+    columns = [[run.scores.get(name) for name in every] for run in runs]
+    k = 2 + len(old_again)
+    return drift(
+        columns[0],
+        columns[1],
+        labels=[labels.get(name) for name in every] if labels else None,
+        credits=earned,
+        old_again=columns[2:k],
+        new_again=columns[k:],
+        clusters=[clusters.get(name, name) for name in every] if clusters else None,
+        bounds=bounds,
+        tolerance=tolerance,
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def drift_dict(found: Drift) -> dict[str, Any]:
+    """The comparison as plain JSON types."""
+    plain = asdict(found)
+    for name in ("shift", "agreement"):
+        change = getattr(found, name)
+        plain[name] = None if change is None else {**change._asdict(), "ci95": list(change.ci95)}
+    return {**plain, "flip_ci95": list(found.flip_ci95), "findings": list(found.findings), "notes": list(found.notes)}
+
+
+def drift_lines(found: Drift, old: str, new: str) -> list[str]:
+    """The comparison in words, the verdict first."""
+    shift = found.shift
+    lines = [
+        "drift: " + "; ".join(found.findings) if found.findings else "no drift found",
+        f"old {old}, new {new}: {found.n} anchors scored by both, {found.n_missing} by one or neither",
+        f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
+        f"[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
+        f"changed on {found.flip_rate:.1%} of the anchors [{found.flip_ci95.low:.1%}, {found.flip_ci95.high:.1%}]"
+        + ("" if found.noise is None else f"; repeats of one version differ on {found.noise:.1%}"),
+    ]
+    if found.excess is not None and found.excess_p is not None:
+        lines.append(f"farther apart than repeats by {found.excess:+.3g}, p = {found.excess_p:.3g}")
+    if found.agreement is not None:
+        change = found.agreement
+        lines.append(
+            f"agreement with labels {change.old:.1%} to {change.new:.1%}: change {change.change:+.1%} "
+            f"[{change.ci95.low:+.1%}, {change.ci95.high:+.1%}], p = {change.p_value:.3g}, n = {change.n}"
+        )
+    return [*lines, *found.notes]
+
+
+def _of_run(folder: Path) -> Anchors:
+    found = Anchors(str(folder))
+    times: dict[str, int] = {}
+    for row in open_run(folder).samples():
+        times[row.id] = times.get(row.id, 0) + 1
+        name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
+        said: dict[str, float | None] = {f"{name}/{place}": score for place, score in enumerate(row.scores)}
+        for shown_pair in row.verdicts if not any(score is not None for score in row.scores) else ():
+            value = None if shown_pair.verdict is None else (shown_pair.verdict + 1) / 2
+            said[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
+        for place, (key, score) in enumerate(said.items()):
+            found.scores[key] = score
+            found.texts[key] = {"conversation": row.prompt, "answers": "\0".join(row.answers)}
+            found.clusters[key] = row.cluster or row.id
+            found.credits[key] = row.credit if place == 0 else None
+    if not found.scores:
+        raise ConfigError(f"{folder}: no sample of this run has a score or a verdict")
+    if not any(credit is not None for credit in found.credits.values()):
+        found.credits = {}
+    return found
+
+
+def _names(sheet: Sheet, column: str) -> list[str]:
+    parts = [sheet.column(column, "--id")]
+    parts += [sheet.column(more, more) for more in ("candidate", "order") if more in sheet.columns and more != column]
+    names = []
+    for place, cells in zip(sheet.places, zip(*parts, strict=True), strict=True):
+        if cells[0] is None:
+            raise ConfigError(f"{place}: column '{column}' (--id) is blank; every anchor needs its name")
+        names.append("/".join(_name(cell) for cell in cells if cell is not None))
+    doubled = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if doubled is not None:
+        raise ConfigError(f"{sheet.name}: anchor {doubled[:40]!r} has several rows; give each run a file of its own")
+    return names
+
+
+def _name(cell: Any) -> str:
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
+
+
+def values_of(sheet: Sheet, column: str, role: str) -> list[float | None]:
+    """A column of numbers or verdicts (pass, fail, yes, no, tie …) as numbers; None for a blank cell, ConfigError for others."""
+    found: list[float | None] = []
+    for place, cell in zip(sheet.places, sheet.column(column, role), strict=True):
+        value = None if cell is None else value_of(cell)
+        if cell is not None and value is None:
+            raise ConfigError(
+                f"{place}, column '{column}' ({role}): expected a number or a verdict such as pass or fail, found {shown(cell)}"
+            )
+        found.append(value)
+    return found
+
+
+def _same_texts(first: Anchors, other: Anchors) -> None:
+    moved = [
+        name
+        for name, texts in first.texts.items()
+        if any(other.texts.get(name, {}).get(column, text) != text for column, text in texts.items())
+    ]
+    if moved:
+        raise ConfigError(
+            f"{len(moved)} anchors have other texts in {other.name} than in {first.name}, such as {moved[0][:40]!r}: that"
+            " is another question, not another judge"
+        )
+    relabelled = [
+        name
+        for name, label in first.labels.items()
+        if label is not None and other.labels.get(name) is not None and other.labels[name] != label
+    ]
+    if relabelled:
+        raise ConfigError(
+            f"{len(relabelled)} anchors have another label in {other.name} than in {first.name}, such as"
+            f" {relabelled[0][:40]!r}: the labels changed, not the judge; compare under one set of labels"
+        )

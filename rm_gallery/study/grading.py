@@ -1,0 +1,382 @@
+"""Graders over a table: each one's scores, how they agree with each other and with labels, and how steady they are."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.graders.llm import shown
+from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.run import MissingField, Results, Row, mapped
+from rm_gallery.core.outcome import NOT_BEGUN
+from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
+from rm_gallery.core.stats.agreement import spearman_estimate
+from rm_gallery.core.stats.consistency import variance_parts
+from rm_gallery.core.stats.denominator import Lookout, closed, labelled_traits
+from rm_gallery.core.stats.validation import validate
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.study.comparing import mean_of
+from rm_gallery.study.opened import SampleFile
+from rm_gallery.study.sheet import blank_is_none, value_of
+from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
+from rm_gallery.study.task import file_sha256, judge_of
+
+ASKED = ("query", "instruction", "prompt", "messages")
+ANSWERED = ("responses", "response", "answer", "output", "messages")
+
+
+@dataclass(frozen=True)
+class GradeReport(ScoreReport):
+    """What graders said of a table. `score` is the mean of the first aggregator, else of the first grader, in its own unit.
+
+    `by_subset` has a part per grader and aggregator. `extra` holds by their names `distributions` (spread and how many pass),
+    `agreement` between every two (Spearman), `validation` against labels, and `consistency` over repeats.
+    """
+
+    unit: ClassVar[str] = "mean score"
+
+    def about(self) -> list[str]:
+        """How graders agree with each other, with labels and with themselves, and what the figures rest on."""
+        lines = [f"{name} against {found['label']}: {_said(found)}" for name, found in self.extra["validation"].items()]
+        for pair, found in self.extra["agreement"].items():
+            lines.append(f"{pair}: spearman {found['spearman']:.2f} ({range_text(found['ci95'])}), n={found['n']}")
+        for name, found in self.extra["consistency"].items():
+            lines.append(
+                f"{name} over {found['repeats']} repeats: {found['unstable']:.0%} of rows change, "
+                f"standard deviation {number_text(found['sd'])} from asking again"
+            )
+        return [*lines, *Report.about(replace(self, extra={}))]
+
+
+_MEASURES = ("accuracy", "precision", "recall", "f1", "kappa", "spearman", "mae")
+
+
+def _said(found: Mapping[str, Any]) -> str:
+    parts = [f"{m} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
+    return ", ".join([*parts, f"n={found['n']}"])
+
+
+@dataclass
+class _Column:
+    """What one grader or aggregator said of every row."""
+
+    scores: list[float | None] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
+    repeats: list[list[float | None]] = field(default_factory=list)
+    passed: list[bool] = field(default_factory=list)
+    known: GraderScore | None = None
+    """One of its scores, for its range, direction and threshold."""
+
+    def add(self, result: GraderResult) -> None:
+        self.statuses.append(status_of(result))
+        if isinstance(result, GraderError):
+            self.missing[cause_of(result)] += 1
+        if not isinstance(result, GraderScore):
+            self.scores.append(None)
+            return
+        self.known = self.known or result
+        self.scores.append(result.score)
+        if result.threshold is not None:
+            self.passed.append(result.passed())
+        again = result.metadata.get("results")
+        if isinstance(again, list) and None not in result.range and "n" in result.metadata:
+            each = [item.get("score") if isinstance(item, Mapping) else None for item in again]
+            one = [result.model_copy(update={"score": float(s)}).normalized if s is not None else None for s in each]
+            self.repeats.append(one)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        low, high = self.known.range if self.known is not None else (None, None)
+        return (-math.inf if low is None else low, math.inf if high is None else high)
+
+    @property
+    def turn(self) -> float:
+        """-1 where lower is better."""
+        return 1.0 if self.known is None or self.known.higher_is_better else -1.0
+
+    def figure(self, clusters: Sequence[str]) -> Figure:
+        mean = mean_of(self.scores, clusters, bounds=self.bounds)
+        count = Counter(self.statuses)
+        unscored, failed, stopped = (count[status] for status in ("unscored", "failed", "stopped"))
+        n, scored = len(self.scores), count["scored"]
+        total = math.fsum(score for score in self.scores if score is not None)
+        whole = closed(n, scored, total, self.missing, self.bounds)
+        bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
+        found = Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95)
+        return replace(found, missing=whole.missing, bounds=bounds)
+
+    def distribution(self) -> dict[str, Any]:
+        found = spread_of([score for score in self.scores if score is not None])
+        if self.passed:
+            found |= {"passed": sum(self.passed), "of": len(self.passed)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def consistency(self) -> dict[str, Any] | None:
+        if not self.repeats:
+            return None
+        n = max(map(len, self.repeats))
+        runs = [[row[k] if k < len(row) else None for row in self.repeats] for k in range(n)]
+        found = variance_parts(runs)
+        if found is None or found.judge_variance is None:
+            return None
+        low, high = self.bounds
+        share = {} if found.judge_share is None else {"judge_share": found.judge_share}
+        sd = math.sqrt(found.judge_variance) * (high - low)
+        return {"repeats": n, "n": found.n, "unstable": found.unstable, "sd": sd, **share}
+
+
+def status_of(result: GraderResult) -> str:
+    """scored, unscored, failed, or stopped where the run did not get to it."""
+    if not isinstance(result, GraderError):
+        return "scored"
+    return "stopped" if result.error_type in NOT_BEGUN else result.status
+
+
+def cause_of(error: GraderError) -> str:
+    """Who caused an error: the judge or the endpoint where its record does not say."""
+    if status_of(error) == "stopped":
+        return "caller"
+    return error.cause or ("endpoint" if error.status == "failed" else "judge")
+
+
+def grade(
+    runner: GradingRunner,
+    data: Any,
+    *,
+    labels: str | Mapping[str, str] | None = None,
+    cluster: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    options: RunOptions | None = None,
+    **run_options: Any,
+) -> GradeReport:
+    """Grade the rows of a data set and say what the scores are worth.
+
+    Args:
+        runner: the graders and aggregators.
+        data: as for `GradingRunner.run`.
+        labels: the column of people's labels (numbers, true and false, or words such as pass and fail), for every grader or
+            as {grader or aggregator: column}.
+        cluster: column that says which rows belong together; by default those that ask the same.
+        limit: grade a seeded sample of this many rows, in the order of the data.
+        seed: of that sample and of the bootstrap.
+        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
+            `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a page.
+        **run_options: fields of `RunOptions` as keywords.
+
+    Raises:
+        ConfigError: labels of a grader there is not; a label that is none, naming row and column.
+    """
+    columns = [*runner.grader_configs, *(aggregator.name for aggregator in runner.aggregators)]
+    wanted = {name: labels for name in columns} if isinstance(labels, str) else dict(labels or {})
+    for name in wanted:
+        if name not in columns:
+            raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
+    chosen = chosen_options(options, RunOptions(max_workers=32), run_options, None)[0]
+    control = chosen.control or RunControl()
+    identity = (
+        {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})} if chosen.run_dir is not None else {}
+    )
+    chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
+    main = runner.aggregators[0].name if runner.aggregators else columns[0]
+    found, clusters = {name: _Column() for name in columns}, list[str]()
+    told: dict[str, list[float | None]] = {name: [] for name in wanted}
+    reasons: dict[str, dict[str, Any]] = {}
+    began = time.monotonic()
+    lookout = Lookout()
+    waiting: deque[tuple[Mapping[str, Any], dict[str, float | None]]] = deque()
+    keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
+
+    def drawn() -> Iterator[Mapping[str, Any]]:
+        for number, row in _drawn(data, limit, seed):
+            # read before the row is paid for
+            waiting.append((row, {name: _label(row, column, number) for name, column in wanted.items()}))
+            yield row
+
+    with closing(runner.stream(drawn(), options=chosen)) as going, keeping or nullcontext():
+        for number, results in enumerate(going):
+            given, known = waiting.popleft()
+            row = Row(given)
+            group = str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
+            fields = _fields(runner, row)
+            clusters.append(group or _first(fields, ASKED) or f"row {number}")
+            traits = labelled_traits("", len(_first(fields, ASKED)), [_first(fields, ANSWERED)], ())
+            lost = [name for name, result in results.items() if isinstance(result, GraderError)]
+            lookout.add(main in lost, traits, lost, list(results))
+            for name, result in results.items():
+                found[name].add(result)
+                _tell(reasons, name, result)
+            for name, label in known.items():
+                told[name].append(label)
+            if keeping is not None:
+                keeping.add(_record(row, fields, results, main, clusters[-1]))
+    parts = {name: column.figure(clusters) for name, column in found.items()}
+    judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
+    report = GradeReport(
+        **{**vars(parts[main]), "extra": _extra(found, told, wanted, clusters, seed)},
+        by_subset=parts,
+        benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
+        version="mean over rows",
+        reward=f"{main} of {', '.join(runner.grader_configs)}" if runner.aggregators else ", ".join(columns),
+        judge=", ".join(sorted({name for name, _ in judges if name})) or None,
+        endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
+        data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
+        calls=control.calls,
+        cached=control.cached,
+        usage={name: getattr(control.usage, name) for name in ("input_tokens", "output_tokens", "cost")},
+        seconds=time.monotonic() - began,
+        reasons=reasons,
+        stopped=control.stopped,
+        suspicion=lookout.found(),
+    )
+    if keeping is not None and chosen.run_dir is not None:
+        keeping.finish()
+        report.save(Path(chosen.run_dir) / "report.json")
+    return report
+
+
+def _drawn(data: Any, limit: int | None, seed: int) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """The rows with their numbers; with a limit so many of them, by the seed."""
+    rows = rows_of(data)
+    if limit is None:
+        return enumerate(rows)
+    known = list(rows)
+    return ((number, known[number]) for number in seeded_positions(len(known), limit, seed))
+
+
+def _identity(data: Any) -> Any:
+    if not isinstance(data, (str, Path)):
+        return None
+    paths = [path] if (path := Path(data)).is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return [file_sha256(path) for path in paths]
+
+
+def _fields(runner: GradingRunner, row: Row) -> Mapping[str, Any]:
+    config = next(iter(runner.grader_configs.values()))
+    try:
+        return mapped(row.fields, config.mapper)
+    except MissingField:
+        return row.fields
+
+
+def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+    return next((shown(fields[name]) for name in names if fields.get(name) not in (None, "")), "")
+
+
+def _label(fields: Mapping[str, Any], column: str, number: int) -> float | None:
+    if column not in fields:
+        raise ConfigError(f"labels: row {number}: " + unknown_name("column", column, [str(name) for name in fields]))
+    cell = blank_is_none(fields[column])
+    value = value_of(cell)
+    if value is None and cell is not None:
+        raise ConfigError(f"labels: row {number}, column '{column}' is {cell!r:.60}; a label is a number, true or false.")
+    return value
+
+
+def _tell(reasons: dict[str, dict[str, Any]], name: str, result: GraderResult) -> None:
+    if isinstance(result, GraderError):
+        key = f"{status_of(result)}: {name} {result.error_type}"
+        reasons.setdefault(key, {"n": 0, "example": result.error})["n"] += 1
+
+
+def _extra(
+    found: Mapping[str, _Column],
+    told: Mapping[str, list[float | None]],
+    wanted: Mapping[str, str],
+    clusters: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:
+    extra: dict[str, Any] = {"distributions": {}, "agreement": {}, "validation": {}, "consistency": {}}
+    for name, column in found.items():
+        extra["distributions"][name] = column.distribution()
+        if (again := column.consistency()) is not None:
+            extra["consistency"][name] = again
+    for (one, a), (other, b) in combinations(found.items(), 2):
+        order = spearman_estimate(
+            [None if s is None else a.turn * s for s in a.scores],
+            [None if s is None else b.turn * s for s in b.scores],
+            clusters=clusters,
+        )
+        if order is not None:
+            n = sum(x is not None and y is not None for x, y in zip(a.scores, b.scores, strict=True))
+            extra["agreement"][f"{one} and {other}"] = {"spearman": order.estimate, "ci95": order.interval(), "n": n}
+    for name, labels in told.items():
+        extra["validation"][name] = {
+            "label": wanted[name],
+            **_validated(found[name], labels, clusters, seed),
+        }
+    return extra
+
+
+def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequence[str], seed: int) -> dict[str, Any]:
+    """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0 and 1.
+
+    Labels on another scale than the grader's say nothing of a verdict or a distance, only of the order.
+    """
+    low, high = column.bounds
+    known_labels = {label for label in labels if label is not None}
+    verdicts, on_scale = known_labels <= {0.0, 1.0}, all(low <= label <= high for label in known_labels)
+    threshold = column.known.threshold if column.known is not None and (verdicts or on_scale) else None
+    if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
+        threshold = (low + high) / 2
+    known = validate(
+        column.scores,
+        labels,
+        threshold=threshold,
+        higher_is_better=column.turn > 0,
+        same_scale=on_scale and (not verdicts or (low, high) == (0.0, 1.0)),
+        clusters=clusters,
+        seed=seed,
+    )
+    return known.to_dict()
+
+
+def _record(row: Row, fields: Mapping[str, Any], results: Results, main: str, cluster: str) -> dict[str, Any]:
+    """What samples.jsonl keeps of a row."""
+    first = results[main]
+    answers, scores = [_first(fields, ANSWERED)], [_oriented(first)]
+    if isinstance(first, GraderRank):
+        answers = [shown(text) for text in fields.get("responses") or ()] or [""] * len(first.rank)
+        scores = [float(len(first.rank) - place) for place in first.rank]
+    statuses = [status_of(result) for result in results.values()]
+    status = next((lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored")
+    said = [f"{name} {_value(result)}: {result.reason}" for name, result in results.items()]
+    lost = [(name, r) for name, r in results.items() if isinstance(r, GraderError)]
+    record = {
+        "id": row.sample_id,
+        "key": row.sample_key,
+        "cluster": cluster,
+        "status": status,
+        "prompt": _first(fields, ASKED),
+        "answers": answers,
+        "scores": scores,
+        "reasons": ["\n".join(said), *[None] * (len(answers) - 1)],
+        "issues": [[status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost],
+        "metadata": {"scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok}},
+    }
+    return {name: value for name, value in record.items() if value not in (None, [], "", {})}
+
+
+def _oriented(result: GraderResult) -> float | None:
+    if not isinstance(result, GraderScore):
+        return None
+    return result.score if result.higher_is_better else -result.score
+
+
+def _value(result: GraderResult) -> str:
+    if isinstance(result, GraderScore):
+        return f"{result.score:g}"
+    return str(result.rank) if isinstance(result, GraderRank) else status_of(result)

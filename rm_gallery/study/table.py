@@ -1,0 +1,474 @@
+"""How good are the answers of a table, by a reward: mean score with interval, spread, subgroups, and what people say."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.calls.budget import Estimate
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
+from rm_gallery.core.stats.corrected import corrected_mean, label_scale
+from rm_gallery.core.stats.denominator import Trait, closed, lengths
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.utils.errors import Cause, ConfigError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted, one_line
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status
+from rm_gallery.study import comparing
+from rm_gallery.study.benchmark import estimate, evaluate
+from rm_gallery.study.sheet import Questions, Sheet, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+
+T = TypeVar("T", bound="TableTask")
+Label = Callable[[Any], float | None]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a table is read and which of its columns mean what, beside the prompt and the answers.
+
+    Attributes:
+        reference: column of reference answers, for rewards that read one.
+        id: column of ids, which labels in a file of their own need.
+        labels: column of people's labels for some rows, or a file that holds them by id.
+        label_column: the file's column of labels, where it has several.
+        label_probability: column of the probability with which a row was chosen for labelling, where that was no plain chance.
+        cluster: column that says which rows belong together; rows with the same prompt do anyway.
+        by: columns whose values are subgroups; p-values are corrected for all of them.
+        numbers: take columns of numbers for texts.
+        limit: judge a seeded sample of this many rows.
+        seed: decides that sample.
+        on_bad_row: `raise`, or `skip` and count.
+        encoding: of csv files, `separator` their separator; found unless given.
+        separator: see `encoding`.
+        sheet: of a workbook, and `header_row` (from 1) where its names stand.
+        header_row: see `sheet`.
+    """
+
+    reference: str | None = None
+    id: str | None = None
+    labels: str | None = None
+    label_column: str | None = None
+    label_probability: str | None = None
+    cluster: str | None = None
+    by: Sequence[str] = ()
+    numbers: bool = False
+    limit: int | None = None
+    seed: int = 0
+    on_bad_row: str = "raise"
+    encoding: str | None = None
+    separator: str | None = None
+    sheet: str | None = None
+    header_row: int | None = None
+
+    @classmethod
+    def out_of(cls, keywords: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
+        """The keywords that are fields of this, and the others."""
+        own = {field.name for field in fields(cls)}
+        rest = {name: value for name, value in keywords.items() if name not in own}
+        return cls(**{name: value for name, value in keywords.items() if name in own}), rest
+
+    def open(self, data: Any) -> Sheet:
+        """Read the table."""
+        names = ("limit", "seed", "on_bad_row", "encoding", "separator", "sheet", "header_row")
+        return open_sheet(data, **{name: getattr(self, name) for name in names})
+
+
+@dataclass
+class TableTask:
+    """A table with columns of answers, read and checked; nothing is judged yet.
+
+    Attributes:
+        questions: the rows that can be judged.
+        labels: people's labels, per row of the table.
+        probabilities: with which each row was chosen for labelling.
+        groups: subgroups by column.
+        columns: the columns that were named, for the manifest.
+    """
+
+    questions: Questions
+    labels: list[float | None] | None = None
+    probabilities: list[float | None] | None = None
+    groups: dict[str, list[str | None]] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def found(
+        cls: type[T],
+        sheet: Sheet,
+        prompt: str,
+        roles: Mapping[str, str],
+        columns: Columns,
+        *,
+        needed: int,
+        label: Label,
+        expected: str,
+        **own: Any,
+    ) -> T:
+        """Find the columns of a table; `label` reads a cell of labels, of which `expected` says what it may hold."""
+        questions = questions_of(
+            sheet,
+            prompt,
+            dict(roles),
+            reference=columns.reference,
+            id_column=columns.id,
+            cluster=columns.cluster,
+            numbers=columns.numbers,
+            needed=needed,
+        )
+        known = None
+        if columns.labels is not None:
+            where = {"id_column": columns.id, "label_column": columns.label_column}
+            known = labels_of(sheet, columns.labels, label, expected, **where)
+        named = {"prompt": prompt, "answers": list(roles.values()), "cluster": columns.cluster}
+        return cls(
+            questions,
+            known,
+            label_chances(sheet, known, columns.label_probability),
+            groups_of(sheet, columns.by),
+            {**named, "reference": columns.reference},
+            **own,
+        )
+
+    @abstractmethod
+    def rule(self) -> TableRule[Any]:
+        """What the rows are judged and counted by."""
+
+    def understood(self, reward: BaseReward, *, early: bool = False) -> list[str]:
+        """What was understood and what it will take, a line each; `early` where it may stop before the end."""
+        return self.questions.understood(self.columns["prompt"], reward, self.labels, early=early)
+
+    def estimate(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Estimate:
+        """Judge ten rows and extrapolate."""
+        return estimate(reward, self.questions.samples, self.rule(), seed=seed, options=options, **keywords)
+
+    def judge(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Report:
+        """Judge the rows and report; arguments as in `evaluate`."""
+        chosen, hooks = options_of(reward, options, None, keywords, progress=None)
+        chosen, samples = self.begun(reward, chosen, seed)
+        about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
+        chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
+        report = evaluate(reward, samples, self.rule(), seed=seed, hooks=hooks, options=chosen)
+        reasons = dict(report.reasons)
+        if self.questions.blank:
+            reasons["unscored: blank"] = self.questions.blank_reason()
+        report = self.finished(replace(report, data=self.questions.sheet.name, reasons=reasons), reward)
+        if chosen.run_dir is not None:
+            self.questions.keep_blank(chosen.run_dir)
+            report.save(Path(chosen.run_dir) / "report.json")
+        return report
+
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+        """How the run goes, and the samples in the order in which they are judged."""
+        return options, self.questions.samples
+
+    def finished(self, report: Report, reward: BaseReward) -> Report:
+        """The report with what is known only in the end."""
+        return report
+
+
+class TableRule(Benchmark, Generic[T]):
+    """A table as what `evaluate` judges by a rule: its rows are samples already, and its columns were named."""
+
+    source = "none: anybody's table"
+    licence = "that of the table"
+    baselines = False
+
+    def __init__(self, task: T) -> None:
+        super().__init__()
+        self.task = task
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Never: its columns are named."""
+        return False
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Not called: the rows are samples already."""
+        raise ConfigError(f"the rows of a {self.name} are read by {type(self.task).__name__}.read")
+
+    def sides(self, one: Judged) -> list[str]:
+        """The names of the columns that hold the answers."""
+        return [f"'{self.task.questions.answers[column]}'" for column in one.metadata["columns"]]
+
+    def traits(self, one: Judged) -> dict[str, Trait]:
+        """Lengths by column, what people say of the row, and its subgroups."""
+        row: int = one.metadata["row"]
+        sides = dict(zip(self.sides(one), (output.answer.text for output in one.sample.output), strict=True))
+        traits = {**lengths(sides), "length of the prompt": float(sum(len(m.text) for m in one.sample.input))}
+        if self.task.labels is not None and (label := self.task.labels[row]) is not None:
+            traits["people's label"] = label
+        groups = {f"column '{name}'": cells[row] for name, cells in self.task.groups.items()}
+        return traits | {name: cell for name, cell in groups.items() if cell is not None}
+
+    def notes(self, reward: BaseReward) -> tuple[str, ...]:
+        """How the table was read."""
+        return tuple(self.task.questions.sheet.notes)
+
+
+Fate = tuple[Status, Cause]
+"""What became of a row, and who caused it where it has no value."""
+BLANK: Fate = ("unscored", "data")
+_NOT_BEGUN: Fate = ("stopped", "caller")
+
+
+def fate_of(judged: Judged) -> Fate:
+    """What became of a judged row; where it is scored and one of its values is not there, the table had nothing to judge."""
+    return judged.status, judged.cause or "data"
+
+
+def counted_part(
+    rule: str,
+    values: Sequence[float | None],
+    places: Sequence[int],
+    fates: Mapping[int, Fate],
+    scale: tuple[float, float] = (0.0, 1.0),
+    **more: Any,
+) -> Figure:
+    """The mean of some rows: how many there are, how many have a value, and what became of the others.
+
+    `scale` holds the lowest and the highest value a row can have, which is what is missing at worst and at best.
+    """
+    known = [value for place in places if (value := values[place]) is not None]
+    lost = [fates.get(place, _NOT_BEGUN) for place in places if values[place] is None]
+    statuses = Counter("unscored" if status == "scored" else status for status, _ in lost)
+    whole = closed(len(places), len(known), math.fsum(known), Counter(cause for _, cause in lost), scale)
+    score = math.fsum(known) / len(known) if known else None
+    unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
+    limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
+    return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)
+
+
+@dataclass(frozen=True)
+class ScoreReport(Report):
+    """The mean score of a table's answers; `score` and `ci95` are in the reward's own unit, and so are those of the parts.
+
+    `extra` holds the spread (sd, min, quartiles, max) of the scores, and with labels agreement (rank correlations) and corrected.
+    """
+
+    unit: ClassVar[str] = "score"
+
+    @staticmethod
+    def limits(bounds: Interval | None) -> str:
+        """Two ends in the reward's own unit."""
+        return range_text(bounds)
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Name, score and interval in the reward's own unit, and the counts that are not 0; the whole last."""
+        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
+        return [(one_line(name), number_text(f.score), range_text(f.ci95), counted(f)) for name, f in parts]
+
+    def about(self) -> list[str]:
+        """The spread in words, what people say, and what the figures rest on."""
+        extra, lines = self.extra, []
+        if spread := extra.get("spread"):
+            shown = [f"{name.replace('_', ' ')} {number_text(spread[name])}" for name in _SPREAD if spread[name] is not None]
+            lines.append("scores: " + ", ".join(shown))
+        if found := extra.get("agreement"):
+            known = [name for name in ("spearman", "kendall") if found.get(name) is not None]
+            shown = [f"{name} {found[name]:.2f} ({range_text(found[f'{name}_ci95'])})" for name in known]
+            lines.append(f"agreement with people: {', '.join([*shown, 'n=' + str(found['n'])])}")
+        if found := extra.get("corrected"):
+            lines.append(
+                f"corrected by labels: {number_text(found['estimate'])} ({range_text(found['ci95'])}), {found['n_labelled']} labels, "
+                f"worth {found['effective_labels']:.0f}; labels alone {number_text(found['labels_alone'])} ({found['method']})"
+            )
+            lines += found["notes"]
+        return [*lines, *super().about()]
+
+
+UNBOUNDED = (-math.inf, math.inf)
+_SPREAD = ("sd", "min", "lower_quartile", "median", "upper_quartile", "max")
+
+
+def number_text(value: float | None) -> str:
+    """A score for people; a dash for none."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def range_text(bounds: Any) -> str:
+    """An interval of scores for people."""
+    return "-" if bounds is None else f"{number_text(bounds[0])} – {number_text(bounds[1])}"
+
+
+class _Counting:
+    """Collects the scores of every row, and makes the report."""
+
+    def __init__(self, task: Scoring) -> None:
+        self._of = task
+        self._scores: list[list[float | None]] = [[] for _ in range(len(task.questions.sheet))]
+        self._fates: dict[int, Fate] = dict.fromkeys(task.questions.blank, BLANK)
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
+        row: int = judged.metadata["row"]
+        kept: list[float | None] = [None] * len(self._of.questions.answers)
+        for column, score in zip(judged.metadata["columns"], judged.scores, strict=True):
+            kept[column] = None if score is None else self._of.turn * score
+        self._scores[row], self._fates[row] = kept, fate_of(judged)
+        value = self._value(row)
+        return value if value is not None and 0.0 <= value <= 1.0 else None
+
+    def _value(self, row: int) -> float | None:
+        """The mean score of a row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
+        whole = self._fates.get(row, BLANK)[0] == "scored"
+        return _mean(self._scores[row]) if whole else None
+
+    def report(self) -> ScoreReport:
+        """Report what was counted so far."""
+        of = self._of
+        values = [self._value(row) for row in range(len(self._scores))]
+        rows = comparing.Rows(
+            [None] * len(values),
+            of.questions.clusters,
+            of.labels,
+            of.probabilities,
+            of.groups,
+        )
+        whole = self._part(values, range(len(values)))
+        parts: dict[str, Figure] = {}
+        if len(of.questions.answers) > 1:
+            for column, name in enumerate(of.questions.answers):
+                own = [row[column] if row else None for row in self._scores]
+                parts[name] = self._part(own, range(len(own)))
+        groups = comparing.subgroups_of(values, rows, None, of.bounds)
+        for name, part in groups.items():
+            parts[name] = self._part(values, part["places"])
+        extra: dict[str, Any] = {"spread": spread_of([value for value in values if value is not None])}
+        if of.labels is not None:
+            known = [
+                (value, label, cluster)
+                for value, label, cluster in zip(values, of.labels, of.questions.clusters, strict=True)
+                if value is not None and label is not None
+            ]
+            judge, people = [value for value, _, _ in known], [label for _, label, _ in known]
+            extra["agreement"] = {"n": len(known)}
+            for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
+                order = estimate(judge, people, clusters=[cluster for _, _, cluster in known])
+                extra["agreement"][name] = None if order is None else order.estimate
+                extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
+            corrected = corrected_mean(  # in the unit of the labels, whose scale may be another one
+                values,
+                of.labels,
+                clusters=of.questions.clusters,
+                probabilities=of.probabilities,
+                bounds=label_scale(of.labels, of.bounds),
+            )
+            extra["corrected"] = {**comparing.as_dict(corrected), "p_value": None}
+        return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
+
+    def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
+        own = [values[place] for place in places]
+        mean = comparing.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
+        return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def spread_of(values: Sequence[float]) -> dict[str, Any]:
+    """Standard deviation and quartiles of scores by name; empty without any."""
+    import numpy as np
+
+    if not values:
+        return {}
+    low, lower, middle, upper, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return dict(zip(_SPREAD, (sd, low, lower, middle, upper, high), strict=True))
+
+
+class Scores(TableRule["Scoring"]):
+    """A table as what `evaluate` judges: the mean score of its answers."""
+
+    version = "mean over rows"
+
+    def check(self, reward: BaseReward) -> None:
+        """Raise ConfigError for a reward that only compares, when there is nothing to compare."""
+        if reward.kind != "pointwise" and len(self.task.questions.answers) == 1:
+            raise ConfigError(
+                f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise rewards; name one, or "
+                "compare two columns with `rm-gallery winrate`."
+            )
+
+    def scorer(self, seed: int = 0) -> _Counting:
+        """Start counting."""
+        return _Counting(self.task)
+
+
+Scores.name = "scores"  # no name of the catalogue: it cannot be asked for without a table
+
+
+@dataclass
+class Scoring(TableTask):
+    """A table with answers to be scored, read and checked; nothing is judged yet."""
+
+    turn: float = 1.0
+    bounds: tuple[float, float] = UNBOUNDED
+
+    @classmethod
+    def read(cls, data: Any, prompt: str, answers: Sequence[str], columns: Columns | None = None) -> Scoring:
+        """Read a table and find its columns. Raises ConfigError as `score_table` does."""
+        columns = columns or Columns()
+        roles = {"--answer" if len(answers) == 1 else f"--answer {k}": name for k, name in enumerate(answers, 1)}
+        return cls.found(columns.open(data), prompt, roles, columns, needed=1, label=number_of, expected="a number")
+
+    def rule(self) -> Scores:
+        """The mean score."""
+        return Scores(self)
+
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+        """Take over the reward's range and direction."""
+        low, high = reward.score_range
+        self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+        self.turn = 1.0 if reward.higher_is_better else -1.0
+        return super().begun(reward, options, seed)
+
+
+def score_table(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    prompt: str,
+    answers: str | Sequence[str],
+    *,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    seed: int = 0,
+    options: RunOptions | None = None,
+    **keywords: Any,
+) -> ScoreReport:
+    """Score the answers of a table and report their mean with a 95 % interval over clusters.
+
+    Args:
+        reward: a registered name, a reward class or a reward.
+        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
+        prompt: the column of prompts.
+        answers: the column of answers, or several.
+        params: fields of a reward that is given by name or class.
+        llm: its judge; there is no default. `base_url` is its endpoint.
+        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
+        seed: decides samples and orders.
+        options: how the run goes; with `run_dir` the same call continues an unfinished run.
+        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`; labels are people's scores as numbers.
+
+    Raises:
+        ConfigError: a column is missing, blank or numeric, or a label no number; said before anything is paid.
+    """
+    built = build_reward(reward, params, llm, base_url, seed)
+    columns, run_options = Columns.out_of({"seed": seed, **keywords})
+    task = Scoring.read(data, prompt, [answers] if isinstance(answers, str) else answers, columns)
+    report = task.judge(built, seed=seed, options=options, **run_options)
+    assert isinstance(report, ScoreReport)
+    return report

@@ -1,0 +1,261 @@
+"""What is judged with what: a reward and data in any form, checked and made ready before anything is paid."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rm_gallery.core.data.load.base import DataLoader, LocalDataLoader, create_loader
+from rm_gallery.core.data.load.converters import DataConverterRegistry, load_options
+from rm_gallery.core.data.load.readers import RowSource, file_sources
+from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark, own_layouts
+from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged
+from rm_gallery.gallery.benchmarks.preferences import Preferences
+
+
+@dataclass
+class Data:
+    """The samples of a benchmark, which can be read any number of times."""
+
+    benchmark: Benchmark
+    name: str
+    """Where they come from, for people."""
+    chosen: dict[str, Any]
+    """Limit and seed, and the hub name where there is one."""
+    loader: DataLoader | None = None
+    samples: Sequence[DataSample] = ()
+
+    def rows(self) -> Iterator[DataSample]:
+        """The samples, in order."""
+        return iter(self.samples) if self.loader is None else self.loader.stream()
+
+    def count(self) -> int | None:
+        """Number of samples; None where only reading all of them would tell."""
+        if self.loader is None:
+            return len(self.samples)
+        counts = [source.count() for source in self.loader.sources()]
+        known = [count for count in counts if count is not None]
+        return min(sum(known), self.loader.options.limit or sum(known)) if len(known) == len(counts) else None
+
+    def identity(self) -> dict[str, Any]:
+        """What tells them from others: content hashes of the files, for the same data elsewhere are the same data."""
+        sources = self.loader.sources() if self.loader is not None else []
+        paths = [path for source in sources if isinstance(path := getattr(source, "path", None), Path)]
+        return {**self.chosen, **({"data": [file_sha256(path) for path in paths]} if paths else {})}
+
+
+@dataclass
+class Task:
+    """A reward and a benchmark's samples, which fit each other."""
+
+    reward: BaseReward
+    data: Data
+    left_out: list[Judged] = field(default_factory=list)
+    """Samples the reward is not asked about in this mode, unscored with the reason; complete when all questions are out."""
+
+    def __post_init__(self) -> None:
+        self.benchmark.check(self.reward)
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """Whose rule holds."""
+        return self.data.benchmark
+
+    def questions(self) -> Iterator[DataSample]:
+        """What the reward is asked: the samples, or where the benchmark compares parts of one, those."""
+        self.left_out.clear()
+        for sample in self.data.rows():
+            why = self.benchmark.left_out(sample, self.reward)
+            if why is None:
+                yield from self.benchmark.questions(sample, self.reward)
+            else:
+                issue = RewardIssue(name=self.reward.name, status="unscored", reason=NOT_ASKED, message=why)
+                self.left_out.append(Judged(sample, [], "unscored", [issue]))
+
+    def n_questions(self) -> int | None:
+        """Number of questions; reads the data where the benchmark asks several of one sample, or leaves some out."""
+        kind = type(self.benchmark)
+        if kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out:
+            return self.data.count()
+        return sum(1 for _ in self.questions())
+
+
+def open_data(
+    data: Any,
+    benchmark: str | Benchmark | None = None,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    on_bad_row: str = "raise",
+    columns: Mapping[str, str | None] | None = None,
+) -> Data:
+    """Find the data and their benchmark, before anything is read but the first row; arguments as in `evaluate`."""
+    config = {"limit": limit, "seed": seed, "on_bad_row": on_bad_row, "columns": dict(columns or {})}
+    load_options(config)
+    chosen = {"limit": limit, "data_seed": seed}
+    if isinstance(data, BaseDataSet):
+        data = data.datasamples
+    elif isinstance(data, Mapping):
+        data = [data]
+    elif not isinstance(data, (str, os.PathLike)) and not hasattr(data, "iloc"):
+        if not isinstance(data, Iterable):
+            raise DataError(f"data is {data!r:.80}; give a path or several, a pandas frame, rows or samples.")
+        data = list(data)
+    if isinstance(data, list) and not data:
+        raise DataError("data is empty: no rows found; give data with at least one row.")
+    if isinstance(data, list) and isinstance(data[0], DataSample):
+        if columns:
+            raise ConfigError("columns names the columns of rows; samples are taken as they are, so leave it out.")
+        samples = _samples(data, limit, seed)
+        return Data(_of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples)
+    known = None if benchmark is None else _named(benchmark)
+    hub = _on_hub(data, known[0] if known else None)
+    if hub is not None:
+        return _hub_data(*hub, known[1] if known else hub[0].name, known[0] if known else hub[0], config, chosen)
+    paths = _paths(data)
+    shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
+    config |= {"path": str(paths[0])} if paths else {"data": data}
+    if known is None:
+        found = detect_benchmark(*_first_row(_Local("data", "*", config, paths), shown))
+        known = found, found.name
+    loader = _Local(known[1], known[1], config, paths)
+    _refuse_others(loader, known[0])
+    return Data(known[0], shown, chosen, loader)
+
+
+class _Local(LocalDataLoader):
+    """Files and folders, one after another, as one data set; or data in memory."""
+
+    def __init__(self, name: str, data_source: str, config: Mapping[str, Any], paths: Sequence[Path]) -> None:
+        super().__init__(name, data_source, config)
+        self._paths = paths
+
+    def sources(self) -> list[RowSource]:
+        """The sources of all paths, in the order given."""
+        return [source for path in self._paths for source in file_sources(path, self.reading())] or super().sources()
+
+
+def asks_a_model(reward: BaseReward) -> bool:
+    """Whether each judgement is a call of a model outside this process."""
+    return reward.judged or bool(reward.needs & {"server", "reward_server"}) or judge_of(reward)[0] is not None
+
+
+def judge_of(reward: Any) -> tuple[str | None, str | None]:
+    """Name and endpoint of the model that judges for a reward or a grader, without credentials; None where none does."""
+    llm = getattr(reward, "llm", None)
+    if not isinstance(llm, BaseLLM):
+        return None, None
+    parts = urlsplit(llm.endpoint_key())
+    if not parts.netloc:
+        return llm.model, llm.endpoint_key()
+    return llm.model, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def file_sha256(file: Path) -> str:
+    """Hash of a file's bytes, read in parts."""
+    digest = hashlib.sha256()
+    with file.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _named(benchmark: str | Benchmark) -> tuple[Benchmark, str]:
+    """The benchmark, and the format its rows are read in: its own, or that of a registered converter without a rule."""
+    if isinstance(benchmark, str) and find_benchmark(benchmark) is None:
+        if benchmark in DataConverterRegistry.list_sources():
+            return Preferences(), benchmark
+    found = get_benchmark(benchmark)
+    return found, found.name
+
+
+def _of_samples(samples: Sequence[DataSample], benchmark: str | Benchmark | None) -> Benchmark:
+    """The benchmark that was named, else the one all samples say they are from, else preference labels in general."""
+    if benchmark is not None:
+        return _named(benchmark)[0]
+    sources = {sample.source for sample in samples}
+    own = [found() for source in sources if source and (found := find_benchmark(source)) is not None]
+    if len(own) == len(sources) == 1:
+        return own[0]
+    if len(own) > 1:
+        names = " and ".join(sorted(found.name for found in own))
+        raise DataError(f"the samples come from {names}; score them apart, or say which rule holds with benchmark=.")
+    if not any(preference_of(output) for sample in samples for output in sample.output):
+        raise DataError("no output is labelled chosen or rejected, so there is nothing to compare scores with.")
+    return Preferences()
+
+
+def _samples(data: list[Any], limit: int | None, seed: int) -> list[DataSample]:
+    wrong = next((place for place, sample in enumerate(data) if not isinstance(sample, DataSample)), None)
+    if wrong is not None:
+        raise DataError(f"sample {wrong}: expected a DataSample like the others, found {type(data[wrong]).__name__}")
+    if limit is None or limit >= len(data):
+        return data
+    return [data[place] for place in seeded_positions(len(data), limit, seed)]
+
+
+def _on_hub(data: Any, wanted: Benchmark | None) -> tuple[Benchmark, str] | None:
+    """The benchmark whose hub name `data` is, when it is no path, and the split: the one in brackets, else its own."""
+    if not isinstance(data, str) or Path(data).exists():
+        return None
+    name, bracket, split = data.partition("[")
+    found = find_benchmark(name) if wanted is None or wanted.hub.lower() != name.lower() else type(wanted)
+    if found is None or not found.hub or found.hub.lower() != name.lower():
+        return None
+    return found(), split.removesuffix("]") if bracket else found.split
+
+
+def _hub_data(
+    hub: Benchmark, split: str, layout: str, benchmark: Benchmark, config: dict[str, Any], chosen: dict[str, Any]
+) -> Data:
+    config |= {"path": hub.hub, "split": split or None, "dataset_config": hub.hub_config, "parts": hub.hub_parts}
+    loader = create_loader(hub.name, "huggingface", layout, config)
+    name = hub.hub if split == hub.split else f"{hub.hub}[{split}]"
+    return Data(benchmark, ", ".join([name, *hub.hub_parts]), {**chosen, "data": name}, loader)
+
+
+def _paths(data: Any) -> list[Path]:
+    if isinstance(data, (str, os.PathLike)):
+        return [Path(data).expanduser()]
+    if isinstance(data, list) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
+        return [Path(item).expanduser() for item in data]
+    return []
+
+
+def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
+    """DataError when a source has the columns of another benchmark: no file is scored by another's rule.
+
+    Only rules for anybody's rows (preferences, pairs, lists) take the rows of a benchmark, when they are asked to by name.
+    """
+    if benchmark.general:
+        return
+    for source in loader.sources():
+        for where, row in source.rows([0]):
+            if isinstance(row, DataError):
+                break
+            renamed = loader.options.renamed(row, where) if loader.options.columns else row
+            others = own_layouts(renamed, where.untyped)
+            if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
+                names = " and ".join(found.name for found in others)
+                raise DataError(
+                    f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
+                )
+
+
+def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, bool]:
+    for source in loader.sources():
+        for where, row in source.rows([0]):
+            if isinstance(row, DataError):
+                raise row
+            return loader.options.renamed(row, where) if loader.options.columns else row, shown, where.untyped
+    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")

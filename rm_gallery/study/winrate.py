@@ -1,0 +1,315 @@
+"""Which of two answers wins how often, in anybody's table: read, judged, and reported with what the figure rests on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status
+from rm_gallery.study import comparing
+from rm_gallery.study.comparing import WinRateReport
+from rm_gallery.study.opened import is_run, open_run
+from rm_gallery.study.sheet import joined, number_of, open_sheet
+from rm_gallery.study.table import BLANK, Columns, Fate, TableRule, TableTask, counted_part, fate_of
+
+TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
+EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
+
+
+@dataclass
+class _UntilDecided:
+    """Feeds results to a confidence sequence in an order fixed beforehand, and stops the run when it leaves 50 % out.
+
+    Results come in as they finish, and how long an answer takes may go with who wins; so each waits for its turn.
+    """
+
+    clusters: Sequence[Sequence[int]]
+    """Rows by cluster, in the order of their turn; a cluster goes in as the mean of its rows."""
+    control: RunControl
+    sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    decided: bool = False
+    settled: bool = False
+    """Whether an earlier part of the run decided it, and nothing is left to ask."""
+    _test: SequentialTest = field(default_factory=lambda: SequentialTest(0.5))
+    _found: dict[int, float | None] = field(default_factory=dict)
+    _turn: int = 0
+
+    def add(self, row: int, win: float | None, status: Status) -> None:
+        """Take in what became of a row; one that was not begun keeps all behind it waiting."""
+        if status == "stopped":
+            return
+        self._found[row] = win
+        while self._turn < len(self.clusters) and all(place in self._found for place in self.clusters[self._turn]):
+            known = [win for place in self.clusters[self._turn] if (win := self._found[place]) is not None]
+            self._turn += 1
+            if known:
+                self.sequence.add(value := sum(known) / len(known))
+                # the test asks about one value, which is quick; the interval is looked at when it matters
+                if self._test.add(value) <= 0.05 and not self.decided and self.sequence.excludes(0.5):
+                    self.decided = True
+                    self.stop()
+
+    def stop(self) -> None:
+        """Begin no further row."""
+        self.control.stop("decided: the comparison is settled")
+
+    def look_back(self, folder: Path) -> None:
+        """Find out whether the rows that the folder holds decide it, before more are asked side by side with reading them."""
+        known = _UntilDecided(self.clusters, RunControl())
+        rows = {row for cluster in self.clusters for row in cluster}
+        for sample in open_run(folder).samples():
+            row = (sample.metadata or {}).get("row")
+            if row in rows and sample.status in ("scored", "unscored"):
+                known.add(row, sample.credit, "scored")
+        self.settled = known.decided
+
+
+class _Counting:
+    """Collects what became of every row, and makes the report."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._of = comparison
+        self._compared: list[comparing.Compared | None] = [None] * len(comparison.questions.sheet)
+        self._fates: dict[int, Fate] = dict.fromkeys(comparison.questions.blank, BLANK)
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one row; its credit is the win of the first column over the second."""
+        row: int = judged.metadata["row"]
+        found = self._compared[row] = comparing.Compared.of(judged)
+        self._fates[row] = fate_of(judged) if judged.status != "scored" or found.wins else ("unscored", "judge")
+        win = found.wins.get((0, 1))
+        if self._of.until is not None:
+            self._of.until.add(row, win, judged.status)
+        return win
+
+    def report(self) -> WinRateReport:
+        """Report what was counted so far."""
+        of, names = self._of, self._of.questions.answers
+        rows = comparing.Rows(self._compared, of.questions.clusters, of.labels, of.probabilities, of.groups)
+        wins = rows.wins()
+        found = comparing.mean_of(wins, rows.clusters, 0.5)
+        extra: dict[str, Any] = {"a": names[0], "b": names[1], **comparing.counts_of(wins)}
+        extra["test"] = {"null": 0.5, "p_value": found.p_value}
+        extra["flips"] = comparing.flips_of(rows)
+        if of.labels is not None:
+            extra["agreement"] = comparing.agreement_of(rows)
+            extra["corrected"] = comparing.corrected_of(rows)
+        if of.length_controlled:
+            extra["length_controlled"] = comparing.equal_length_of(rows)
+        groups = comparing.subgroups_of(wins, rows)
+        extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in groups.items()}
+        if len(names) > 2:
+            extra["ranking"] = comparing.ranking_of(rows, names)
+            extra["pairs"] = comparing.pairs_of(rows, names)
+        whole = self._figure(range(len(wins)), wins, found.ci95)
+        parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
+        extra["longest"] = {"": comparing.longest_of(rows, range(len(wins)))}
+        extra["longest"] |= {name: comparing.longest_of(rows, part["places"]) for name, part in groups.items()}
+        return WinRateReport(
+            **vars(whole) | {"extra": {name: value for name, value in extra.items() if value not in ({}, [])}},
+            by_subset=parts,
+        )
+
+    def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
+        return counted_part("win_rate", wins, places, self._fates, ci95=ci95, chance=0.5)
+
+
+class WinRate(TableRule["Comparison"]):
+    """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the second."""
+
+    version = "ties count half, both orders of a row are one row"
+
+    def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
+        """The row; what was settled by an earlier part of the run is read again, and nothing more is asked."""
+        if self.task.until is not None and self.task.until.settled:
+            self.task.until.stop()
+        return super().questions(sample, reward)
+
+    def scorer(self, seed: int = 0) -> _Counting:
+        """Start counting."""
+        return _Counting(self.task)
+
+
+WinRate.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
+
+
+@dataclass
+class Comparison(TableTask):
+    """A table with columns of answers to be compared; `labels` are the win of the first column by people."""
+
+    length_controlled: bool = False
+    until_decided: bool = False
+    until: _UntilDecided | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(
+        cls,
+        data: Any,
+        prompt: str,
+        answers: Sequence[str],
+        columns: Columns | None = None,
+        *,
+        other: Any = None,
+        length_controlled: bool = False,
+        until_decided: bool = False,
+    ) -> Comparison:
+        """Read a table and find its columns; arguments as in `winrate`. Raises ConfigError as it does."""
+        columns = columns or Columns()
+        if len(answers) < 2:
+            raise ConfigError(f"a win rate compares at least two columns of answers; found {len(answers)}.")
+        if until_decided and columns.labels is not None:
+            raise ConfigError("--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one.")
+        sheet = columns.open(data)
+        if other is not None:
+            beside = open_sheet(other, on_bad_row=columns.on_bad_row)
+            sheet, second = joined(sheet, beside, answers[1], columns.id or "id", prompt)
+            answers = [answers[0], second, *answers[2:]]
+        roles = dict(zip(["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))], answers, strict=False))
+        names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
+        return cls.found(
+            sheet,
+            prompt,
+            roles,
+            columns,
+            needed=2,
+            label=lambda cell: label_of(cell, names),
+            expected=EXPECTED_LABEL,
+            length_controlled=length_controlled,
+            until_decided=until_decided,
+        )
+
+    def rule(self) -> WinRate:
+        """The win rate."""
+        return WinRate(self)
+
+    def understood(self, reward: BaseReward, *, early: bool = False) -> list[str]:
+        """What was understood and what it will take, a line each."""
+        return super().understood(reward, early=early or self.until_decided)
+
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+        """Prepare to stop where it is settled, if that is wanted."""
+        samples, control = list(self.questions.samples), options.control or RunControl()
+        if self.until_decided:
+            samples = self._in_turns(samples, control, seed)
+            if self.until is not None and options.run_dir and not options.force_new and is_run(options.run_dir):
+                self.until.look_back(Path(options.run_dir))
+        about = {"until_decided": self.until_decided}
+        return replace(options, control=control, manifest={**about, **(options.manifest or {})}), samples
+
+    def _in_turns(self, samples: list[DataSample], control: RunControl, seed: int) -> list[DataSample]:
+        """The samples in the seeded order in which they are looked at, clusters together."""
+        clusters: dict[str, list[DataSample]] = {}
+        for sample in samples:
+            clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
+        turns = list(clusters.values())
+        random.Random(seed).shuffle(turns)
+        self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
+        return [sample for turn in turns for sample in turn]
+
+    def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
+        """Put in what length alone reaches and, where the run could stop early, the interval that allows for it."""
+        assert isinstance(report, WinRateReport)
+        extra = dict(report.extra)
+        longest = {name: {} if x is None else {"longest": x, "shortest": 1.0 - x} for name, x in extra.pop("longest").items()}
+        parts = {name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()}
+        report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
+        if self.until is None:
+            return report
+        sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
+        each = [len(reward.plan(sample)) for sample in self.questions.samples]
+        found = {
+            "decided": self.until.decided,
+            "n_sequence": sequence.n,
+            "unit": "clusters" if self.questions.clustered_by else "rows",
+            "ci95": sequence.interval,
+            "rows": report.n,
+            "rows_saved": saved,
+            # of a row that was begun when it was settled, a part may have been judged
+            "judgements_saved": max(0, min(saved * max(each), sum(each) - report.calls - report.cached)),
+        }
+        # what was settled is not missing; and after looking often only the sequence's interval holds
+        extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}
+        report = replace(report, extra=extra, score=sequence.mean, ci95=sequence.interval if sequence.n else None)
+        begun = replace(report, n=report.n - saved, n_stopped=report.n_stopped - saved)
+        causes = {**report.missing, "caller": report.missing.get("caller", 0) - saved}
+        rest = closed(begun.n, begun.n_scored, (sequence.mean or 0.0) * begun.n_scored, causes)
+        report = replace(begun, missing=rest.missing, bounds=rest.bounds)
+        if not self.until.decided:
+            return report
+        kept = {name: value for name, value in report.reasons.items() if not name.startswith("stopped: ")}
+        return replace(report, stopped=None, reasons=kept, suspicion=report.suspicion if report.missing else {})
+
+
+def label_of(cell: Any, names: Mapping[str, float]) -> float | None:
+    """A person's verdict as the win of a: from `a`, `b`, `tie`, the name of an answer column, or a number 0..1; else None."""
+    value = number_of(cell)
+    if value is not None:
+        return value if 0.0 <= value <= 1.0 else None
+    text = str(cell).strip().casefold()
+    if text in names:
+        return names[text]
+    return {"a": 1.0, "b": 0.0}.get(text, 0.5 if text in TIES else None)
+
+
+def winrate(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    prompt: str,
+    answers: Sequence[str],
+    *,
+    other: Any = None,
+    length_controlled: bool = False,
+    until_decided: bool = False,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    seed: int = 0,
+    options: RunOptions | None = None,
+    **keywords: Any,
+) -> WinRateReport:
+    """Say how often the first column of answers beats the second, by a reward, with ties, flips, n and a 95 % interval.
+
+    A pairwise judge sees each row in both orders, whose mean is the row's result; other rewards compare their scores.
+
+    Args:
+        reward: a registered name, a reward class or a reward.
+        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
+        prompt: the column of prompts.
+        answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking as well.
+        other: another table that holds the second column, joined by `id` (default: the column `id`), such as the result file
+            of another model on the same questions.
+        length_controlled: adds the win rate at equal length.
+        until_decided: stop as soon as a confidence sequence leaves 50 % out. The order of rows is then seeded.
+        params: fields of a reward that is given by name or class.
+        llm: its judge; there is no default. `base_url` is its endpoint.
+        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
+        seed: decides samples, orders and bootstrap draws.
+        options: how the run goes; with `run_dir` the same call continues an unfinished run.
+        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`. Labels are people's verdicts: a, b, tie, the name of a column, or the win of a as a
+            number 0..1; they give agreement and the win rate corrected for the judge's errors.
+
+    Raises:
+        ConfigError: a column is missing, blank or numeric, a label cannot be read or joined, options exclude each other; said
+            before anything is paid.
+    """
+    built = build_reward(reward, params, llm, base_url, seed)
+    columns, run_options = Columns.out_of({"seed": seed, **keywords})
+    comparison = Comparison.read(
+        data, prompt, answers, columns, other=other, length_controlled=length_controlled, until_decided=until_decided
+    )
+    report = comparison.judge(built, seed=seed, options=options, **run_options)
+    assert isinstance(report, WinRateReport)
+    return report
