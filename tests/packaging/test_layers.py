@@ -24,12 +24,13 @@ FLOORS = {
     "rm_gallery.core.runner": 6,
     "rm_gallery.gallery": 7,
     "rm_gallery.envs": 7,
-    "rm_gallery.train": 8,
-    "rm_gallery.integrations": 8,
-    "rm_gallery.report": 8,
-    "rm_gallery.evaluation": 8,
-    "rm_gallery.serve": 9,
-    "rm_gallery.cli": 10,
+    "rm_gallery.study": 8,
+    "rm_gallery.train": 9,
+    "rm_gallery.integrations": 9,
+    "rm_gallery.report": 9,
+    "rm_gallery.evaluation": 10,
+    "rm_gallery.serve": 11,
+    "rm_gallery.cli": 12,
 }
 DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
 """Packages that stand beside the floors: what they offer is looked up when it is asked for."""
@@ -96,7 +97,7 @@ def calls(names: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
         (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ("rm_gallery/serve/server.py",)),
         (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
         (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
-        (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/workers/",)),
+        (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/processes/",)),
         (("os._exit", "os.abort"), ("rm_gallery/core/engine/processes/main.py", "rm_gallery/core/sandbox/")),
     ],
 )
