@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.gallery.benchmarks.figures import one_line
+from rm_gallery.core.utils.shown import one_line
 
 Folders = Annotated[
     list[str] | None,

@@ -15,8 +15,9 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.calls.budget import Estimate, Interval
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
-from rm_gallery.gallery.benchmarks.figures import Report, interval, one_line, percent
+from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.report.formats import Gate, gate_of
 from rm_gallery.report.tables import exported, print_report
 from rm_gallery.study.benchmark import Recorded, recorded_json, score_recorded
@@ -263,7 +264,7 @@ def _show_recorded(benchmark: Benchmark, found: Recorded, as_json: bool, missed:
 
 def _scored_line(group: Mapping[str, Any], report: Report) -> str:
     what = " ".join(str(value) for value in group.values()) or report.benchmark
-    return f"{what}: {percent(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule})"
+    return f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule})"
 
 
 def _list(as_json: bool) -> None:

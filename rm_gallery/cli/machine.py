@@ -22,7 +22,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.sandbox.select import doctor as sandbox_checks
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import interval, percent
+from rm_gallery.gallery.benchmarks.figures import hundredths, interval
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.report.tables import print_comparison
 from rm_gallery.study.benchmark import evaluate
@@ -173,5 +173,5 @@ def train_bt(
         opt.print_json(report)
         return
     for name, figure in report["held_out"].items():
-        typer.echo(f"{name:12} {percent(figure['accuracy']):>6} %   [{interval(figure['ci95'])}]   n={figure['n']}")
+        typer.echo(f"{name:12} {hundredths(figure['accuracy']):>6} %   [{interval(figure['ci95'])}]   n={figure['n']}")
     typer.echo(f"model written to {out}; use it as bt:{out}")

@@ -19,7 +19,7 @@ from rm_gallery.cli.serve import serve, token_app
 from rm_gallery.cli.tables import grade, score, winrate
 from rm_gallery.cli.trust import audit, check, conflicts, drift, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
-from rm_gallery.gallery.benchmarks.figures import one_line
+from rm_gallery.core.utils.shown import one_line
 
 app = typer.Typer(
     name="rm-gallery",

@@ -20,7 +20,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
-from rm_gallery.gallery.benchmarks.figures import one_line
+from rm_gallery.core.utils.shown import one_line
 from rm_gallery.study.table import Columns
 
 

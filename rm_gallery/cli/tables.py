@@ -16,7 +16,8 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.figures import COUNTS, one_line
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.gallery.benchmarks.figures import COUNTS
 from rm_gallery.report.formats import gate_of
 from rm_gallery.report.tables import exported
 from rm_gallery.study.grading import grade as grade_rows

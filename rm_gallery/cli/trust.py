@@ -11,9 +11,9 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.figures import one_line
-from rm_gallery.report.card import Audit
+from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings
+from rm_gallery.study.audit.card import Audit
 from rm_gallery.study.audit.run import PROBES, prepare
 from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import Conflicts

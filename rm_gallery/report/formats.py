@@ -14,13 +14,12 @@ from xml.etree import ElementTree
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
+from rm_gallery.core.utils.shown import cut, percent, show, told_apart
 from rm_gallery.gallery.benchmarks.figures import by_cause, plain
 from rm_gallery.report.page import all_plots, render_page
-from rm_gallery.report.plots import percent, show, told_apart
 from rm_gallery.report.words import (
     OWN_UNIT,
     between,
-    cut,
     figures_of,
     findings,
     headline,

@@ -15,13 +15,13 @@ import orjson
 
 from rm_gallery import __version__
 from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.shown import cut, percent, show, visible
 from rm_gallery.report import plots
-from rm_gallery.report.plots import Plot, percent, show
+from rm_gallery.report.plots import Plot
 from rm_gallery.report.words import (
     COMPARED,
     OWN_UNIT,
     between,
-    cut,
     duration,
     figures_of,
     findings,
@@ -32,7 +32,6 @@ from rm_gallery.report.words import (
     rule_of,
     single_line,
     spent,
-    visible,
 )
 from rm_gallery.study.opened import OpenRun, SampleRow
 from rm_gallery.study.summary import (

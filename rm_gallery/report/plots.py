@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.utils.shown import percent, show
 from rm_gallery.study.summary import HUGE, Bin, Share
 
 if TYPE_CHECKING:
@@ -65,31 +66,6 @@ def _round_ticks(low: float, high: float, about: int) -> list[float]:
     step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about + 0.5)
     first = math.ceil(low / step - 1e-9)
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def show(value: float | None, digits: int = 3) -> str:
-    """A number for people: some three digits, never a long tail; a dash for none."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    size = abs(value)
-    if size and (size >= 1e6 or size < 1e-3):
-        return f"{value:.2g}".replace("-", "−")
-    text = f"{value:,.0f}" if size >= 1000 else f"{value:.{digits}g}"
-    return text.replace("-", "−")
-
-
-def percent(value: float | None, digits: int = 1) -> str:
-    """A share in percent."""
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
-
-
-def told_apart(value: float, limit: float, shown: Callable[[float, int], str], digits: int) -> tuple[str, str]:
-    """Two different numbers as text, with `digits` or as many more as it takes to see that they differ."""
-    for more in range(digits, 18):
-        texts = shown(value, more), shown(limit, more)
-        if texts[0] != texts[1]:
-            return texts
-    return repr(value), repr(limit)
 
 
 def frame(

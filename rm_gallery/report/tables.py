@@ -15,7 +15,8 @@ from rm_gallery.core.engine.store.files import to_line
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import is_unicode
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, interval, one_line, percent
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run, sound
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def print_report(report: Report) -> None:
     table = _table(["subset"], [report.unit, INTERVAL, *beside, "n", *lost])
     for part, (name, score, bounds, _) in zip([*report.by_subset.values(), report], report.rows(), strict=True):
         counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
-        known = [percent(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
+        known = [hundredths(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
         _add(table, [name, score, bounds, *known, *map(str, counts)])
     _print(table, report.about())
 
@@ -51,11 +52,11 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
     """Print reports on the same data side by side: one column a reward, one line a subset."""
     table = _table([""], [_shown(name) for name in reports])
     shown = list(reports.values())
-    _add(table, ["score %", *(percent(report.score) for report in shown)])
+    _add(table, ["score %", *(hundredths(report.score) for report in shown)])
     _add(table, ["95 % interval", *(interval(report.ci95) for report in shown)])
     for name in dict.fromkeys(name for report in shown for name in report.by_subset):
         parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
-        _add(table, [name, *("-" if part is None else percent(part.score) for part in parts)])
+        _add(table, [name, *("-" if part is None else hundredths(part.score) for part in parts)])
     for count in ("unscored", "failed", "stopped"):
         values = [getattr(report, f"n_{count}") for report in shown]
         if count != "stopped" or any(values):
@@ -81,7 +82,7 @@ def print_difference(found: Comparison) -> None:
     for part in [*found.by_subset, found.whole]:
         paired = part.paired
         tested = [_p(paired.p_value), _p(part.p_adjusted)]
-        cells = [percent(part.first), percent(part.second), _points(paired.difference), _between(paired.interval)]
+        cells = [hundredths(part.first), hundredths(part.second), _points(paired.difference), _between(paired.interval)]
         _add(table, [part.name, *cells, *tested, str(paired.n)])
     _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
 

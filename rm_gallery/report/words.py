@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.core.utils.shown import percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause
-from rm_gallery.report.plots import percent, show
 from rm_gallery.study.opened import OpenRun
 from rm_gallery.study.summary import Share, Summary, mean, number
 
@@ -23,32 +22,6 @@ COMPARED = "win_rate"
 OWN_UNIT = ("mean_score",)
 """Rules whose figure is no share."""
 LOST = ("unscored", "failed", "stopped")
-_UNSEEN = re.compile(r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-
-
-def visible(text: str) -> str:
-    """Text from outside with what hides in it made visible: controls, what turns the direction, what has no width.
-
-    Line ends become line feeds; characters that are none (lone surrogates) become U+FFFD.
-    """
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
-    text = _UNSEEN.sub(lambda found: f"⟦U+{ord(found.group()):04X}⟧", text)
-    return _CONTROL.sub(_pictured, text)
-
-
-def _pictured(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "\ufffd"
-
-
-def cut(text: str, limit: int) -> str:
-    """Text of at most about `limit` bytes of UTF-8: its beginning and its end, and how much is left out between."""
-    if len(text) <= limit // 4 or len(raw := text.encode("utf-8", "replace")) <= limit:
-        return text
-    head = raw[: limit * 3 // 4].decode("utf-8", "ignore")
-    tail = raw[-(limit // 4) :].decode("utf-8", "ignore") if limit >= 80 else ""
-    return f"{head}\n⟦… {len(text) - len(head) - len(tail):,} characters left out …⟧\n{tail}"
 
 
 def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:

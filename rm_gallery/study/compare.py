@@ -14,10 +14,10 @@ from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, label
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.paired import PairedDifference, described, holm, mcnemar, paired_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, one_line, plain
+from rm_gallery.core.utils.shown import one_line, told_apart
+from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
 from rm_gallery.gallery.benchmarks.judgements import worst
 from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
-from rm_gallery.report.plots import told_apart
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run
 from rm_gallery.study.task import Data
 

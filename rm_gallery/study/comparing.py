@@ -18,7 +18,7 @@ from rm_gallery.core.stats.consistency import sign_test
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.paired import holm
-from rm_gallery.gallery.benchmarks.figures import Report, interval, percent
+from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
 
 _FEWEST_LABELS = 5
@@ -309,23 +309,23 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     if flips := extra.get("flips"):
         lines.append(
             f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "
-            f"({percent(flips['rate'])} %, {interval(flips['ci95'])}); {flips['first_preferred']} for the answer shown first, "
+            f"({hundredths(flips['rate'])} %, {interval(flips['ci95'])}); {flips['first_preferred']} for the answer shown first, "
             f"{flips['second_preferred']} for the second, p = {flips['position_p_value']:.3g}"
         )
     if found := extra.get("agreement"):
         kappa = found.get("kappa")
         shown = "" if kappa is None else f", kappa {kappa:.2f} {_plain(found['kappa_ci95'])}"
-        share = f"{percent(found['agreement'])} % ({interval(found['ci95'])}){shown}, " if found["n"] else ""
+        share = f"{hundredths(found['agreement'])} % ({interval(found['ci95'])}){shown}, " if found["n"] else ""
         lines.append(f"agreement with people: {share}n={found['n']}")
     if found := extra.get("corrected"):
         lines.append(
-            f"corrected by labels: {percent(found['estimate'])} % ({interval(found['ci95'])}){_p(found)}, "
-            f"{found['n_labelled']} labels, worth {found['effective_labels']:.0f}; judge alone {percent(found['judge_alone'])}, "
-            f"labels alone {percent(found['labels_alone'])} ({found['method']})"
+            f"corrected by labels: {hundredths(found['estimate'])} % ({interval(found['ci95'])}){_p(found)}, "
+            f"{found['n_labelled']} labels, worth {found['effective_labels']:.0f}; judge alone {hundredths(found['judge_alone'])}, "
+            f"labels alone {hundredths(found['labels_alone'])} ({found['method']})"
         )
         lines += found["notes"]
     if found := extra.get("length_controlled"):
-        lines.append(f"at equal length: {percent(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
+        lines.append(f"at equal length: {hundredths(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
     if found := extra.get("until_decided"):
         lines.append(_decided_in_words(found))
     ranking = extra.get("ranking", {})
@@ -335,13 +335,13 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
         rank = (
             str(part["best_rank"]) if part["best_rank"] == part["worst_rank"] else f"{part['best_rank']}–{part['worst_rank']}"
         )
-        won = f"wins {percent(part['win_rate'])} % of {part['n']}"
+        won = f"wins {hundredths(part['win_rate'])} % of {part['n']}"
         lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
         said = [] if part.get("p_holm") is None else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
         if own := part.get("corrected"):
-            said.append(f"corrected by labels {percent(own['estimate'])} % ({interval(own['ci95'])})")
+            said.append(f"corrected by labels {hundredths(own['estimate'])} % ({interval(own['ci95'])})")
         lines += [f"{name}: {'; '.join(said)}"] if said else []
     return lines
 

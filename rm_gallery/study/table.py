@@ -23,8 +23,9 @@ from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Trait, closed, lengths
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause, ConfigError
+from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted, one_line
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import comparing
 from rm_gallery.study.benchmark import estimate, evaluate

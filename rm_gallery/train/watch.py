@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.figures import plain_line
+from rm_gallery.core.utils.shown import plain_line
 from rm_gallery.train.advantages import group_numbers, spread_of, weighted_sum
 from rm_gallery.train.signals import LEAST_GROUPS, Link, Shift, group_means, length_bias, link, shift, spread_phrase
 from rm_gallery.train.training_log import TrainingLog, read_training_log

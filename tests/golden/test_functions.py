@@ -22,6 +22,7 @@ from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
 from rm_gallery.core.utils.file import deeper, split_samples
 from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.shown import cut, told_apart
 from rm_gallery.envs import reward_helpers
 from rm_gallery.gallery.benchmarks.judgements import sign, worst
 from rm_gallery.gallery.benchmarks.ties import margin_term
@@ -40,8 +41,6 @@ from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
 from rm_gallery.report.formats import Gate
-from rm_gallery.report.plots import told_apart
-from rm_gallery.report.words import cut
 from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
 from rm_gallery.study.comparing import Compared, Rows, flips_of
 from rm_gallery.study.sheet import number_of

@@ -16,8 +16,8 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
-from rm_gallery.report.card import Audit
 from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, built_in, from_samples, injections, read_injections, text_of
+from rm_gallery.study.audit.card import Audit
 from rm_gallery.study.audit.run import PROBES, prepare
 from rm_gallery.study.duels import Limit, decide, found
 from tests.golden.golden import Line, check, files

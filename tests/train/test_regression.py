@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from rm_gallery.gallery.rm.trained.features import HASH_BITS, dense_names
+from rm_gallery.train.bradley_terry import fit as fitting
 from rm_gallery.train.bradley_terry.fit import (
     DEFAULT_STRENGTH,
     STRENGTHS,
@@ -74,7 +75,7 @@ def test_the_penalty_is_the_likeliest_on_prompts_that_were_not_fitted(monkeypatc
     assert choose_strength(design, PAIRS, [f"p{n % 20}" for n in range(90)], 0) == STRENGTHS[-1]
     fitted: list[int] = []
     fit = LogisticRegression.fit
-    monkeypatch.setattr(fit, "CHOSEN_BY", 45)
+    monkeypatch.setattr(fitting, "CHOSEN_BY", 45)
 
     def noted(model: Any, matrix: Any, *rest: Any, **weights: Any) -> Any:
         fitted.append(matrix.shape[0])

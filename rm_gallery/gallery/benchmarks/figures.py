@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import as_json, write_whole
+from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,13 +192,13 @@ class Report(Figure):
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The figures for people: name, score and interval in percent, and the counts that are not 0; the whole last."""
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
-        return [(one_line(name), percent(f.score), interval(f.ci95), counted(f)) for name, f in parts]
+        return [(one_line(name), hundredths(f.score), interval(f.ci95), counted(f)) for name, f in parts]
 
     def about(self) -> list[str]:
         """What the figures rest on: reward, judge, rule, baselines and costs, a line each."""
         judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
-        beside = [f"{name} answer {percent(value)}" for name, value in self.baselines.items()]
-        beside += [f"chance {percent(self.chance)}"] if self.chance is not None else []
+        beside = [f"{name} answer {hundredths(value)}" for name, value in self.baselines.items()]
+        beside += [f"chance {hundredths(self.chance)}"] if self.chance is not None else []
         lines = [
             f"{self.reward}{judge}",
             f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
@@ -242,10 +242,10 @@ def beside(report: Report, baselines: Mapping[str, Report], chance: float | None
 
 def _further(extra: Mapping[str, Any]) -> list[str]:
     """Further figures of a rule as people read them: sections, levels, and what position did to a judge."""
-    shown = [f"{name} {percent(part.score)}" for name, part in extra.get("sections", {}).items()]
-    shown += [f"{name.replace('_', ' ')} {percent(value)}" for name, value in extra.items() if isinstance(value, float)]
+    shown = [f"{name} {hundredths(part.score)}" for name, part in extra.get("sections", {}).items()]
+    shown += [f"{name.replace('_', ' ')} {hundredths(value)}" for name, value in extra.items() if isinstance(value, float)]
     if orders := extra.get("orders"):
-        shown.append(f"both orders agree in {percent(orders['consistency'])}, {orders['draws']} of {orders['n']} draws")
+        shown.append(f"both orders agree in {hundredths(orders['consistency'])}, {orders['draws']} of {orders['n']} draws")
     return shown
 
 
@@ -270,7 +270,7 @@ def missing_line(n: int, missing: Mapping[str, int], bounds: Any, limits: Callab
     return f"missing: {sum(missing.values()):,} of {n:,} ({by_cause(missing)}){lies}"
 
 
-def percent(value: float | None) -> str:
+def hundredths(value: float | None) -> str:
     """A share as a percentage with one decimal; a dash for none."""
     return "-" if value is None else f"{100 * value:.1f}"
 
@@ -284,16 +284,6 @@ def counted(figure: Figure) -> str:
     """How many samples there were, and how many of them have no score and why."""
     lost = [f"{value} {name[2:]}" for name in COUNTS[2:] if (value := getattr(figure, name))]
     return ", ".join([f"n={figure.n}", *lost])
-
-
-def one_line(text: str) -> str:
-    """Text from outside for a terminal: control characters and what reorders text become spaces."""
-    return " ".join(plain_line(text).split())
-
-
-def plain_line(text: str) -> str:
-    """As `one_line`, with the spaces as they are: for lines in columns."""
-    return "".join(" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
 
 
 def plain(value: Any) -> Any:

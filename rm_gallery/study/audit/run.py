@@ -21,9 +21,9 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.report.card import Audit
 from rm_gallery.study.audit import scales
 from rm_gallery.study.audit.attacks import BUILT_IN, Material, built_in, from_samples
+from rm_gallery.study.audit.card import Audit
 from rm_gallery.study.audit.probes import (
     Authority,
     Discernment,

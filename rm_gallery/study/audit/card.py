@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.benchmarks.figures import one_line, plain
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study.duels import VERDICTS, Finding, Verdict, number
 
 if TYPE_CHECKING:
