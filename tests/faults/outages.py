@@ -58,7 +58,7 @@ def go_through(
             faults = Faults(**TROUBLES[trouble])
             timers = [
                 threading.Timer(begin, lambda: server.set(faults=faults)),
-                threading.Timer(begin + (0.02 if once else length), lambda: server.set(faults=Faults())),
+                threading.Timer(begin + (0.2 if once else length), lambda: server.set(faults=Faults())),
             ]
         server.reset()
         for timer in timers:

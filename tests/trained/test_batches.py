@@ -17,6 +17,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.rm.trained import batches
 from rm_gallery.gallery.rm.trained.batches import Batches
 from tests.reward.rewards import scored as rated
 from tests.support.samples import issues, make_sample, scores
@@ -56,6 +57,12 @@ class Measured(BasePointWiseReward):
         return rated(self.name, *(await self.batches.score(sample.output[0].answer.text)))
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs together arrives together, on a busy machine too."""
+    monkeypatch.setattr(batches, "LINGER_SECONDS", 0.2)
+
+
 def measured(model: Lengths, size: int = 8, tokens: int = 10_000, **settings: Any) -> Measured:
     return Measured(batches=Batches(lambda: model, size, tokens), **settings)
 
@@ -64,6 +71,7 @@ def samples(*texts: str) -> list[DataSample]:
     return [make_sample(text, unique_id=str(place)) for place, text in enumerate(texts)]
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -> None:
     model = Lengths()
     texts = ["x" * (1 + 37 * place % 100) for place in range(200)]
@@ -80,6 +88,7 @@ def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -
     assert texts[0] in model.batches[0], "the one that waits longest is never overtaken"
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     model = Lengths()
     texts = ["x" * length for length in (5, 60, 7, 6, 5, 30, 7)]
