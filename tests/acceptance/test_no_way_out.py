@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from rm_gallery import DataSample, evaluate
 from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.blame import NEUTRAL
@@ -14,6 +15,8 @@ from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.study.table import score_table
 from tests.integrations.adapters import ADAPTERS, Row, waited
 
 HUGE = "a1 " * 350_000
@@ -128,8 +131,43 @@ def in_trainer(name: str) -> Callable[[Family, Sequence[str]], list[float | None
     return scores
 
 
+def in_benchmark(family: Family, texts: Sequence[str]) -> list[float | None]:
+    """Each text is the rejected answer of a pair."""
+    row, found = dict(family.row), {}
+    reference = {"reference": row.pop("reference")} if "reference" in row else {}
+    samples = [
+        {
+            "unique_id": str(place),
+            "input": [{"role": "user", "content": "What is it?"}],
+            "output": [
+                {"answer": {"role": "assistant", "content": said, "label": {"preference": worth, **reference}}}
+                for said, worth in ((family.right, "chosen"), (text, "rejected"))
+            ],
+            "metadata": row,
+        }
+        for place, text in enumerate(texts)
+    ]
+
+    def note(judged: Judged, credit: float | None) -> None:
+        found[int(judged.sample.unique_id)] = judged.scores[1]
+
+    evaluate(family.make(), [DataSample(**each) for each in samples], "preferences", blame="probe", on_judged=note)
+    return [found[place] for place in range(len(texts))]
+
+
+def in_sheet(family: Family, texts: Sequence[str]) -> list[float | None]:
+    """Each text is a cell; those that no file can hold are left out, and what is blank has no answer."""
+    rows = [{"q": f"What is it? {place}", "a": text, "way": f"way {place}", **family.row} for place, text in enumerate(texts)]
+    cells = [row for row in rows if row["a"].strip() and row["a"] != WAYS["half a pair"]]
+    reference = "reference" if "reference" in family.row else None
+    parts = score_table(family.make(), cells, "q", "a", reference=reference, by=["way"], blame="probe").by_subset
+    return [parts[f"way = {row['way']}"].score if row in cells else 0.0 for row in rows]
+
+
 DOORS = {
     "a batch": in_batch,
+    "a benchmark": in_benchmark,
+    "a spreadsheet": in_sheet,
     "TRL": in_trainer("trl.trl_reward"),
     "verl": in_trainer("verl.verl_reward"),
     "OpenRLHF": in_trainer("openrlhf.openrlhf_reward"),
@@ -138,7 +176,14 @@ DOORS = {
 
 SLOW_WAYS = ("mathematics", "code", "queries", "patterns")
 """Families whose ways out take their time: the two doors that differ most try them."""
-CELLS = [(name, door) for name in FAMILIES for door in DOORS if name not in SLOW_WAYS or door in ("a batch", "verl")]
+NO_COLUMNS = ("code", "queries", "JSON", "calls of tools")
+"""Families that read more than a reference, which a spreadsheet does not hold."""
+CELLS = [
+    (name, door)
+    for name in FAMILIES
+    for door in DOORS
+    if not (name in SLOW_WAYS and door not in ("a batch", "verl")) and not (name in NO_COLUMNS and door == "a spreadsheet")
+]
 
 
 @pytest.mark.parametrize(("name", "door"), CELLS)
