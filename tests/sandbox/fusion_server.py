@@ -38,7 +38,7 @@ class FusionServer:
             file.write(body["code"])
             file.flush()
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-S", file.name, stdin=-1, stdout=-1, stderr=-1, cwd=tempfile.gettempdir(), env={}
+                sys.executable, file.name, stdin=-1, stdout=-1, stderr=-1, cwd=tempfile.gettempdir(), env={}
             )
             status = "Finished"
             with suppress(ProcessLookupError):  # it has ended
