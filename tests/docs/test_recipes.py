@@ -43,8 +43,8 @@ def test_the_recipes_are_all_that_is_needed(tmp_path: Path) -> None:
         tests |= own | {f"tests/{path}" for path in contracts.split()}
         words |= {Path(path).stem for path in own} | set(chosen.split())
     environment = {**child_environment(), "PYTHONPATH": str(tmp_path)}
-    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-k", " or ".join(sorted(words))]
-    done = run_python(*options, *sorted(tests), cwd=tmp_path, env=environment, timeout=280)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-k", " or ".join(sorted(words))]
+    done = run_python("-m", "pytest", *options, *sorted(tests), cwd=tmp_path, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:]
 
 

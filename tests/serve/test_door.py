@@ -164,15 +164,7 @@ def test_levels_of_nesting_are_counted_from_one() -> None:
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [
-        ("a.B:c-1_2", True),
-        ("x" * 128, True),
-        ("x" * 129, False),
-        ("a b", False),
-        ("ä", False),
-        ("", False),
-        ("a\n", False),
-    ],
+    [("a.B:c-1_2", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("ä", False), ("", False), ("a\n", False)],
 )
 def test_a_plain_request_id_is_given_back(given: str, kept: bool) -> None:
     (reply,) = asked(app_of(), {**IT, "headers": {"X-Request-Id": given.encode("latin-1")}})
