@@ -22,7 +22,6 @@ from tests.integrations.packages import installed
 from tests.integrations.test_adapters import scorers_of
 from tests.support.judge_server import JudgeCall, JudgeServer
 from tests.support.samples import make_sample
-from tests.trainers.environments import run
 
 pytestmark = pytest.mark.usefixtures("there")
 CODE = "```python\n{}\n```".format
@@ -56,17 +55,6 @@ def test_a_group_with_an_answer_that_breaks_its_reward_has_the_same_advantages_i
     theirs = [each["score"] for each in VerlReward(reward).compute_scores(["d"] * 4, texts, [truth] * 4, infos)]
     assert own == theirs and None not in own and own[2] == min(map(float, theirs)) < max(theirs)
     assert group_advantages(own, 4)[2] < 0
-
-
-@pytest.mark.trainers
-@pytest.mark.system("verl")
-def test_verls_own_advantages_are_those_of_the_formula() -> None:
-    reward, texts, truth = GROUPS["broken"]
-    own = trl_reward(reward)(["q"] * 4, texts, reference=[truth] * 4)
-    scores = [each["score"] for each in VerlReward(reward).compute_scores(["d"] * 4, texts, [truth] * 4)]
-    found = run("verl", "verl_advantages.py", scores)
-    assert found["std"] == pytest.approx(group_advantages(own, 4, eps=1e-6), abs=1e-6)
-    assert found["mean"] == pytest.approx(group_advantages(own, 4, "mean"), abs=1e-6)
 
 
 def test_the_table_of_causes_says_what_the_adapters_do_by_default() -> None:
