@@ -1,7 +1,5 @@
 """A benchmark is one class in one file, found by its name and columns; how its samples add up beyond the golden files."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

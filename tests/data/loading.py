@@ -1,7 +1,5 @@
 """Small files and loaders for the tests of this folder."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

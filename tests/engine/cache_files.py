@@ -1,7 +1,5 @@
 """Filling, ageing and checking cache files for the cache tests."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """A run folder: continued by whoever asks for the same, whole after a full disk or a kill, and written by one at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math

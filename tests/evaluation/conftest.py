@@ -1,7 +1,5 @@
 """Both databases, and folders to deploy."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command as a process of its own that can be interrupted, killed and looked at afterwards."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A budget ends a run cleanly; the same command with a higher one finishes it, and every sample is paid once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Short ways to score a code answer in tests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

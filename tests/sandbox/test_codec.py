@@ -1,7 +1,5 @@
 """The codec returns exact builtin values, keeps to its bounds, and refuses every damaged message."""
 
-from __future__ import annotations
-
 import datetime
 import enum
 import math

@@ -1,7 +1,5 @@
 """A closed denominator against every filling of what is missing, and what missing scores go with."""
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import product

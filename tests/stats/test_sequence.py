@@ -1,7 +1,5 @@
 """Confidence sequences and sequential tests: published figures, and errors over all looks together in simulation."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

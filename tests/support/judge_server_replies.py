@@ -1,7 +1,5 @@
 """Bodies of successful replies: chat completions and embeddings."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import math

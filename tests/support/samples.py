@@ -1,7 +1,5 @@
 """Small samples for tests, in one line each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step

@@ -1,7 +1,5 @@
 """Skipping tests that need a system component this machine lacks."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """What the check requires may not skip."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.children import ROOT, run_python
