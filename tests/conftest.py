@@ -1,5 +1,7 @@
 """What every test gets: no outside configuration, a cache of its own, and what must not be skipped in CI."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys

@@ -1,5 +1,7 @@
 """Names nobody knows, judges that cannot be called, and texts that try to be the judge: each is said or judged, never believed."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Judges of known quality, behind real HTTP, on every benchmark: each gets the figure it deserves, and none without a verdict."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """A few rows in the layout of every benchmark, written for the project: those of the golden files, and makers of more."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from tests.golden.golden import HERE, lines

@@ -1,5 +1,7 @@
 """What every registered benchmark promises, held against its own golden rows: a new one is held to it by being there."""
 
+from __future__ import annotations
+
 import json
 import math
 import random

@@ -1,5 +1,7 @@
 """`evaluate`: any form of data, any reward, one report that says what it rests on."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

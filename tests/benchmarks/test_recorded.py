@@ -1,5 +1,7 @@
 """`bench --scores` and `--replay` from the command: groups, folders, exports, exit codes and usage errors."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

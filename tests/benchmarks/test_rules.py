@@ -1,5 +1,7 @@
 """A benchmark is one class in one file, found by its name and columns; how its samples add up beyond the golden files."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Benchmark files for tests of the command line, a few rows each."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from tests.data.loading import Row, write

@@ -1,5 +1,7 @@
 """`rm-gallery bench`: a benchmark by name, from files or from the hub."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

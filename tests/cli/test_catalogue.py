@@ -1,5 +1,7 @@
 """`rm-gallery list`, `show`, `doctor` and `cache` tell what there is, by every filter, and do what their options ask."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 from pathlib import Path

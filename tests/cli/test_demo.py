@@ -1,5 +1,7 @@
 """`rm-gallery demo` runs without a key and prints one table; with an endpoint the judge is in it as well."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

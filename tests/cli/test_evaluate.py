@@ -1,5 +1,7 @@
 """`rm-gallery eval` as people run it: piped, interrupted, continued, and with names that no terminal should be given."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """`rm-gallery train bt` writes a model that `bt:DIR` then names everywhere, and says how good it is beside length."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """A spreadsheet from the desk: read as it was saved, judged over HTTP, and a workbook that other programs open."""
 
+from __future__ import annotations
+
 import csv
 import json
 import shutil

@@ -1,5 +1,7 @@
 """Small files and loaders for the tests of this folder."""
 
+from __future__ import annotations
+
 import csv
 import gzip
 import json

@@ -1,5 +1,7 @@
 """The built-in split: schema, sizes, truth by construction, balance, and that a rebuild gives the stored files."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter

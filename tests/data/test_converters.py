@@ -1,5 +1,7 @@
 """Converters are found by name: own ones, built-in ones, those of installed packages."""
 
+from __future__ import annotations
+
 from importlib import metadata
 from typing import Any
 

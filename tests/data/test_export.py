@@ -1,5 +1,7 @@
 """Data sets come back from parquet and JSON lines as they were, or are refused with the field named."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Callable
 from datetime import timezone

@@ -3,6 +3,8 @@
 What files and rows are read as, and what is wrong with them, stands in `tests/golden/files` and `tests/golden/loading`.
 """
 
+from __future__ import annotations
+
 import gc
 import json
 import tracemalloc

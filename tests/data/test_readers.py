@@ -1,5 +1,7 @@
 """Files that no text can stand for: hostile workbooks and archives, stored formulas, logs as a zip, also one packed with Zstandard."""
 
+from __future__ import annotations
+
 import datetime
 import gzip
 import io

@@ -1,5 +1,7 @@
 """Code blocks of a Markdown file, in order, and which of them are not to be run."""
 
+from __future__ import annotations
+
 import re
 import shlex
 from dataclasses import dataclass

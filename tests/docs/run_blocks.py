@@ -4,6 +4,8 @@ Comment lines directly below a `print` are its output: a print that writes somet
 `await` at the top level, as in a notebook. Each document has a process of its own, forked when the package is there already.
 """
 
+from __future__ import annotations
+
 import ast
 import asyncio
 import contextlib

@@ -1,5 +1,7 @@
 """Checking a document's shell commands: ours are run, those of other tools are held against what this project offers."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Every Python block of the documents and every notebook runs; every command that is shown works; the checks notice what is wrong."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re

@@ -1,5 +1,7 @@
 """CONTRIBUTING's recipes in a copy of the tree: the files they show are all that is needed, and the contract tests pass."""
 
+from __future__ import annotations
+
 import re
 import shutil
 from pathlib import Path

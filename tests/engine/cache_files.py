@@ -1,5 +1,7 @@
 """Filling, ageing and checking cache files for the cache tests."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 import time

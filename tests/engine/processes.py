@@ -1,5 +1,7 @@
 """Python children that a test starts, reads and kills, and waiting for what they do."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

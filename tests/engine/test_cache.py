@@ -1,5 +1,7 @@
 """What is put comes back: at once, in a later process, in the same bytes; within its size and age, or it is done without."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import os

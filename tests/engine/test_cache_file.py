@@ -1,5 +1,7 @@
 """A damaged file is set aside with one warning; what was promised survives kill -9, forks and other processes."""
 
+from __future__ import annotations
+
 import os
 import random
 import sqlite3

@@ -1,5 +1,7 @@
 """How many calls an endpoint gets, in which order, and what an outage costs; single steps are in the golden files."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

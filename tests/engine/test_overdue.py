@@ -1,5 +1,7 @@
 """Which calls are asked a second time, and when; on virtual time."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """What can be sent to a worker process and what comes back; what hangs or dies costs itself alone, and nothing is left."""
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import math

@@ -1,5 +1,7 @@
 """Which waits are drawn, what the deadline allows, and when a run stops trying; the cases are in the golden files."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 

@@ -1,5 +1,7 @@
 """Equal calls in flight share one execution, and no caller can spoil it for the others."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

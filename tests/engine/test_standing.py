@@ -1,5 +1,7 @@
 """A run without an end: what is fed comes back under its number, and what breaks takes only what was in flight."""
 
+from __future__ import annotations
+
 import queue
 from collections.abc import Iterator
 from typing import Any

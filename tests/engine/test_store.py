@@ -1,5 +1,7 @@
 """A run folder: continued by whoever asks for the same, whole after a full disk or a kill, and written by one at a time."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import math

@@ -1,5 +1,7 @@
 """An event loop whose clock jumps over waits, so that a test of minutes takes milliseconds."""
 
+from __future__ import annotations
+
 import asyncio
 import selectors
 from collections.abc import Coroutine

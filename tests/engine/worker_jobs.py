@@ -1,5 +1,7 @@
 """Functions that the tests of the worker pool send to worker processes."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import subprocess

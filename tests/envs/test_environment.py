@@ -1,5 +1,7 @@
 """Environments as rewards: what they are given, what is logged, what tells them apart; scores and helpers are golden (`environments`, `envs`)."""
 
+from __future__ import annotations
+
 import logging
 import pickle
 import subprocess

@@ -1,5 +1,7 @@
 """Both databases, and folders to deploy."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Run as a program: processes that die in the middle of a deployment, and processes that deploy at once; prints JSON."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

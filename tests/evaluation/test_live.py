@@ -1,5 +1,7 @@
 """A server's evaluators follow the store: new versions, roll-backs and deletions of whoever made them."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 import threading

@@ -1,5 +1,7 @@
 """Previews run the real code and give real scores; deployments are what was previewed."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What a store keeps, in SQLite and in PostgreSQL: versions, the one that is served, and nothing of a change that did not end or was killed."""
 
+from __future__ import annotations
+
 import json
 import sqlite3
 from contextlib import closing

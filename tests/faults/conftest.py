@@ -1,5 +1,7 @@
 """A judge server of its own for every test: what a client learned about one endpoint must not reach the next."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

@@ -1,5 +1,7 @@
 """Judged samples with a known verdict, a judge to ask, and runs over them, for tests of what may go wrong."""
 
+from __future__ import annotations
+
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence

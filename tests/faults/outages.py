@@ -1,5 +1,7 @@
 """An endpoint that goes away in the middle of a run and comes back, for the outage table and its tests."""
 
+from __future__ import annotations
+
 import threading
 from dataclasses import dataclass
 from typing import Any

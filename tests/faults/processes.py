@@ -1,5 +1,7 @@
 """The command as a process of its own that can be interrupted, killed and looked at afterwards."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """A budget ends a run cleanly; the same command with a higher one finishes it, and every sample is paid once."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The same samples through every way of calling: the same results, no warning, nothing left open, and a prompt end."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

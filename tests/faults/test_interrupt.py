@@ -1,5 +1,7 @@
 """Ctrl-C: no new work, calls in flight get five seconds, what is done is kept, and nothing is left behind."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """A run in a folder: killed, out of disk or asked for by another command, it is never damaged, and nothing is paid twice."""
 
+from __future__ import annotations
+
 import json
 import os
 import random

@@ -1,5 +1,7 @@
 """The host application's log is its own: never touched, never filled with secrets, and free of ours when it says so."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

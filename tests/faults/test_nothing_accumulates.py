@@ -1,5 +1,7 @@
 """Run after run in one process: no thread, no descriptor and no connection more than after the first."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 import time

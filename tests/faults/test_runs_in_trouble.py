@@ -1,5 +1,7 @@
 """What an endpoint may do to a run: each fault alone, all at once, an outage, a refusal of everything; what is scored stays right."""
 
+from __future__ import annotations
+
 import socket
 import threading
 import time

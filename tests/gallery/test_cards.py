@@ -1,5 +1,7 @@
 """Every reward has an example that tells its answers apart, and a page in `gallery/` that says what the code says today."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 from functools import cache

@@ -1,5 +1,7 @@
 """Huge and odd texts cost every rule and every reader time in proportion, and end with a score or a reason."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """What every rule reward with a reference keeps to: a reference equals itself, however it is stated, and nothing else."""
 
+from __future__ import annotations
+
 import json
 import random
 import re

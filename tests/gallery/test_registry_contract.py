@@ -1,5 +1,7 @@
 """What holds for every registered reward, judged or not: each is tried on the example on its class."""
 
+from __future__ import annotations
+
 import importlib
 import math
 import multiprocessing

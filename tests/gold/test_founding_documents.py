@@ -1,5 +1,7 @@
 """The founding documents' own code runs as it stands and prints what its text shows; tests/seeds has documents of our own like them."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

@@ -1,5 +1,7 @@
 """Labelled answers and replies, and recorded texts of real judges: scored and read as a careful person does, with no verdict invented."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 

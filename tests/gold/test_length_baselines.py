@@ -3,6 +3,8 @@
 Own rows of equal branches stand in `tests/golden/scoring`.
 """
 
+from __future__ import annotations
+
 import json
 from itertools import islice
 from typing import Any

@@ -1,5 +1,7 @@
 """Published data: HumanEval's solutions pass, GSM8K's are scored as labelled, and the embedded model is good on unseen prompts."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pandas as pd

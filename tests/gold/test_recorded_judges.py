@@ -3,6 +3,8 @@
 Own texts of equal branches stand in `tests/golden/protocols`.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

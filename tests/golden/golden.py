@@ -1,5 +1,7 @@
 """Golden files: one JSON object a line, what is given and what the library makes of it, changed only on purpose."""
 
+from __future__ import annotations
+
 import json
 import math
 import os

@@ -1,5 +1,7 @@
 """Pins what a trainer gets: each file is an adapter, each line a reward, its settings and a completion, or several in one call."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

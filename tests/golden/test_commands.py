@@ -1,5 +1,7 @@
 """What commands print and refuse: each line of the golden files below `commands` is a call in the folder that the lines before it made."""
 
+from __future__ import annotations
+
 import json
 import re
 import shlex

@@ -1,5 +1,7 @@
 """Conversations as samples, and back as they were: where the prompt ends, which turn is the answer, what is no conversation."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from rm_gallery.core.data.conversation import as_messages, messages_of, sample_of_completion, sample_of_messages, split_turns

@@ -1,5 +1,7 @@
 """Rows in the layout of every benchmark, what they are detected as, and the samples they become."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """What the engine makes of headers, prices, failures, rates and lines of a run, as golden files say."""
 
+from __future__ import annotations
+
 import asyncio
 import builtins
 import random

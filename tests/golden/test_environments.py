@@ -1,5 +1,7 @@
 """Pins environments as rewards: each file is an environment of `tests/envs/environments.py`, each line a sample of answers."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError

@@ -1,5 +1,7 @@
 """Files as people and tools write them, and the rows they are read as; what one filter gives of lm-evaluation-harness; and what a loader makes of rows."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import re

@@ -1,5 +1,7 @@
 """What the models make of replies, errors, vectors, names and URLs, as golden files say."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import orjson

@@ -1,5 +1,7 @@
 """What recorded texts and scores of judges are read as: the parsers of the published protocols, and files of judgements."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -3,6 +3,8 @@
 A file is named after its reader in `READERS`; the other keys of a line are the reader's arguments.
 """
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable
 from typing import Any

@@ -3,6 +3,8 @@
 `made` is Python, with the names of the modules of its file's subject.
 """
 
+from __future__ import annotations
+
 from types import ModuleType
 
 import pandas

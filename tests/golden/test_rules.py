@@ -5,6 +5,8 @@ has: `question` or `input`, `steps`, `reference` (in the answer's label), `label
 ("unscored", "failed", or "refused" for parameters) with its `reason`; `tell` asks for a score's reason and extra data, too.
 """
 
+from __future__ import annotations
+
 import json
 from functools import cache
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What judgements earn under every benchmark's rule: judges of known quality on its rows, and judgements made by hand."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from rm_gallery.core.data.schema import DataSample

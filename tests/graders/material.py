@@ -1,5 +1,7 @@
 """Every judged grader with a row that fits it: what the contracts of graders are tried on."""
 
+from __future__ import annotations
+
 import base64
 from typing import Any
 

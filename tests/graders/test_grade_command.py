@@ -1,5 +1,7 @@
 """`rm-gallery grade`: graders out of a file over a table, with labels, repeats, a run folder and its page."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Every judged grader: what its prompt holds, and what perfect, garbage, failing and lying judges make of it."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import math

@@ -1,5 +1,7 @@
 """A grader run is kept in its folder: the same run continues there, only what is missing is judged again, and traced."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import math

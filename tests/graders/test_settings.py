@@ -1,5 +1,7 @@
 """Every setting of a grader or a judged reward is heard, or refused, and tells one from another: found by the registries."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Strategies ask anew for every vote, and a vote that was never asked is owed. What comes of votes and orders is golden lines."""
 
+from __future__ import annotations
+
 import pickle
 from pathlib import Path
 from typing import Any

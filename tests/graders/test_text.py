@@ -1,5 +1,7 @@
 """Text and format rules: equal to the reference packages, and right where others are known to be wrong."""
 
+from __future__ import annotations
+
 import random
 import time
 from typing import Any

@@ -1,5 +1,7 @@
 """What several tests of adapters get."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

@@ -3,6 +3,8 @@
 The packages' own code calls the adapters in `tests/trainers`; these are for looking at an adapter's every branch.
 """
 
+from __future__ import annotations
+
 import importlib
 import inspect
 import sys

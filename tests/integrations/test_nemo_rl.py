@@ -1,5 +1,7 @@
 """NeMo-RL: a step of dialogues, its metrics, a function of two arguments, and how it is told of the environment."""
 
+from __future__ import annotations
+
 import sys
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """SkyRL, OpenEnv and AReaL: what is built on their base classes, with stand-ins for these (`packages.py`)."""
 
+from __future__ import annotations
+
 import asyncio
 import copy
 import importlib

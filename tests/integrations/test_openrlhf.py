@@ -1,5 +1,7 @@
 """OpenRLHF: queries without their prompt, labels of JSON, and the share of the range that its filter reads."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

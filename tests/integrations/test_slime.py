@@ -1,5 +1,7 @@
 """slime: one sample or a list, rewards under a key, and the mean that a sample without a score stands at."""
 
+from __future__ import annotations
+
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """verifiers: the columns of a v0 rollout, the turns of a v1 trace, and the metrics of a rubric."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from types import ModuleType, SimpleNamespace

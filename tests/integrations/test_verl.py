@@ -1,5 +1,7 @@
 """verl: which form is async, which prompt is asked with, and what a configuration on the command line may say."""
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 from typing import Any

@@ -1,5 +1,7 @@
 """Vectors from an endpoint: in order, in as few requests as are needed, and from words where there is none."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

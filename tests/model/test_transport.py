@@ -1,5 +1,7 @@
 """What an endpoint sends is bounded and cleaned: bodies, packed bodies, error texts, and JSON of any shape."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import resource

@@ -1,5 +1,7 @@
 """A plain installation is light, whatever the package imports is declared, and the version stands in one place."""
 
+from __future__ import annotations
+
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, requires

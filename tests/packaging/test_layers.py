@@ -1,5 +1,7 @@
 """Imports point downwards, the engine knows nothing above it, and library code neither prints nor takes over the process."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterable
 from functools import cache

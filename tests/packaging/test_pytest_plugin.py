@@ -1,5 +1,7 @@
 """The pytest plugin gates a judge in a team's own tests, and leaves every other run of pytest as it is."""
 
+from __future__ import annotations
+
 import json
 from importlib import import_module
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Judges with one weakness each, and a sound one, for the local judge server and for scripted models."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from functools import lru_cache

@@ -1,5 +1,7 @@
 """Run folders for tests of the report: written as the library writes them, without judging anything."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterable
 from pathlib import Path

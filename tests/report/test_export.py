@@ -1,5 +1,7 @@
 """A run as a table: a row per candidate in every form, nothing that a spreadsheet would run; and what a notebook shows of results."""
 
+from __future__ import annotations
+
 import csv
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Every form of the report for every sort of run: whole, safe, and true to what the run says."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter

@@ -1,5 +1,7 @@
 """Repeated runs: the mean of the repeats, the parts of their variance, and what a run folder keeps of them."""
 
+from __future__ import annotations
+
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Principles are proposed sample by sample, merged by one call, and nothing paid for is thrown away."""
 
+from __future__ import annotations
+
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

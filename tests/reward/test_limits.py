@@ -1,5 +1,7 @@
 """`max_workers` is the true number in flight, of functions and of judgements."""
 
+from __future__ import annotations
+
 import threading
 import time
 from typing import Any

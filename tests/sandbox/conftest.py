@@ -1,5 +1,7 @@
 """The runner under test, and the outside world that must stay as it is."""
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Iterator
 from pathlib import Path

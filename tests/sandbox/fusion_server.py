@@ -1,5 +1,7 @@
 """A small SandboxFusion look-alike on 127.0.0.1 that runs the programs it gets as plain child processes."""
 
+from __future__ import annotations
+
 import asyncio
 import resource
 import signal

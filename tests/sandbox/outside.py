@@ -1,5 +1,7 @@
 """What an attack must not change or reach, and the proof that it did not."""
 
+from __future__ import annotations
+
 import os
 import socket
 import time

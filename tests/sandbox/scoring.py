@@ -1,5 +1,7 @@
 """Short ways to score a code answer in tests."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Sequence
 

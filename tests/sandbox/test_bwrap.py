@@ -1,5 +1,7 @@
 """Bubblewrap: what starts and what does not, and that cancelled, abandoned or orphaned no process stays."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

@@ -1,5 +1,7 @@
 """The sandbox line by line: every runner gives the same verdicts, hostile code scores 0, and values compare as they should."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable

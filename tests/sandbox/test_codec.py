@@ -1,5 +1,7 @@
 """The codec returns exact builtin values, keeps to its bounds, and refuses every damaged message."""
 
+from __future__ import annotations
+
 import datetime
 import enum
 import math

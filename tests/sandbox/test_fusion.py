@@ -1,5 +1,7 @@
 """A remote service that only runs whole programs: what it is told, what it never holds, and that its faults are no score."""
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import json

@@ -1,5 +1,7 @@
 """Choosing a sandbox: never silently less than asked for; and limits alone, which leave nothing behind."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 import tempfile

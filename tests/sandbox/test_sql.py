@@ -1,5 +1,7 @@
 """Model-written SQL within its bounds: time, memory, rows and cells."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 import sys

@@ -1,5 +1,7 @@
 """The documents of this folder, which write rewards as the project's founding documents do, run and print what they promise."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

@@ -1,5 +1,7 @@
 """Asking an application without a server: one request or many at once, and what a reply or a refusal says."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from typing import Any

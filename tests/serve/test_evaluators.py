@@ -1,5 +1,7 @@
 """Deployed evaluators as the handler asks them: what they are given, how many may wait, and what is told when they cannot run."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable

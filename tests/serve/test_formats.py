@@ -1,5 +1,7 @@
 """Every format of others: what its requests ask for, what it answers, and what its sender gets where there is no score."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Tokens: who is let in, for what and how often, also after their file has changed; without a server."""
 
+from __future__ import annotations
+
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

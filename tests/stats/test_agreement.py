@@ -1,5 +1,7 @@
 """Agreement and rank correlations are those of scikit-learn, scipy, statsmodels and krippendorff, and so are scores against labels."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Hashable
 from importlib import import_module

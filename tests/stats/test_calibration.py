@@ -1,5 +1,7 @@
 """Calibration against scikit-learn on the same data, and maps that are judged on what they were not fitted on."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from scipy.special import expit

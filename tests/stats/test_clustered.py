@@ -1,5 +1,7 @@
 """Means and other figures over clusters: what they equal, how often their intervals hold the truth, and what resampling draws."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,7 @@
 """Corrected means: what they equal, what holds for any data, and how often their intervals hold the truth."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

@@ -1,5 +1,7 @@
 """A closed denominator against every filling of what is missing, and what missing scores go with."""
 
+from __future__ import annotations
+
 import math
 import random
 from itertools import product

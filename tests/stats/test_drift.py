@@ -1,5 +1,7 @@
 """Repeated runs and drift: the judge's part of the variance, silence about chance flips, sight of real changes."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

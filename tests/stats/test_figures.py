@@ -6,6 +6,8 @@ beside this one hold the function against it; the lines pin each branch, and tho
 names a, b three times, "#80/4" the numbers 0 to 19, four times each.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
 from dataclasses import fields, is_dataclass

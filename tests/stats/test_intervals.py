@@ -1,5 +1,7 @@
 """Intervals are those of scipy and Student, and what a guesser scores that of the binomial distribution and of counting every outcome."""
 
+from __future__ import annotations
+
 import itertools
 import math
 

@@ -1,5 +1,7 @@
 """Differences of two judges on the same samples: what they equal, that they hold, several tests at once, and which place they favour."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 

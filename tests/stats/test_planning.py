@@ -1,5 +1,7 @@
 """Sample sizes: published figures, and plans that keep their promise in simulation."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

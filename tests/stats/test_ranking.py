@@ -1,5 +1,7 @@
 """Rankings: published fits, scores from pairwise wins, what best-of-N selection is worth, and win rates at equal length."""
 
+from __future__ import annotations
+
 import itertools
 import math
 import random

@@ -1,5 +1,7 @@
 """Labels that go with verdicts are noticed, chance is not accused, and verdicts are put together where labels are few."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Confidence sequences and sequential tests: published figures, and errors over all looks together in simulation."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

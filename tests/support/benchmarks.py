@@ -1,5 +1,7 @@
 """Benchmark samples for tests: loaded, judged by a server that knows the truth, or judged by hand."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Tiny checkpoints with random weights, made on the spot: nothing is downloaded."""
 
+from __future__ import annotations
+
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

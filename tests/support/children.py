@@ -1,5 +1,7 @@
 """Running Python, or the command line, in a child process that sees this checkout and nothing of the user's settings."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The command line in this process: the same entry point as the installed command, without starting an interpreter."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import sys

@@ -1,5 +1,7 @@
 """How the judge decides: named behaviours and the way a decision is written in the shape a prompt asks for."""
 
+from __future__ import annotations
+
 import json
 import re
 import string

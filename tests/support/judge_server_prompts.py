@@ -1,5 +1,7 @@
 """What a judge reads out of a prompt: the candidate answers, the reply shape that is asked for, and the oracle's view."""
 
+from __future__ import annotations
+
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence

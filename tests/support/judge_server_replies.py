@@ -1,5 +1,7 @@
 """Bodies of successful replies: chat completions and embeddings."""
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import math

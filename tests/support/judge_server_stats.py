@@ -1,5 +1,7 @@
 """What a judge server counts, and the last requests it saw."""
 
+from __future__ import annotations
+
 import hashlib
 import time
 from collections import Counter, deque

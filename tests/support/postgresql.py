@@ -1,5 +1,7 @@
 """A PostgreSQL server of the tests' own: made by `initdb` in a temporary folder, without a password, on a socket in it."""
 
+from __future__ import annotations
+
 import contextlib
 import glob
 import os

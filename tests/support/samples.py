@@ -1,5 +1,7 @@
 """Small samples for tests, in one line each."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step

@@ -1,5 +1,7 @@
 """Where the benchmark files used by measuring tests are found, and skipping where they are not."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Skipping tests that need a system component this machine lacks."""
 
+from __future__ import annotations
+
 import shutil
 
 import pytest

@@ -1,5 +1,7 @@
 """What the check requires may not skip."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from tests.support.children import ROOT, run_python

@@ -1,5 +1,7 @@
 """The direct comparison of plain numbers agrees with Math-Verify's, and what explodes costs its deadline alone."""
 
+from __future__ import annotations
+
 import random
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Made-up preferences for training tests: the polite answer is chosen, whatever its length."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Sequence
 from typing import Any

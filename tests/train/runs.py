@@ -1,5 +1,7 @@
 """Made-up training runs: groups of completions with rewards, and ways of gaming them that are known."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Training: what is learned, what is counted, what is refused, and what is left behind by one that is stopped."""
 
+from __future__ import annotations
+
 import json
 import statistics
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Training and test share no prompt, the draw depends on prompt and seed alone, and every pair counts as its sample does."""
 
+from __future__ import annotations
+
 import random
 
 import pytest

@@ -1,5 +1,7 @@
 """The fit of pairs: balanced orders, a penalty that the prompts choose, and weights that any order of the work leaves alike."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Watching a training run: each way of gaming a reward is found, chance is not, and what holds whatever the rewards."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

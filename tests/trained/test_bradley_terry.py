@@ -1,5 +1,7 @@
 """`bt:DIR` is an ordinary reward: what it says is the trained model's score, through every door."""
 
+from __future__ import annotations
+
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A checkpoint that cannot give scores is refused in one line before anything is scored, never guessed at."""
 
+from __future__ import annotations
+
 import builtins
 import importlib.util
 from pathlib import Path

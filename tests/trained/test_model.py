@@ -1,5 +1,7 @@
 """A saved model comes back the same, other folders are named as what they are, and features of any text are finite and moderate."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json

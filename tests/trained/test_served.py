@@ -1,5 +1,7 @@
 """`served:URL` speaks each server's own layout, over the call path of the judges; nothing malformed becomes a score."""
 
+from __future__ import annotations
+
 import json
 import pickle
 from pathlib import Path

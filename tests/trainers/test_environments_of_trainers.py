@@ -1,5 +1,7 @@
 """The environments and rubrics of SkyRL and verifiers get the scores of `evaluate` in their own code."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

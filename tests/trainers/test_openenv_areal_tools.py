@@ -1,5 +1,7 @@
 """Packages that call a reward, with their own code: OpenEnv's containers, AReaL's rollouts, LangSmith, Langfuse."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.integrations.test_same_score import REWARDS, expected, rows

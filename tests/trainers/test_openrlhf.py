@@ -1,5 +1,7 @@
 """OpenRLHF's own executor gets the scores of `evaluate` from a reward file, and makes tensors of them."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Iterator

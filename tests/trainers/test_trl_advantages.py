@@ -1,5 +1,7 @@
 """TRL's own trainers get the same advantages from the same rewards, missing ones included."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Files that are whole or not there, JSON of anything, and lists that are cut in two without leaking groups."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections import Counter

@@ -1,5 +1,7 @@
 """What only POSIX systems have is imported where it is used: elsewhere every module can be imported, and rewards score."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from tests.support.children import run_python

@@ -1,5 +1,7 @@
 """What the judge of a group reads beside the answers, how its scores go back, and what becomes of its verdicts. Replies are golden lines."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import math

@@ -1,5 +1,7 @@
 """Every judged reward, samples that fit it, and what its judge reads."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

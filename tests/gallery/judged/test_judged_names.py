@@ -1,5 +1,7 @@
 """Every scenario exists in three kinds under its names, importable, documented, and with texts in both languages."""
 
+from __future__ import annotations
+
 import importlib
 from collections import Counter
 from pathlib import Path

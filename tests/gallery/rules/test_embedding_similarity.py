@@ -1,5 +1,7 @@
 """Cosine of answer and reference, by an endpoint or a fake."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """What golden lines cannot hold about rules: deadlines, absent packages, a sandbox, objects of one's own, and the figures of other packages."""
 
+from __future__ import annotations
+
 import json
 import re
 import string
