@@ -10,9 +10,9 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
+from rm_gallery.evaluation.deploy import create_evaluation
 
 from rm_gallery.cli.main import app
-from rm_gallery.evaluation.create import create_evaluation
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
