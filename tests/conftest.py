@@ -64,6 +64,11 @@ def warned() -> Iterator[list[str]]:
     logger.remove(sink)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first: at the end of a run on several workers, no one waits long for another."""
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("alone", "trainers", "slow"))))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Turn the skip of a required component's test into a failure."""

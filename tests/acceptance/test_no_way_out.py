@@ -135,7 +135,7 @@ def in_benchmark(family: Family, texts: Sequence[str]) -> list[float | None]:
     """Each text is the rejected answer of a pair."""
     row, found = dict(family.row), {}
     reference = {"reference": row.pop("reference")} if "reference" in row else {}
-    samples = [
+    samples: list[dict[str, Any]] = [
         {
             "unique_id": str(place),
             "input": [{"role": "user", "content": "What is it?"}],

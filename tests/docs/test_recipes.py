@@ -15,8 +15,8 @@ RECIPES: dict[str, tuple[int, str, str]] = {
     "Add a reward": (2, "gallery/test_registry_contract.py gallery/test_cards.py", "question_back"),
     "Add a judged scenario": (1, "gallery/judged/test_judged_names.py", "debugging"),
     "Add a benchmark": (2, "benchmarks/test_kinds.py", "test_kinds"),
-    "Add a provider": (2, "packaging/test_layers.py", "test_layers"),
-    "Add a trainer adapter": (2, "packaging/test_layers.py", "test_layers"),
+    "Add a provider": (2, "packaging/test_layers.py", "test_imports_point_downwards"),
+    "Add a trainer adapter": (2, "packaging/test_layers.py", "test_imports_point_downwards"),
     "Add a grader": (2, "graders/test_judged.py", "courtesy exactly_once high_low"),
 }
 
@@ -43,8 +43,8 @@ def test_the_recipes_are_all_that_is_needed(tmp_path: Path) -> None:
         tests |= own | {f"tests/{path}" for path in contracts.split()}
         words |= {Path(path).stem for path in own} | set(chosen.split())
     environment = {**child_environment(), "PYTHONPATH": str(tmp_path)}
-    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", " or ".join(sorted(words))]
-    done = run_python(*options, *sorted(tests), cwd=tmp_path, env=environment, timeout=280)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "-k", " or ".join(sorted(words))]
+    done = run_python("-m", "pytest", *options, *sorted(tests), cwd=tmp_path, env=environment, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -19,13 +19,20 @@ from tests.support.children import ROOT
 from tools import cards
 
 NAMES = sorted(map(cards.shown_name, discover()))
-PATHS = sorted({cards.path_of(Entry(name, RewardRegistry.get(name))) for name in NAMES})
+SHARING: dict[str, list[Entry]] = {}
+for entry in [Entry(name, RewardRegistry.get(name)) for name in NAMES]:
+    SHARING.setdefault(cards.path_of(entry), []).append(entry)
 RUNNING = [name for name in NAMES if not example_of(name).environment]
 
 
 @cache
 def pages() -> dict[str, str]:
     return cards.catalogue()
+
+
+@cache
+def page(path: str) -> str:
+    return cards.page(SHARING[path])
 
 
 def test_no_page_is_missing_stale_or_left_over() -> None:
@@ -51,11 +58,11 @@ def test_pages_are_written_compared_and_taken_away(
     assert (folder / "notes.md").exists() and not (folder / "general/gone.md").exists()
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", sorted(SHARING))
 def test_a_pages_code_prints_what_it_shows(path: str) -> None:
-    (block,) = blocks_of(pages()[path])
+    (block,) = blocks_of(page(path))
     if block.not_run:
-        assert any(example_of(name).environment for name in NAMES if f"`{name}`" in pages()[path])
+        assert any(example_of(name).environment for name in NAMES if f"`{name}`" in page(path))
         return
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

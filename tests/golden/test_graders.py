@@ -137,18 +137,7 @@ def aggregated(_: str, line: golden.Line) -> golden.Line:
     return {**said, "score": found.score, "range": found.range, "higher_is_better": found.higher_is_better}
 
 
-OF_A_ROW = (
-    "name",
-    "reason",
-    "metadata",
-    "status",
-    "error_type",
-    "cause",
-    "score",
-    "range",
-    "higher_is_better",
-    "refused",
-)
+OF_A_ROW = ("name", "reason", "metadata", "status", "error_type", "cause", "score", "range", "higher_is_better", "refused")
 test_aggregators = golden.runner("aggregators", aggregated, *OF_A_ROW)
 
 

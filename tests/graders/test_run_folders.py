@@ -92,11 +92,7 @@ def test_ranks_equal_rows_and_odd_metadata_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"other": length}, "graders"),
-        ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
-    ],
+    ("other", "said"), [({"other": length}, "graders"), ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range")]
 )
 def test_another_run_in_the_folder_is_refused_with_the_difference(other: dict[str, Any], said: str, tmp_path: Path) -> None:
     runner(tmp_path, {"length": length}).run(ROWS)

@@ -83,11 +83,7 @@ def test_without_a_task_and_without_a_score_the_keys_stay_the_same() -> None:
     numbers = type("OnlyNumbers", (Maths,), {"on_error": -1.0})()
     with pytest.raises(NoScore, match="correct gave no score .unscored, no_reference"):
         asyncio.run(Maths().compute_reward("r", [*ASKED, *SAID], None))
-    assert asyncio.run(numbers.compute_reward("r", [*ASKED, *SAID], None)) == {
-        "correct": -1.0,
-        "length": 9.0,
-        "brief": 1.0,
-    }
+    assert asyncio.run(numbers.compute_reward("r", [*ASKED, *SAID], None)) == {"correct": -1.0, "length": 9.0, "brief": 1.0}
     failed = [*ASKED, {"role": "assistant", "content": "fail"}]
     assert asyncio.run(numbers.compute_reward("r", failed, TRUTH)) == {"correct": 0.0, "length": -1.0, "brief": 1.0}
     gold = type("Gold", (BenchmaxRewards,), {"rewards": [Moody], "reference": "gold"})()

@@ -125,11 +125,7 @@ def test_a_rubrics_row_is_made_of_plain_fields_and_both_metadata(there: None) ->
         (Say(message="four", n=3, metadata={}), None, 4.0),
         (Say(message="four", thought="x"), "thought", 1.0),
         (Say(message="four", thought="x"), lambda action: action.message * 2, 8.0),
-        (
-            Say(message="four", thought="x"),
-            None,
-            "which field of the Say is the answer.*; its fields: message, thought",
-        ),
+        (Say(message="four", thought="x"), None, "which field of the Say is the answer.*; its fields: message, thought"),
         (Say(n=1), None, "its fields: n"),
         (Say(message="a"), "said", r"the Say has no field 'said' \(completion=\); its fields: message"),
     ],

@@ -165,13 +165,7 @@ class Foreign:
 
 
 def test_data_of_a_trainer_becomes_plain() -> None:
-    given = {
-        "a": Foreign([Foreign(1.5), (2, "x")]),
-        "b": {"c": Foreign("t")},
-        "d": None,
-        "e": b"x",
-        "f": bytearray(b"y"),
-    }
+    given = {"a": Foreign([Foreign(1.5), (2, "x")]), "b": {"c": Foreign("t")}, "d": None, "e": b"x", "f": bytearray(b"y")}
     assert plain(given) == {"a": [1.5, [2, "x"]], "b": {"c": "t"}, "d": None, "e": b"x", "f": bytearray(b"y")}
 
 

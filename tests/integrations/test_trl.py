@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import (
-    ConfigError,
-    DataSample,
-    EvaluateResult,
-    FakeLLM,
-    MetricResult,
-    RewardResult,
-    Unscored,
-    reward_function,
-)
+from rm_gallery import ConfigError, DataSample, EvaluateResult, FakeLLM, MetricResult, RewardResult, Unscored, reward_function
 from rm_gallery.integrations import trl as adapter
 from rm_gallery.integrations.trl import trl_components, trl_reward, trl_rewards
 from tests.integrations.adapters import Cost, Moody

@@ -41,15 +41,7 @@ def looked(reward: Any, **given: Any) -> Any:
 
 
 def test_v0_columns_are_plain_ones_of_the_data_set_under_task_and_info() -> None:
-    row = {
-        "answer": "4",
-        "task": {"a": 1, "b": 1},
-        "info": {"b": 2},
-        "c": [3],
-        "client": "x",
-        "parser": {},
-        "d": object(),
-    }
+    row = {"answer": "4", "task": {"a": 1, "b": 1}, "info": {"b": 2}, "c": [3], "client": "x", "parser": {}, "d": object()}
     text = looked(seen("a", "b", "c", "client", "parser", "d"), prompt=ASKED, completion=SAID, state={}, **row)
     columns = "{'a': 1, 'b': 2, 'c': [3], 'client': None, 'parser': None, 'd': None, 'ground_truth': '4'}"
     assert text == f"(['user', 'assistant'], {columns})"

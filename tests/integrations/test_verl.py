@@ -79,10 +79,7 @@ def test_extra_info_is_read_from_arrays_and_left_alone() -> None:
     ("settings", "message"),
     [
         ({}, "No reward is named; add .*reward_kwargs.reward=NAME"),
-        (
-            {"reward": "math_verify_reward", "base_url": "router"},
-            "verl serves no reward model; set reward.reward_model",
-        ),
+        ({"reward": "math_verify_reward", "base_url": "router"}, "verl serves no reward model; set reward.reward_model"),
         ({"reward": "math_verify_reward", "components": ["acc"]}, "components names 'acc'"),
     ],
 )

@@ -68,7 +68,7 @@ def _imports(file: str, body: list[ast.stmt], *, eager: bool) -> Iterator[Import
             yield from (Import(file, node.lineno, alias.name, eager) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from _imports_from(file, node, eager)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             yield from _imports(file, node.orelse, eager=eager)
         else:
             inside = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

@@ -362,10 +362,7 @@ def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
         reward = found.output[0].answer.reward
         assert len(reward.details) == 2
         assert (strict.score_of(reward), loose.score_of(reward)) == (0.0, 1.0)
-        assert {order[0].key_in(reward), order[1].key_in(reward)} == {
-            "accuracy",
-            f"accuracy#{order[1].settings_hash[:8]}",
-        }
+        assert {order[0].key_in(reward), order[1].key_in(reward)} == {"accuracy", f"accuracy#{order[1].settings_hash[:8]}"}
 
 
 def test_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -39,6 +41,8 @@ class FusionServer:
                 sys.executable, file.name, stdin=-1, stdout=-1, stderr=-1, cwd=tempfile.gettempdir(), env={}
             )
             status = "Finished"
+            with suppress(ProcessLookupError):  # it has ended
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (1, 2))
             try:
                 talk = process.communicate(body["stdin"].encode())
                 out, err = await asyncio.wait_for(talk, body["run_timeout"])
@@ -47,8 +51,10 @@ class FusionServer:
                     process.kill()
                 await process.wait()
                 status, out, err = "TimeLimitExceeded", b"", b""
+        if process.returncode == -signal.SIGXCPU:
+            status = "TimeLimitExceeded"
         result = {
-            "status": status if process.returncode in (0, -9) else "Error",
+            "status": status if process.returncode in (0, -signal.SIGKILL, -signal.SIGXCPU) else "Error",
             "return_code": process.returncode,
             "stdout": out.decode("utf-8", "replace"),
             "stderr": err.decode("utf-8", "replace"),

@@ -281,10 +281,7 @@ def test_a_remote_reward_is_a_reward(server: RewardServer) -> None:
     found, beside = reward.evaluate_batch(samples), here.evaluate_batch(samples)
     for remote, local in zip(found, beside, strict=True):
         a, b = remote.output[0].answer.reward, local.output[0].answer.reward
-        assert (a.score, [(i.status, i.reason) for i in a.issues]) == (
-            b.score,
-            [(i.status, i.reason) for i in b.issues],
-        )
+        assert (a.score, [(i.status, i.reason) for i in a.issues]) == (b.score, [(i.status, i.reason) for i in b.issues])
     many = DataSample(input=samples[0].input, output=[samples[0].output[0], *sample("5", label={"reference": "4"}).output])
     assert [output.answer.reward.score for output in reward.evaluate(many).output] == [1.0, 0.0]
 

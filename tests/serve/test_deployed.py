@@ -99,12 +99,7 @@ PATH = "/v1/evaluations/relevance-evaluator"
 def test_a_sample_gets_its_score_with_both_metrics(server: Serving, more: Any) -> None:
     for path in (PATH, f"{PATH}/evaluate"):
         found = httpx.post(server.url + path, json={**SAMPLES[0], **more}, timeout=60).json()
-        assert (found["score"], found["is_score_valid"], found["reason"], found["error"]) == (
-            0.2,
-            True,
-            "relevance",
-            None,
-        )
+        assert (found["score"], found["is_score_valid"], found["reason"], found["error"]) == (0.2, True, "relevance", None)
         assert found["metrics"] == {
             "overlap": {"score": 0.2, "is_score_valid": True, "reason": "1 of 5 words"},
             "direct": {"score": 0.0, "is_score_valid": True, "reason": "looks for the word answer"},

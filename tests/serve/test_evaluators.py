@@ -97,11 +97,7 @@ def test_a_store_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path, m
         with monkeypatch.context() as patched:
             for name in ("list", "revision"):
                 patched.setattr(store, name, refuse)
-            found += [
-                await refusal(served.deployed()),
-                served.problem(),
-                await refusal(served.score("a", asks("1"), 30.0)),
-            ]
+            found += [await refusal(served.deployed()), served.problem(), await refusal(served.score("a", asks("1"), 30.0))]
         for _ in range(1000):
             await asyncio.sleep(0.02)
             if not served.problem():

@@ -74,12 +74,7 @@ def test_only_the_whole_token_opens_and_only_its_scopes(file: Path) -> None:
         assert tokens.authorize(headers, "evaluate").name == "a"
     id_a, id_b = token.split("_")[1], other.split("_")[1]
     wrong = [token[:-1] + ("x" if token[-1] != "x" else "y"), token[:-1], f"{token}x", f"{token}\n", "", "rmg__"]
-    wrong += [
-        f"rmg_{id_b}_{token.split('_', 2)[2]}",
-        f"rmg_{id_a}_",
-        token.upper(),
-        f"rmg_{'0' * 12}_{token.split('_', 2)[2]}",
-    ]
+    wrong += [f"rmg_{id_b}_{token.split('_', 2)[2]}", f"rmg_{id_a}_", token.upper(), f"rmg_{'0' * 12}_{token.split('_', 2)[2]}"]
     for given in wrong:
         assert refusal(tokens, {b"x-api-key": given.encode()})[:2] == (401, "unauthorized"), given
     assert refusal(tokens, {})[0] == refusal(tokens, {b"authorization": b"Basic " + token.encode()})[0] == 401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,11 @@ import pytest
 
 CHAT = "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content | trim }}<|end|>\n{% endfor %}"
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<|turn|>", "<|end|>", "<extra_0>")
+
+NEEDS_TRL = pytest.mark.skipif(
+    not all(map(find_spec, ("torch", "transformers", "trl"))), reason="trl is not installed (extra train)"
+)
+"""For whole files: it imports nothing, which would cost every worker that collects them seconds."""
 
 
 def require_torch() -> None:

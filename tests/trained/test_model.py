@@ -117,7 +117,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "weights cut": (replaced("weights.npz", b"PK"), DataError, "damaged"),
     "weights of another model": (replaced("weights.npz", packed(dense=DENSE, words=WORDS)), DataError, "not the weights"),
     "weights no archive": (described(b"PK\x03\x04 not really"), DataError, "not a readable .npz"),
-    "weights a bomb": (described(bomb(300_000_000)), DataError, "'dense.npy' is too large"),
+    "weights a bomb": (lambda f: described(bomb(300_000_000))(f), DataError, "'dense.npy' is too large"),
     "weights too long": (replaced("weights.npz", bytes(3_000_000)), DataError, "larger than"),
     "description too long": (replaced("model.json", b" " * 17_000_000), DataError, "larger than"),
     "pickled array": (described(packed(dense=OBJECTS, words=WORDS)), DataError, "not a readable .npz"),

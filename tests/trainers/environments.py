@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import venv
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,14 +155,18 @@ def _lock(path: Path) -> Iterator[None]:
 
 def main(names: list[str]) -> int:
     """Make the named environments, all of them without a name; 1 when one cannot be made."""
-    missing = 0
-    for name in names or list(TRAINERS):
+
+    def made(name: str) -> Path | CannotBeMade:
         try:
-            sys.stdout.write(f"{name}: {make(name)}\n")
+            return make(name)
         except CannotBeMade as error:
-            missing = 1
-            sys.stdout.write(f"{name}: {error}\n")
-    return missing
+            return error
+
+    asked = names or list(TRAINERS)
+    with ThreadPoolExecutor(3) as making:  # each mostly waits for a server or for a child process
+        found = list(making.map(made, asked))
+    sys.stdout.writelines(f"{name}: {what}\n" for name, what in zip(asked, found, strict=True))
+    return int(any(isinstance(what, CannotBeMade) for what in found))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,10 @@ from rm_gallery import EvaluateResult, MetricResult, OpenaiLLM, reward_function
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.integrations.trl import TrlReward, trl_components, trl_reward, trl_rewards
 from rm_gallery.integrations.trl_data import preference_rows, unpaired_rows
-from tests.support.checkpoints import config_for, make_tokenizer, require_torch
+from tests.support.checkpoints import NEEDS_TRL, config_for, make_tokenizer
 from tests.trainers.rewards import as_float32, flaky_judge
 
-pytestmark = [pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
-require_torch()
-pytest.importorskip("trl", reason="trl is not installed (extra train)")
+pytestmark = [NEEDS_TRL, pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
 
 QUESTIONS = [{"prompt": [{"role": "user", "content": f"What is {n}+{n}?"}], "solution": str(2 * n)} for n in range(8)]
 

@@ -11,12 +11,10 @@ import pytest
 from rm_gallery.train.advantages import component_advantages, group_advantages, spread_of, weighted_sum, whitened
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import watch
-from tests.support.checkpoints import require_torch
+from tests.support.checkpoints import NEEDS_TRL
 from tests.trainers.test_trl import QUESTIONS, trained
 
-pytestmark = [pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
-require_torch()
-pytest.importorskip("trl", reason="trl is not installed (extra train)")
+pytestmark = [NEEDS_TRL, pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
 
 RIGHT = [1.0, 0.0, None, 1.0, 0.0, 0.0, 0.0, 0.0]
 LENGTH = [0.5, 30.0, None, 7.0, 12.0, None, 12.0, 12.0]

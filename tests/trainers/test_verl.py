@@ -1,4 +1,4 @@
-"""verl's own reward loop gets the scores of `evaluate`, under the same keys for every completion."""
+"""verl's own reward loop gets the scores of `evaluate`, under the same keys for every completion; its advantages are our formula's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from rm_gallery import RewardRegistry
-from rm_gallery.integrations.verl import verl_overrides
+from rm_gallery.integrations.trl import trl_reward
+from rm_gallery.integrations.verl import VerlReward, verl_overrides
+from rm_gallery.train.advantages import group_advantages
+from tests.integrations.test_missing_scores import GROUPS
 from tests.support.judge_server import JudgeServer
 from tests.trainers.environments import run
 from tests.trainers.rewards import FEW, ROWS, Parts, as_float32, expected, flaky_judge, judged
@@ -40,7 +43,9 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
     named = verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0}, on_error="worst")
     jobs = [scored, [*scored, "reward.reward_manager.name=gdpo"], blocking, [*named], asked]
     sizes = [len(ROWS), *[len(FEW)] * 4]
-    found = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS})
+    broken, texts, truth = GROUPS["broken"]
+    four = [each["score"] for each in VerlReward(broken).compute_scores(["d"] * 4, texts, [truth] * 4)]
+    found = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS, "group": four})
     answers = found["loop"]
     for place, answer in enumerate(answers):
         other = {3: RewardRegistry.create("math_verify_reward"), 4: judged(judge.base_url)}
@@ -60,3 +65,6 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
     assert answers[0]["extra_info_keys"] == ["index", "num_turns", "question", "rollout_reward_scores"]
     rules = expected(RewardRegistry.create("math_verify_reward"))
     assert found["batch"] == [-0.5 if each.score is None else each.score for each in rules]
+    own = trl_reward(broken)(["q"] * 4, texts, reference=[truth] * 4)
+    assert found["std"] == pytest.approx(group_advantages(own, 4, eps=1e-6), abs=1e-6)
+    assert found["mean"] == pytest.approx(group_advantages(own, 4, "mean"), abs=1e-6)

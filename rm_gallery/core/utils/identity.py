@@ -186,6 +186,9 @@ def remembered_by(function: Any) -> dict[str, Any]:
     return found
 
 
+_STANDARD = sysconfig.get_path("stdlib")
+
+
 @functools.lru_cache(maxsize=1024)
 def is_users(module: str | None) -> bool:
     """Whether a module is neither this library's, nor Python's, nor pydantic's: a version stands for those."""
@@ -195,7 +198,7 @@ def is_users(module: str | None) -> bool:
     if top == "__main__" or top not in {*sys.builtin_module_names, *sys.stdlib_module_names}:
         return True
     file = getattr(sys.modules.get(top), "__file__", None)  # a script of one's own may be called code.py
-    return file is not None and not file.startswith(sysconfig.get_path("stdlib"))
+    return file is not None and not file.startswith(_STANDARD)
 
 
 _PARSING = threading.Lock()

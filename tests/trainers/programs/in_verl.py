@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_module
 from tensordict import TensorDict
 from verl import DataProto
 from verl.experimental.reward_loop import reward_loop
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl.workers.reward_manager.batch import BatchRewardManager
 
@@ -85,6 +86,16 @@ def score_by_batch(rows: list[list[Any]]) -> list[float]:
     return scores
 
 
+def advantages(scores: list[float], divides: bool) -> list[float]:
+    """verl's own advantages of the responses to one prompt, with or without division by the deviation."""
+    rewards, names = torch.tensor(scores).unsqueeze(-1), np.array(["one"] * len(scores), dtype=object)
+    mask = torch.ones_like(rewards)
+    found: list[float] = (
+        compute_grpo_outcome_advantage(rewards, mask, names, norm_adv_by_std_in_grpo=divides)[0].flatten().tolist()
+    )
+    return found
+
+
 async def scored(worker: Any, part: Any) -> Any:
     return await worker.compute_score_batch(part)
 
@@ -93,7 +104,8 @@ def main() -> None:
     asked = json.load(sys.stdin)
     asyncio.set_event_loop(asyncio.new_event_loop())
     loop = [score(overrides, asked["rows"][:n]) for overrides, n in asked["jobs"]]
-    sys.stdout.write("\n" + json.dumps({"loop": loop, "batch": score_by_batch(asked["rows"])}))
+    groups = {kind: advantages(asked["group"], kind == "std") for kind in ("std", "mean")}
+    sys.stdout.write("\n" + json.dumps({"loop": loop, "batch": score_by_batch(asked["rows"]), **groups}))
 
 
 if __name__ == "__main__":
