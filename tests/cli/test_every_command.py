@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -254,6 +256,10 @@ def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: s
     told = [(line["call"], line["code"]) for line in GATES]
     codes = {code for call, code in told if f"{call} ".startswith(f"{name} ")}
     assert (1 in codes) == (said != "–"), f"{name}: docs/gates.md says of exit code 1: {said}"
+    callback, ends = COMMANDS[name].callback, re.compile(r"\bexit\((\d+)\)", re.I)
+    module = inspect.getsource(sys.modules[callback.__module__])
+    assert set(ends.findall(module)) <= {"0", "1", "2"}, f"{name} ends with a code that docs/gates.md does not tell"
+    assert said != "–" or "1" not in ends.findall(inspect.getsource(callback)), f"{name} ends with 1: say in docs/gates.md when"
     for gate in gates_of(name):
         both = {code for call, code in told if call.startswith(f"{name} ") and gate in call.split()}
         assert both >= {0, 1}, f"{name} {gate}: a call that passes and one that fails are needed"
