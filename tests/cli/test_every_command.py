@@ -190,6 +190,16 @@ def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: 
         assert again.code == 0 and json.loads(again.out) is not None, again.err
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in FINE if any("--limit" in parameter.opts for parameter in COMMANDS[name].params)]
+)
+def test_the_same_call_tells_the_same_and_a_limit_is_heard(name: str) -> None:
+    def told(*more: str) -> str:
+        return re.sub(r'"seconds": [\d.e-]+', "", run(FINE[name], "--json", *more).out)
+
+    assert told() == told() != told("--limit", "1")
+
+
 def paths_of(name: str) -> list[tuple[str, str]]:
     """(option or word, call with a path that is not there in its place) for each parameter of a command that names a file."""
     found = []
