@@ -187,7 +187,7 @@ def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: 
     assert done.code == 0, done.err
     if any("--json" in parameter.opts for parameter in COMMANDS[name].params):
         again = run(f"{FINE[name]} --json")
-        assert again.code == 0 and json.loads(again.out) is not None, again.err
+        assert again.code == 0 and json.loads(again.out, parse_constant=pytest.fail) is not None, again.err
 
 
 @pytest.mark.parametrize(
