@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine.calls.prices import Price, PriceTable
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
@@ -88,6 +90,17 @@ def test_the_parts_of_a_run_are_summed(tmp_path: Path) -> None:
         summary = orjson.loads((folder / "summary.json").read_bytes())
         assert (summary["spent"]["cached"], summary["last"]["cached"]) == (2 * number, 2 * last)
         assert (summary["samples"]["scored"], summary["samples"]["reused"]) == (last, number - last)
+
+
+def test_a_part_that_was_killed_before_its_summary_counts_with_its_calls_and_cost(tmp_path: Path) -> None:
+    judge, spent = PointJudge(llm=FakeLLM(reply=longest)), []
+    for folder, number in (("whole", 3), ("parts", 1), ("parts", 3)):
+        budget = Budget(prices=PriceTable({"fake": Price(1.0, 4.0, 0.5)}))
+        judge.evaluate_batch(rows()[:number], run_dir=str(tmp_path / folder), budget=budget)
+        spent.append(orjson.loads((tmp_path / folder / "summary.json").read_bytes())["spent"])
+        (tmp_path / folder / "summary.json").unlink()
+    assert [(each["calls"], each["cost"] > 0) for each in spent] == [(6, True), (2, True), (6, True)]
+    assert spent[2]["cost"] == pytest.approx(spent[0]["cost"])
 
 
 class Stops(Share):
