@@ -330,7 +330,7 @@ test_small_functions = golden.calls(
         "held_out": held_out,
         "label_of": lambda cell: label_of(cell, {"gpt": 1.0, "llama": 0.0}),
         "margin_term": margin_term,
-        "missed": lambda least, **figures: dict(Gate(least).missed(figures)),
+        "missed": lambda least, gate=None, **figures: dict(Gate(least, **gate or {}).missed(figures)),
         "nearest": nearest,
         "number_of": number_of,
         "sign": sign,
