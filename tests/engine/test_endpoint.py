@@ -56,7 +56,7 @@ def test_a_call_that_is_cancelled_as_it_is_let_go_to_look_leaves_the_look_to_the
         bound = limiter(4)
         for end in ("ok", "unreachable"):
             await bound.acquire()
-            bound.release(end)  # type: ignore[arg-type]  # one of the ends
+            bound.release(end)
         cancelled, patient = (asyncio.ensure_future(bound.acquire(fresh=False)) for _ in range(2))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.5, cancelled.cancel)  # when the first look is due
