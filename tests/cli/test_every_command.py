@@ -283,7 +283,12 @@ def test_no_command_shows_the_help_and_an_unknown_one_is_an_error() -> None:
 
 def test_replies_are_removed_by_days_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(CallCache, "prune", lambda _, **given: asked.append(given) or 7)
+
+    def prune(_: CallCache, **given: Any) -> int:
+        asked.append(given)
+        return 7
+
+    monkeypatch.setattr(CallCache, "prune", prune)
     assert run("cache prune --max-days 1.5 --max-bytes 3").out == "7 replies removed\n"
     assert asked == [{"max_bytes": 3, "max_age": 129_600.0}]
 
