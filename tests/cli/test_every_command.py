@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+from unittest.mock import Mock
 
 import pytest
 import typer
 
+from rm_gallery.cli import main
 from rm_gallery.cli.main import app
 from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.utils.errors import RMGalleryError
 from rm_gallery.evaluation.create import create_evaluation
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
@@ -295,3 +298,8 @@ def test_replies_are_removed_by_days_and_bytes(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_trace_as_json_is_a_line_a_judgement() -> None:
     assert {json.loads(line)["id"] for line in run("trace traced r0 --json").out.splitlines()} == {"r0"}
+
+
+def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "app", Mock(side_effect=RMGalleryError("the judge is gone")))
+    assert run("doctor") == Done(1, "", "rm-gallery: the judge is gone\n")
