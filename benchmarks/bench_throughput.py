@@ -15,12 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from rm_gallery.study.benchmark import evaluate
+
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions, run_list
-from rm_gallery.report.evaluate import evaluate
 from tests.support.judge_server import JudgeServer
 
 WORDS = "the answer says first why it holds and then what follows from it for the case at hand "

@@ -26,8 +26,8 @@ from rm_gallery.cli.catalogue import (  # noqa: E402
     grader_names,
     parameters_of,
 )
-from rm_gallery.core.reward.example import Example  # noqa: E402
 from rm_gallery.core.reward.registry import RewardRegistry  # noqa: E402
+from rm_gallery.core.reward.schema import Example  # noqa: E402
 from rm_gallery.core.utils.errors import ConfigError  # noqa: E402
 from rm_gallery.gallery.rm import discover  # noqa: E402
 
@@ -219,7 +219,7 @@ def _example(entries: Sequence[Entry]) -> str:
     if example.judge is not None:
         imports = [
             "from rm_gallery import FakeLLM, RewardRegistry",
-            "from rm_gallery.core.reward.example import PhraseJudge",
+            "from rm_gallery.core.reward.schema import PhraseJudge",
         ]
         notes.append("A scripted judge stands in for a model; a real one is `llm=` with a model object or a model's name.")
         judge = f"judge = FakeLLM(reply=PhraseJudge({literal(example.judge.phrases)}))\n"

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.blame import NEUTRAL
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import build_reward
 from tests.integrations.adapters import ADAPTERS, Row, waited
 
 HUGE = "a1 " * 350_000

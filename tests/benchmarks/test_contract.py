@@ -10,14 +10,14 @@ from itertools import product
 from typing import Any
 
 import pytest
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.task import open_data
 
-from rm_gallery.core.data.load.fields import RowRef
+from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, detect_benchmark, find_benchmark, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.task import open_data
 from tests.benchmarks.excerpts import Row, rows_of
 from tests.benchmarks.judges import KINDS, Judge, judge_named
 from tests.support.children import ROOT
@@ -251,7 +251,8 @@ def test_every_kind_it_names_can_judge_it_and_another_is_refused_before_it_costs
 
 @pytest.mark.parametrize("name", [name for name in NAMES if benchmarks()[name].baselines and name != "helpsteer2"])
 def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any) -> None:
-    from rm_gallery.report.recorded import score_recorded
+    from rm_gallery.study.benchmark import score_recorded
+
     from tests.data.loading import write
 
     benchmark = get_benchmark(name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rm_gallery.study.benchmark import estimate, evaluate, report_on
 
 from rm_gallery.core.data.export import to_jsonl
 from rm_gallery.core.data.load.base import create_loader
@@ -20,7 +21,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import RULES
-from rm_gallery.report.evaluate import estimate, evaluate, report_on
 from tests.benchmarks.excerpts import EXCERPTS, LONG, SHORT, Row, rewardbench, rewardbench2
 from tests.data.loading import write
 from tests.support.samples import make_sample

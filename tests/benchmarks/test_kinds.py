@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
+from rm_gallery.study.benchmark import estimate, evaluate
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import FakeLLM
@@ -13,7 +14,6 @@ from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgements import Pair, StepOf, judged
-from rm_gallery.report.evaluate import estimate, evaluate
 from tests.benchmarks.excerpts import EXCERPTS, rows_of
 from tests.benchmarks.judges import KINDS, List, Point, Ranked, Steps, Two, first_wins, lengths
 from tests.support.samples import make_sample

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rm_gallery.study.benchmark import evaluate, score_recorded
+from rm_gallery.study.opened import open_run
+from rm_gallery.study.task import open_data
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.opened import open_run
-from rm_gallery.report.recorded import score_recorded
-from rm_gallery.report.task import open_data
 from tests.benchmarks.excerpts import EXCERPTS, Row
 from tests.data.loading import write
 from tests.support.command import command

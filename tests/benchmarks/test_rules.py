@@ -6,16 +6,17 @@ import math
 from pathlib import Path
 
 import pytest
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.study.benchmark import evaluate
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
-from rm_gallery.gallery.benchmarks.figures import one_line, plain
+from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import cluster_of
 from rm_gallery.gallery.benchmarks.rewardbench import SECTION_WEIGHTS
 from rm_gallery.gallery.benchmarks.ties import ScoredRow, TiesRow, TiesTally, ties_difference
-from rm_gallery.report.evaluate import evaluate
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.data.loading import write
 

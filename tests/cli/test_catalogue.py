@@ -8,8 +8,8 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from rm_gallery.cli.machine import EXTRAS
 
-from rm_gallery.cli.doctor import EXTRAS
 from rm_gallery.core.engine.calls.cache import CallCache
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.support.children import run_python

@@ -13,12 +13,12 @@ from unittest.mock import Mock
 
 import pytest
 import typer
+from rm_gallery.evaluation.deploy import create_evaluation
 
 from rm_gallery.cli import main
 from rm_gallery.cli.main import app
 from rm_gallery.core.engine.calls.cache import CallCache
 from rm_gallery.core.utils.errors import RMGalleryError
-from rm_gallery.evaluation.create import create_evaluation
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.gallery.rm.trained.model import load_model
+from rm_gallery.gallery.rm.trained.bradley_terry import load_model
 from tests.support.children import ROOT
 from tests.support.command import Done, command
 

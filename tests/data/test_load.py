@@ -16,12 +16,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rm_gallery.study.task import open_data
 
 from rm_gallery.core.data.load.base import create_loader
 from rm_gallery.core.data.load.readers import ParquetSource
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.report.task import open_data
 from tests.data.loading import Row, answers, ids, load, load_rows, loader, numbered, spoken, write
 
 NAMES = ["a.parquet", "a.pq", "a.json", "a.jsonl", "a.csv", "a.tsv", "a.jsonl.gz", "a.csv.gz", "a.json.gz"]

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.core.engine.store.kept import FILE_NAME, Ledger
 
-from rm_gallery.core.engine.calls.budget import Budget, Reservation
-from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
-from rm_gallery.core.engine.folder.ledger import FILE_NAME, Ledger
+from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable, Reservation, Usage
 from rm_gallery.core.utils.errors import BudgetExceeded
 from tests.engine.virtual_time import run_virtual
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rm_gallery.core.engine.calls.overdue import Overdue
+from rm_gallery.core.engine.calls.limits import Overdue
+
 from tests.engine.virtual_time import now, run_virtual
 
 Asked = list[tuple[int, float, bool]]

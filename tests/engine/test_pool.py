@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.core.engine.processes import pool as workers
+from rm_gallery.core.engine.processes import process as worker_process
+from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
 
 from rm_gallery.core.engine.context import Deadline, current_deadline
-from rm_gallery.core.engine.workers import pool as workers
-from rm_gallery.core.engine.workers import process as worker_process
-from rm_gallery.core.engine.workers.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import worker_jobs
 from tests.engine.processes import finish, is_alive, kill_after_lines, read_pid, start, wait_until
@@ -317,7 +317,7 @@ def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> No
     (tmp_path / "rules.py").write_text("def double(n):\n    return 2 * n\n", encoding="utf-8")
     script = """
         import rules
-        from rm_gallery.core.engine.workers.pool import get_pool
+        from rm_gallery.core.engine.processes.pool import get_pool
         from rm_gallery.core.utils.errors import ConfigError
         print('once')
         print(get_pool().map(rules.double, range(5), deadline=60))
@@ -339,7 +339,7 @@ def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> No
 def test_end_of_the_program_ends_hanging_workers(tmp_path: Path) -> None:
     script = """
         import time
-        from rm_gallery.core.engine.workers.pool import get_pool
+        from rm_gallery.core.engine.processes.pool import get_pool
         print(get_pool().submit(int, 1).result(), get_pool().worker_pids()[0])
         get_pool().submit(time.sleep, 600)
     """
@@ -350,7 +350,7 @@ def test_end_of_the_program_ends_hanging_workers(tmp_path: Path) -> None:
 def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
     script = """
         import os, time
-        from rm_gallery.core.engine.workers.pool import get_pool
+        from rm_gallery.core.engine.processes.pool import get_pool
         pool = get_pool()
         before = pool.submit(os.getpid).result()
         slow = pool.submit(time.sleep, 0.5)
@@ -370,7 +370,7 @@ def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
 def test_killed_parent_leaves_no_worker(tmp_path: Path, call: str) -> None:
     script = f"""
         import os, time
-        from rm_gallery.core.engine.workers.pool import WorkerPool
+        from rm_gallery.core.engine.processes.pool import WorkerPool
         pool = WorkerPool(1)
         worker = pool.submit(os.getpid).result()
         {call}
@@ -383,7 +383,7 @@ def test_killed_parent_leaves_no_worker(tmp_path: Path, call: str) -> None:
 
 def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> None:
     script = """
-        from rm_gallery.core.engine.workers import main as worker_main
+        from rm_gallery.core.engine.processes import main as worker_main
         worker_main._ORPHAN_SLACK = 0.2
         worker_main._OrphanTimer().cover(0.2)
         9 ** 9 ** int('9')

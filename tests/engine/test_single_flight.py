@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rm_gallery.core.engine.calls.single_flight import SingleFlight
+from rm_gallery.core.engine.calls.retry import SingleFlight
 from tests.engine.virtual_time import run_virtual
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.evaluation.deploy import PreviewResult
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.evaluation import EvaluatorPool, Store, create_evaluation, preview_evaluation
 from rm_gallery.evaluation.pool import EvaluatorBroken
-from rm_gallery.evaluation.preview import PreviewResult
 from tests.support.command import command
 
 MakeFolder = Callable[..., Path]

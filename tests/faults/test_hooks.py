@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from rm_gallery.core.engine import alone
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine import standing
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.reward.reward import BaseReward
 from tests.faults.material import make_judge, make_samples, outcomes_of, run
@@ -40,8 +40,8 @@ def test_what_a_hook_raises_is_that_samples_failure(reward: BaseReward, text: st
 
 def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many run at once depends on what they cost, which a busy machine makes look dear; never more than is allowed."""
-    monkeypatch.setattr(alone, "MAX_ALONE", 12)
-    monkeypatch.setattr(alone, "_shared", None)
+    monkeypatch.setattr(standing, "MAX_ALONE", 12)
+    monkeypatch.setattr(standing, "_shared", None)
 
     async def main() -> list[list[float | None]]:
         calls = [asyncio.ensure_future(Blocking().async_evaluate(make_sample("x"))) for _ in range(100)]

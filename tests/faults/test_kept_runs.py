@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from rm_gallery.study.opened import open_run
 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.report.opened import open_run
 from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import Finished, run_command, run_python

@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rm_gallery.core.engine.calls import endpoint, overdue, retry
+from rm_gallery.core.engine.calls import endpoint, limits, retry
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.model import transport
 from tests.faults.material import SHARES, Ran, make_judge, make_samples, oracle_for, quick_retries, run, truth
@@ -148,7 +148,7 @@ FORGETFUL: dict[str, tuple[Faults, float]] = {
 def test_requests_that_are_swallowed_are_asked_a_second_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
 ) -> None:
-    monkeypatch.setattr(overdue, "LEAST_SECONDS", 0.8)  # 5 s
+    monkeypatch.setattr(limits, "LEAST_SECONDS", 0.8)  # 5 s
     faults, length = FORGETFUL[what]
     samples = make_samples(400)
     with JudgeServer(latency=0.05, oracle=oracle_for(samples), in_process=True) as server:

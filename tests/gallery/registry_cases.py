@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.example import Example
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
 
 REFERENCE_KEYS = ("reference", "ground_truth", "tool_calls")

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.gallery.rm.general.match import chosen, prose
+from rm_gallery.gallery.rm.general.numbers import answer_quantity
 
 from rm_gallery.core.text.expressions import find_answer
-from rm_gallery.core.text.letters import choice_letter
 from rm_gallery.core.text.quantities import find_quantities
 from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.values import choice_letter
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.gallery.rm.code.sql import ordered
-from rm_gallery.gallery.rm.general.choice_match import chosen
-from rm_gallery.gallery.rm.general.language_match import prose
-from rm_gallery.gallery.rm.general.tolerance_number import answer_quantity
-from rm_gallery.gallery.rm.instruction.checks import count_sentences
-from rm_gallery.gallery.rm.instruction.ifeval import INSTRUCTIONS, follows
+from rm_gallery.gallery.rm.code.execution import ordered
+from rm_gallery.gallery.rm.instruction import INSTRUCTIONS, count_sentences, follows
 from tests.golden.test_readers import verdict
 from tests.golden.test_rules import outcome, rules
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.task import open_data
 
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.gallery.benchmarks.base import benchmarks, detect_benchmark, own_layouts
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.task import open_data
 from tests.support.shared_data import shared_file
 
 LLMBAR = ("natural", "adversarial_neighbor", "adversarial_gptinst", "adversarial_gptout", "adversarial_manual")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rm_gallery.core.engine.processes.pool import WorkerPool
 
 from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.engine.workers.pool import WorkerPool
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.sandbox.code_tests import HumanEvalTests
 from rm_gallery.core.sandbox.process import SandboxLimits

@@ -8,10 +8,10 @@ from textwrap import indent
 from typing import Any
 
 import pytest
+from rm_gallery.study.check import check_reward
 
 from rm_gallery import reward_function
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.report.check.run import check_reward
 from tests.golden.golden import Line, check, files
 
 HEAD = """

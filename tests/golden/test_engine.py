@@ -11,20 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rm_gallery.core.engine.calls.limits import RateLimit
+from rm_gallery.core.engine.processes.process import describe_exit
+from rm_gallery.core.engine.store.store import RunStore, differences
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine import progress as progress_module
-from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.engine import options as options_module
+from rm_gallery.core.engine.calls.budget import Budget, Estimate, Interval, Price, PriceTable, Usage
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
-from rm_gallery.core.engine.calls.estimate import Estimate, Interval
-from rm_gallery.core.engine.calls.prices import Price, PriceTable, Usage
-from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
 from rm_gallery.core.engine.context import Deadline, RunControl
-from rm_gallery.core.engine.folder.manifest import differences
-from rm_gallery.core.engine.folder.store import RunStore
-from rm_gallery.core.engine.workers.process import describe_exit
 from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
@@ -304,8 +301,8 @@ def test_progress(line: Line) -> Line:
     clock, control = [100.0], RunControl(**line.get("control", {}))
     control.usage = Usage(**line.get("usage", {}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-        shown = progress_module.Progress(control, line.get("total"), True, line.get("label", "run"))
+        patch.setattr(options_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        shown = options_module.Progress(control, line.get("total"), True, line.get("label", "run"))
         shown.done, shown.reused = line["done"], line.get("reused", 0)
         for *outcomes, times in line.get("outcomes", ()):
             for _ in range(times):

@@ -8,6 +8,12 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+from rm_gallery.core.utils.shown import cut, told_apart
+from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
+from rm_gallery.study.comparing import Compared, Rows, flips_of
+from rm_gallery.study.sheet import number_of
+from rm_gallery.study.summary import Summary
+from rm_gallery.study.winrate import label_of
 
 from rm_gallery import (
     BasePointWiseReward,
@@ -19,31 +25,31 @@ from rm_gallery import (
     Unscored,
 )
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.stats.selection import mended, verdict_numbers
+from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
 from rm_gallery.core.utils.file import deeper, split_samples
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.envs import reward_helpers
 from rm_gallery.gallery.benchmarks.judgements import sign, worst
 from rm_gallery.gallery.benchmarks.ties import margin_term
-from rm_gallery.gallery.rm.trained.features import answer_features, dense_names, read_conversation
-from rm_gallery.gallery.rm.trained.tokens import CueList, cue_list, hashed_features, sentences, tokenize
+from rm_gallery.gallery.rm.trained.features import (
+    CueList,
+    answer_features,
+    cue_list,
+    dense_names,
+    hashed_features,
+    read_conversation,
+    sentences,
+    tokenize,
+)
 from rm_gallery.integrations import trl_data
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
-from rm_gallery.report.audit.attacks import DRESSES, NO_ANSWERS, injections, relaid
-from rm_gallery.report.audit.material import Material, from_samples
-from rm_gallery.report.comparing import Compared, Rows, flips_of
-from rm_gallery.report.drawing import told_apart
-from rm_gallery.report.gates import Gate
-from rm_gallery.report.sheet import number_of
-from rm_gallery.report.summary import Summary
-from rm_gallery.report.winrate import label_of
-from rm_gallery.report.words import cut
+from rm_gallery.report.formats import Gate
 from rm_gallery.train import advantages, signals
 from rm_gallery.train.bradley_terry.pairs import prompt_key
-from rm_gallery.train.phrases import spread_phrase
+from rm_gallery.train.signals import spread_phrase
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import watch
 from tests.golden import golden

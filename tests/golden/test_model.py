@@ -8,15 +8,14 @@ import orjson
 import pytest
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.credentials import is_credential
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
 from rm_gallery.core.model.providers import resolve_embeddings, resolve_llm
-from rm_gallery.core.model.reply import booked, decoded, one_line, provider_error, to_response
 from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
 from rm_gallery.core.model.scoring import ServedScorer, split_url
-from rm_gallery.core.model.transport import Reply, check_url
+from rm_gallery.core.model.transport import Reply, booked, check_url, decoded, one_line, provider_error, to_response
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
+from rm_gallery.core.utils.secrets import is_credential
 from tests.golden.golden import Line, kinds, unnamed
 from tests.model.test_call import picky
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.study.benchmark import recorded_json, score_recorded
+from rm_gallery.study.task import open_data
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.judgements import Judged, StepOf
-from rm_gallery.gallery.benchmarks.protocols import auto_j_rating, judgebench_reader, llmbar_ratings, llmbar_reader
+from rm_gallery.gallery.benchmarks.recorded import auto_j_rating, judgebench_reader, llmbar_ratings, llmbar_reader
 from rm_gallery.gallery.benchmarks.steps import StepRule
-from rm_gallery.report.recorded import recorded_json, score_recorded
-from rm_gallery.report.task import open_data
 from tests.golden.golden import Line, check, files
 from tests.golden.test_scoring import rounded
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field
+from rm_gallery.gallery.rm.general.citation import cited_sentences
 
 from rm_gallery.core.reward.principle.auto import PrincipleTemplate
 from rm_gallery.core.reward.template import (
@@ -20,16 +21,14 @@ from rm_gallery.core.reward.template import (
     RubricPointWiseTemplate,
 )
 from rm_gallery.core.text.answer import read_statements
+from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
-from rm_gallery.core.text.objects import TwoValues, object_at
 from rm_gallery.core.text.quantities import find_quantities, units_of
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.gallery.rm.agent.tool_calls import calls_in_text
-from rm_gallery.gallery.rm.general.citation_precision_recall import cited_sentences
-from rm_gallery.gallery.rm.group.pairwise import wins_of
-from rm_gallery.gallery.rm.group.ruler import GroupTemplate
-from rm_gallery.gallery.rm.instruction.ifeval import follows
+from rm_gallery.gallery.rm.group import GroupTemplate, wins_of
+from rm_gallery.gallery.rm.instruction import follows
 from tests.golden.golden import HERE, Line, runner
 from tests.golden.test_rules import text_of
 
@@ -145,10 +144,10 @@ def reader(path: str) -> Callable[..., Any]:
 
 
 READERS: dict[str, Callable[..., Any]] = {
-    "argument_values": reader("gallery.rm.agent.tool_call_match.same"),
+    "argument_values": reader("gallery.rm.agent.tool_calls.same"),
     "boxes": reader("core.text.answer.last_boxed"),
     "citations": lambda text: [[each.text, each.cited] for each in cited_sentences(text)],
-    "counted_sentences": reader("gallery.rm.instruction.checks.count_sentences"),
+    "counted_sentences": reader("gallery.rm.instruction.count_sentences"),
     "final_answers": lambda text, **settings: (found := find_answer(text, **settings)) and found[:2],
     "instructions": follows,
     "integers": stated("core.text.values.read_integer"),
@@ -157,26 +156,26 @@ READERS: dict[str, Callable[..., Any]] = {
     "language_codes": reader("core.text.language.known_language"),
     "language_shares": lambda text: [(found := reader("core.text.language.language_shares")(text))[:2], sorted(found[2])],
     "languages": lambda text: sorted(reader("core.text.language.candidate_languages")(text)),
-    "letters": reader("core.text.letters.choice_letter"),
-    "loops": reader("gallery.rm.agent.loop_detection.looping"),
-    "loose_variants": reader("gallery.rm.instruction.ifeval.loose_variants"),
+    "letters": reader("core.text.values.choice_letter"),
+    "loops": reader("gallery.rm.agent.trajectory.looping"),
+    "loose_variants": reader("gallery.rm.instruction.loose_variants"),
     "math_verdicts": maths,
     "numbers": lambda text, **how: [[n.value, n.percent, text[n.start : n.end]] for n in reader(NUMBERS)(text, **how)],
     "numbers_stated": stated("core.text.values.read_number"),
     "objects": json_object,
-    "ordered_queries": reader("gallery.rm.code.sql.ordered"),
+    "ordered_queries": reader("gallery.rm.code.execution.ordered"),
     "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
     "principles": principles,
-    "python_blocks": reader("gallery.rm.code.syntax.python_blocks"),
+    "python_blocks": reader("gallery.rm.code.style.python_blocks"),
     "quantities": lambda text: [[q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)],
-    "queries": reader("gallery.rm.code.sql.sql_of"),
+    "queries": reader("gallery.rm.code.execution.sql_of"),
     "quick_verdicts": lambda answer, gold: (found := fast_verdict(answer, gold)) and list(found),
     "reasoning": lambda text: dict(reader("core.text.reasoning.split_reasoning")(text)._asdict()),
     "references": lambda text: (found := find_reference(text)) and found[:2],
     "refusals": reader("gallery.rm.alignment.harmlessness.refusal.refusal_in"),
-    "sentences": reader("gallery.rm.instruction.checks.split_sentences"),
+    "sentences": reader("gallery.rm.instruction.split_sentences"),
     "statements": statements,
-    "tokenizers": reader("gallery.rm.general.bleu.tokenization_of"),
+    "tokenizers": reader("gallery.rm.general.overlap.tokenization_of"),
     "tool_calls": lambda text: [[[c.name, c.arguments] for c in calls_in_text(text).calls], calls_in_text(text).problems],
     "units": lambda text: [[unit.factor, unit.offset, dict(unit.dimension)] for unit in units_of(text)],
     "yes_or_no": stated("core.text.values.read_boolean"),
@@ -184,8 +183,8 @@ READERS: dict[str, Callable[..., Any]] = {
 }
 TEXTS = ("text", "reply", "answer", "gold", "value")
 """Arguments that may be given in pieces."""
-NUMBERS = "core.text.numbers.find_numbers"
-PRIVATE = "gallery.rm.format.privacy.find_personal_data"
+NUMBERS = "core.text.maths.find_numbers"
+PRIVATE = "gallery.rm.format.penalties.find_personal_data"
 
 
 def answer(name: str, line: Line) -> Line:

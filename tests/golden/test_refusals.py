@@ -9,13 +9,14 @@ from types import ModuleType
 
 import pandas
 import pytest
+from rm_gallery.core.engine.processes import pool
 
 from rm_gallery.core import models
-from rm_gallery.core.engine.calls import budget, cache, endpoint, prices, rate_limit, retry
-from rm_gallery.core.engine.workers import pool
-from rm_gallery.core.graders import common, llm, registry, strategy
+from rm_gallery.core.engine.calls import budget, cache, endpoint, limits, retry
+from rm_gallery.core.graders import base as graders
+from rm_gallery.core.graders import common, llm, strategy
 from rm_gallery.core.reward import function
-from rm_gallery.core.runner import aggregator, build, grading_runner
+from rm_gallery.core.runner import aggregator, grading_runner
 from rm_gallery.core.utils import file
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks import base
@@ -36,13 +37,13 @@ from tests.trained import test_hf_process
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
     "compositions": (test_compose,),
-    "engine": (budget, cache, endpoint, prices, rate_limit, retry, pool),
+    "engine": (budget, cache, endpoint, limits, retry, pool),
     "benchmarks": (base, test_evaluate, test_kinds),
     "data": (file, test_converters, test_export),
     "environments": (test_environment,),
     "functions": (function, test_function),
-    "graders": (build, registry, llm, common, strategy, test_base),
-    "runners": (common, registry, models, aggregator, grading_runner, test_runner),
+    "graders": (grading_runner, graders, llm, common, strategy, test_base),
+    "runners": (common, graders, models, aggregator, grading_runner, test_runner),
     "registry": (test_registry,),
     "reports": (test_audit, test_conflicts),
     "samples": (pandas, test_run),

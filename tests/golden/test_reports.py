@@ -10,11 +10,10 @@ from pathlib import Path
 
 import openpyxl
 import pytest
+from rm_gallery.study.opened import OpenRun, open_run
 
-from rm_gallery.report.export import export
-from rm_gallery.report.formats import render
-from rm_gallery.report.gates import Gate
-from rm_gallery.report.opened import OpenRun, open_run
+from rm_gallery.report.formats import Gate, render
+from rm_gallery.report.tables import export
 from tests.golden.golden import HERE, WRITING
 from tests.support.command import command
 

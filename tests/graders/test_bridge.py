@@ -9,25 +9,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
+from rm_gallery.study.audit.run import prepare
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.task import judge_of
 
 from rm_gallery import Budget, ConfigError, DataSample, RewardRegistry, Step
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderRegistry
 from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, RewardGrader, as_grader, as_reward, sample_of
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderScore
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseStepWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
-from rm_gallery.core.runner.build import build_reward
-from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.report.audit.run import prepare
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.task import judge_of
 from tests.reward.rewards import Listening, ranked, scored
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.study.grading import grade
+from rm_gallery.study.opened import open_run
 
 from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.graders.result import GraderRank
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.report.formats import render
-from rm_gallery.report.grading import grade
-from rm_gallery.report.opened import open_run
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
 

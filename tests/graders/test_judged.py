@@ -17,10 +17,9 @@ from pydantic import Field
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders import structured
-from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders import llm
+from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.graders.registry import GraderRegistry
 from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.runner.grading_runner import GradingRunner
@@ -36,7 +35,7 @@ PAIR = {"query": "a", "response": "b"}
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    structured.forget()
+    llm.forget()
 
 
 def test_there_are_graders_of_all_families() -> None:

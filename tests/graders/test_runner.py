@@ -18,8 +18,7 @@ from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import CallableAggregator, WeightedSumAggregator
-from rm_gallery.core.runner.build import build_reward
-from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, rows_of
+from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, build_reward, rows_of
 from rm_gallery.core.utils import errors
 from tests.golden import golden
 from tests.support.samples import make_sample

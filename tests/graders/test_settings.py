@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.graders.bridge import RewardGrader, as_reward
-from rm_gallery.core.graders.registry import GraderRegistry
-from rm_gallery.core.model.fake import FakeLLM
-from rm_gallery.core.reward.example import PhraseJudge
+from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import UNRELATED, BaseReward
+from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden
 from tests.graders.material import SPECIAL, fields_for, low_high, make

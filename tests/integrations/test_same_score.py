@@ -15,7 +15,7 @@ import pytest
 
 from rm_gallery import DataSample, EvaluateResult, RewardRegistry, reward_function
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.integrations.scoring import RowScorer
 from tests.integrations.adapters import ADAPTERS, Row, one_by_one, waited
 from tests.support.samples import make_sample

@@ -14,21 +14,21 @@ from typing import Any
 import orjson
 import pytest
 from pydantic import PrivateAttr
+from rm_gallery.core.engine.calls.limits import RateLimit
 
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.engine.calls.rate_limit import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import BaseLLM, BaseModelCall
-from rm_gallery.core.model.credentials import is_credential
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.providers import registered
 from rm_gallery.core.model.reward_server import RewardServer
 from rm_gallery.core.model.scoring import ServedScorer
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError
+from rm_gallery.core.utils.secrets import is_credential
 from tests.reward.rewards import PointJudge
 from tests.support.samples import make_sample
 

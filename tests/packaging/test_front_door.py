@@ -39,8 +39,8 @@ def test_types_complete_and_check(tmp_path: Path) -> None:
     head = (
         "from typing import reveal_type\n"
         "from rm_gallery import DataSample, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry, RunOptions, Step\n"
-        "from rm_gallery.gallery.rm.general.accuracy import AccuracyReward\n"
-        "from rm_gallery.gallery.rm.group.pairwise import GroupWinRateReward\n"
+        "from rm_gallery.gallery.rm.general.match import AccuracyReward\n"
+        "from rm_gallery.gallery.rm.group import GroupWinRateReward\n"
     )
     (tmp_path / "user.py").write_text(head + "\n".join(TYPED) + "\n", encoding="utf-8")
     kept = f"--cache-dir={Path(tempfile.gettempdir()) / 'rm-gallery-mypy'}"

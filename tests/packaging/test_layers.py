@@ -38,11 +38,11 @@ DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
 BY_NAME = {
     ("rm_gallery/core/reward/registry.py", "rm_gallery.gallery.rm"),
     ("rm_gallery/core/reward/registry.py", "rm_gallery.core.graders.bridge"),
-    ("rm_gallery/core/reward/compose.py", "rm_gallery.core.runner.build"),
+    ("rm_gallery/core/reward/compose.py", "rm_gallery.core.runner.grading_runner"),
     ("rm_gallery/core/reward/registry.py", "rm_gallery.envs.environment"),
-    ("rm_gallery/core/graders/registry.py", "rm_gallery.gallery.graders"),
+    ("rm_gallery/core/graders/base.py", "rm_gallery.gallery.graders"),
     ("rm_gallery/core/data/load/converters.py", "rm_gallery.gallery.benchmarks.base"),
-    ("rm_gallery/core/runner/build.py", "rm_gallery.envs.environment"),
+    ("rm_gallery/core/runner/grading_runner.py", "rm_gallery.envs.environment"),
 }
 """What is reached for by its name alone, so that the floor below can do without it."""
 
@@ -97,7 +97,7 @@ def calls(names: tuple[str, ...]) -> Iterator[tuple[str, int, str]]:
         (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
         (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
         (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/workers/",)),
-        (("os._exit", "os.abort"), ("rm_gallery/core/engine/workers/main.py", "rm_gallery/core/sandbox/")),
+        (("os._exit", "os.abort"), ("rm_gallery/core/engine/processes/main.py", "rm_gallery/core/sandbox/")),
     ],
 )
 def test_library_code_leaves_the_process_alone(names: tuple[str, ...], allowed: tuple[str, ...]) -> None:

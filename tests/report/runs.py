@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-
-from rm_gallery.core.engine.folder.files import to_line
-from rm_gallery.report.opened import OpenRun, open_run
+from rm_gallery.core.engine.store.files import to_line
+from rm_gallery.study.opened import OpenRun, open_run
 
 HOSTILE = (
     "<script>window.hacked = 1</script>",

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, built_in, from_samples, injections, read_injections, text_of
+from rm_gallery.study.audit.card import Audit
+from rm_gallery.study.audit.run import PROBES, prepare
+from rm_gallery.study.duels import Limit, decide, found
 
 from rm_gallery import DataOutput, DataSample, OpenaiLLM, Step, audit
-from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
-from rm_gallery.report.audit.attacks import DRESSES, NO_ANSWERS, injections, read_injections
-from rm_gallery.report.audit.card import Audit
-from rm_gallery.report.audit.material import built_in, from_samples, text_of
-from rm_gallery.report.audit.run import PROBES, prepare
-from rm_gallery.report.findings import Limit, decide, found
 from tests.golden.golden import Line, check, files
 from tests.report import judges
 from tests.support.command import command

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.compare import compare, held_against
+from rm_gallery.study.opened import open_run
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.paired import mcnemar
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.report.compare import compare, held_against
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.opened import open_run
 from tests.report.runs import report, row, write_run
 from tests.reward.rewards import ranked, scored
 

@@ -7,12 +7,12 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
+from rm_gallery.study.conflicts import conflicts, cycles, transitive
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.fake import FakeLLM
+from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
-from rm_gallery.report.conflicts import conflicts, cycles, transitive
 from tests.support.judge_server_prompts import extract_candidates
 from tests.support.samples import make_sample
 

@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.table import score_table
+from rm_gallery.study.winrate import winrate
 
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardDimensionWithScore
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.export import COLUMNS, candidates, export, exported, to_pandas
-from rm_gallery.report.scores import score_table
-from rm_gallery.report.winrate import winrate
+from rm_gallery.report.tables import COLUMNS, candidates, export, exported, to_pandas
 from tests.report.runs import reply, row, write_run
 from tests.report.test_winrate import WON, Length, rows
 from tests.support.samples import make_sample

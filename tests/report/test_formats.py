@@ -11,13 +11,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from rm_gallery.core.utils.shown import visible
+from rm_gallery.study.opened import OpenRun
 
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.report.formats import FORMATS, render
-from rm_gallery.report.gates import Gate
-from rm_gallery.report.opened import OpenRun
-from rm_gallery.report.sample_table import MAX_SAMPLES
-from rm_gallery.report.words import visible
+from rm_gallery.report.formats import FORMATS, Gate, render
+from rm_gallery.report.page import MAX_SAMPLES
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
 from tests.support.command import command
 

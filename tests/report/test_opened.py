@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.opened import SAMPLES, SampleFile, SampleRow, open_run, sample_record
+from rm_gallery.study.summary import Summary
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget
@@ -17,9 +20,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.judgements import judged
-from rm_gallery.report.evaluate import evaluate
-from rm_gallery.report.opened import SAMPLES, SampleFile, SampleRow, open_run, sample_record
-from rm_gallery.report.summary import Summary
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample

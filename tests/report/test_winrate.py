@@ -9,6 +9,10 @@ from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
+from rm_gallery.study.comparing import Compared, Rows, flips_of
+from rm_gallery.study.opened import open_run
+from rm_gallery.study.table import score_table
+from rm_gallery.study.winrate import _UntilDecided, winrate
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
@@ -18,10 +22,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.report.comparing import Compared, Rows, flips_of
-from rm_gallery.report.opened import open_run
-from rm_gallery.report.scores import score_table
-from rm_gallery.report.winrate import _UntilDecided, winrate
 from tests.reward.rewards import ranked, scored
 from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
 

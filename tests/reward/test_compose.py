@@ -21,7 +21,7 @@ from rm_gallery.core.reward.base import (
 )
 from rm_gallery.core.reward.compose import Cascade, Gate, Savings, Stage, WeightedSum
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from tests.golden import golden
 from tests.reward.rewards import PointJudge, longest, ranked, scored

@@ -24,7 +24,7 @@ from rm_gallery.core.data.conversation import sample_of_completion, sample_of_me
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.integrations.trl import trl_reward
 from tests.golden import golden

@@ -29,8 +29,8 @@ from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function
@@ -38,7 +38,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
-from rm_gallery.core.runner.build import build_reward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import Rule, scored
 from tests.support.samples import make_sample

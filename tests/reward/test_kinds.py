@@ -12,9 +12,8 @@ import pytest
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
-from rm_gallery.core.reward.example import sample_of
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
 from tests.reward.rewards import (

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.core.engine.store.store import read_trace
 
 from rm_gallery import DataSample, FakeLLM, OpenaiLLM
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.folder.trace import read_trace
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.reward import BaseReward

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from rm_gallery.core.engine.processes.pool import get_pool
 
-from rm_gallery.core.engine.workers.pool import get_pool
 from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query, run_query_apart, same_results
 from rm_gallery.core.utils.errors import DataError
 

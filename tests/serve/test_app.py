@@ -17,12 +17,9 @@ from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.serve.app import REFUSALS, create_app
-from rm_gallery.serve.asking import Ask, Refused
-from rm_gallery.serve.codecs import CODECS
-from rm_gallery.serve.formats import MAX_ITEMS
-from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.lane import RewardLane
+from rm_gallery.serve.app import CODECS, REFUSALS, create_app
+from rm_gallery.serve.formats import MAX_ITEMS, Ask, Refused
+from rm_gallery.serve.lane import Handler, RewardLane
 from rm_gallery.serve.native import NATIVE
 from rm_gallery.serve.settings import ServeSettings
 from rm_gallery.serve.tokens import Tokens, create_token

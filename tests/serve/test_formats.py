@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.outcome import Outcome, scored
-from rm_gallery.serve.app import create_app
-from rm_gallery.serve.asking import Ask
-from rm_gallery.serve.codecs import CODECS, FORMATS
+from rm_gallery.serve.app import CODECS, FORMATS, create_app
+from rm_gallery.serve.formats import Ask
 from tests.golden.golden import Line, check, files
 from tests.serve.asking import post
 from tests.support.children import ROOT

@@ -23,12 +23,13 @@ from rm_gallery.core.stats.agreement import (
     fleiss_kappa,
     fleiss_kappa_estimate,
     kendall_tau_b,
+    kendall_tau_b_estimate,
     krippendorff_alpha,
     krippendorff_alpha_estimate,
     spearman,
+    spearman_estimate,
 )
 from rm_gallery.core.stats.clustered import ClusteredMean
-from rm_gallery.core.stats.correlation import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.validation import validate
 
 inter_rater: Any = import_module("statsmodels.stats.inter_rater")

@@ -10,7 +10,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss
 
-from rm_gallery.core.stats.calibration import Method, calibration_curve, fit_map, held_out_calibration
+from rm_gallery.core.stats.validation import Method, calibration_curve, fit_map, held_out_calibration
 
 
 def drawn(

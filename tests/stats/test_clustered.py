@@ -14,7 +14,7 @@ from scipy.stats import binom, binomtest, norm
 
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined, from_draws, from_variance
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.stats.resampling import bootstrapped, draws_interval, mean_draws, named_generator
+from rm_gallery.core.stats.paired import bootstrapped, draws_interval, mean_draws, named_generator
 
 
 def mean(values: Any, clusters: Any = None, **more: Any) -> ClusteredMean:

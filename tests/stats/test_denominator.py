@@ -8,9 +8,8 @@ from itertools import product
 
 import pytest
 
-from rm_gallery.core.stats.denominator import Closed, added, closed, mean_bounds, weighted_bounds
+from rm_gallery.core.stats.denominator import Closed, Lookout, Trait, added, closed, mean_bounds, weighted_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.missing import Lookout, Trait
 
 
 @pytest.mark.parametrize("scale", [(0.0, 1.0), (-1.0, 2.0), (1.0, 10.0)])

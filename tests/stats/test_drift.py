@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from rm_gallery.core.stats.drift import drift
-from rm_gallery.core.stats.repeats import Repeats, variance_parts
+from rm_gallery.core.stats.consistency import Repeats, drift, variance_parts
 
 
 def runs(

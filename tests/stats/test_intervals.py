@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binom
 
-from rm_gallery.core.stats.chance import chance_interval, chance_interval_of_means
-from rm_gallery.core.stats.intervals import Interval, mean_interval, wilson_interval
+from rm_gallery.core.stats.intervals import Interval, chance_interval, chance_interval_of_means, mean_interval, wilson_interval
 
 LEVELS = st.sampled_from([0.5, 0.8, 0.95, 0.99])
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rm_gallery.core.stats.consistency import sign_test
 from scipy.stats import binom, binomtest, false_discovery_control
 
 from rm_gallery.core.stats.paired import benjamini_hochberg, holm, mcnemar, paired_difference, paired_mean, pairs_needed
 from rm_gallery.core.stats.planning import plan_difference
-from rm_gallery.core.stats.position import sign_test
 
 reference: Any = import_module("statsmodels.stats.contingency_tables").mcnemar
 multipletests: Any = import_module("statsmodels.stats.multitest").multipletests

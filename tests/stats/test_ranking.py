@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.stats.bradley_terry import Standings, bradley_terry, style_difference
-from rm_gallery.core.stats.length_control import length_controlled
-from rm_gallery.core.stats.logistic import fit_logistic
-from rm_gallery.core.stats.margins import best_of_n_curve, expected_best
-from rm_gallery.core.stats.ranking import bradley_terry_group, copeland, elo, win_rate
+from rm_gallery.core.stats.bradley_terry import Standings, bradley_terry, fit_logistic, length_controlled, style_difference
+from rm_gallery.core.stats.ranking import best_of_n_curve, bradley_terry_group, copeland, elo, expected_best, win_rate
 
 Matrix = list[list[float]]
 Rule = Callable[[Matrix], list[float | None]]

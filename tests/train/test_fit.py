@@ -7,16 +7,15 @@ import statistics
 from pathlib import Path
 
 import pytest
+from rm_gallery.study.task import open_data
 
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
+from rm_gallery.gallery.rm.trained.bradley_terry import load_model
 from rm_gallery.gallery.rm.trained.features import sample_features
-from rm_gallery.gallery.rm.trained.model import load_model
-from rm_gallery.report.task import open_data
-from rm_gallery.train.bradley_terry.fit import Accuracy, held_out_accuracy, train_bradley_terry
+from rm_gallery.train.bradley_terry.fit import DEFAULT_STRENGTH, STRENGTHS, Accuracy, held_out_accuracy, train_bradley_terry
 from rm_gallery.train.bradley_terry.pairs import LabelledSample, held_out_keys, prompt_key, read_samples
-from rm_gallery.train.bradley_terry.regression import DEFAULT_STRENGTH, STRENGTHS
 from tests.support.children import run_python
 from tests.train.preferences import labelled, polite_samples
 

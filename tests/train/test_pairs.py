@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
+from rm_gallery.gallery.rm.trained.features import HASH_BITS
 from rm_gallery.train.bradley_terry.pairs import data_hash, held_out_keys, pair_matrix, prompt_folds, prompt_key, read_samples
 from tests.train.preferences import labelled
 

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from rm_gallery.gallery.rm.trained.features import dense_names
-from rm_gallery.gallery.rm.trained.tokens import HASH_BITS
-from rm_gallery.train.bradley_terry import regression
-from rm_gallery.train.bradley_terry.pairs import pair_matrix, read_samples
-from rm_gallery.train.bradley_terry.regression import (
+from rm_gallery.gallery.rm.trained.features import HASH_BITS, dense_names
+from rm_gallery.train.bradley_terry.fit import (
     DEFAULT_STRENGTH,
     STRENGTHS,
     build_design,
@@ -21,6 +18,7 @@ from rm_gallery.train.bradley_terry.regression import (
     fit_weights,
     random_order,
 )
+from rm_gallery.train.bradley_terry.pairs import pair_matrix, read_samples
 from tests.train.preferences import polite_samples
 
 SAMPLES = read_samples(polite_samples(90, seed=1)).samples
@@ -76,7 +74,7 @@ def test_the_penalty_is_the_likeliest_on_prompts_that_were_not_fitted(monkeypatc
     assert choose_strength(design, PAIRS, [f"p{n % 20}" for n in range(90)], 0) == STRENGTHS[-1]
     fitted: list[int] = []
     fit = LogisticRegression.fit
-    monkeypatch.setattr(regression, "CHOSEN_BY", 45)
+    monkeypatch.setattr(fit, "CHOSEN_BY", 45)
 
     def noted(model: Any, matrix: Any, *rest: Any, **weights: Any) -> Any:
         fitted.append(matrix.shape[0])

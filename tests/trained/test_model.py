@@ -16,9 +16,17 @@ import numpy as np
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.rm.trained.features import answer_features, dense_names, read_conversation
-from rm_gallery.gallery.rm.trained.model import BradleyTerryModel, load_model, save_model
-from rm_gallery.gallery.rm.trained.tokens import HASH_BITS, cue_list, hashed_features, sentences, tokenize
+from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryModel, load_model, save_model
+from rm_gallery.gallery.rm.trained.features import (
+    HASH_BITS,
+    answer_features,
+    cue_list,
+    dense_names,
+    hashed_features,
+    read_conversation,
+    sentences,
+    tokenize,
+)
 from tests.train.preferences import turns
 
 FEATURES = answer_features(read_conversation(turns("Why?")), "Because I said so. 我不能。")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rm_gallery import EvaluateResult, MetricResult, OpenaiLLM, reward_function
-from rm_gallery.core.reward.example import sample_of
+from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.integrations.trl import TrlReward, trl_components, trl_reward, trl_rewards
 from rm_gallery.integrations.trl_data import preference_rows, unpaired_rows
 from tests.support.checkpoints import config_for, make_tokenizer, require_torch

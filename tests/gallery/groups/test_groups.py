@@ -13,11 +13,11 @@ import pytest
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.model.fake import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ParseError
-from rm_gallery.gallery.rm.group.ruler import GroupTemplate
+from rm_gallery.gallery.rm.group import GroupTemplate
 from tests.gallery.judged.material import prompts_of
 from tests.support.judge_server_prompts import fenced_blocks
 from tests.support.samples import issues, make_sample, scores

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rm_gallery.gallery.rm.general.overlap import cosine
 
 from rm_gallery.core.model.embeddings import BaseEmbeddings, OpenaiEmbeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.general.embedding_similarity import cosine
 from tests.golden import golden
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import issues, make_sample, scores

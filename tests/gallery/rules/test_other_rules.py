@@ -19,9 +19,9 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.text import quantities
 from rm_gallery.core.text.language import known_language
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
-from rm_gallery.gallery.rm.alignment.harmlessness import detoxification
-from rm_gallery.gallery.rm.alignment.harmlessness.detoxification import DetoxifyReward
-from rm_gallery.gallery.rm.instruction.ifeval import INSTRUCTIONS
+from rm_gallery.gallery.rm.alignment.harmlessness import refusal
+from rm_gallery.gallery.rm.alignment.harmlessness.refusal import DetoxifyReward
+from rm_gallery.gallery.rm.instruction import INSTRUCTIONS
 from tests.golden.golden import HERE, lines
 from tests.support.samples import issues, make_sample, scores
 from tests.support.system import require_bubblewrap
@@ -103,9 +103,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module.Detoxify = Detoxify
     monkeypatch.setitem(sys.modules, "detoxify", module)
     LOADED.clear()
-    detoxification._model.cache_clear()
+    refusal._model.cache_clear()
     yield
-    detoxification._model.cache_clear()
+    refusal._model.cache_clear()
 
 
 @pytest.mark.usefixtures("package")
