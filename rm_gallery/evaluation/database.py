@@ -125,21 +125,21 @@ def statements() -> Statements:
     evaluators = sa.Table(
         "rm_gallery_evaluators",
         metadata,
-        sa.Column("id", sa.String(63), primary_key=True),
+        sa.Column("id", sa.Text, primary_key=True),
         sa.Column("current", sa.Integer, nullable=False),
     )
     versions = sa.Table(
         "rm_gallery_versions",
         metadata,
-        sa.Column("id", sa.String(63), primary_key=True),
+        sa.Column("id", sa.Text, primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True),
-        sa.Column("hash", sa.String(64), nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
         sa.Column("display_name", sa.Text, nullable=False),
         sa.Column("description", sa.Text, nullable=False),
         # metrics, requirements, mode: what can be told without unpacking the files
         sa.Column("facts", sa.Text, nullable=False),
         sa.Column("size", sa.Integer, nullable=False),
-        sa.Column("created", sa.String(32), nullable=False),
+        sa.Column("created", sa.Text, nullable=False),
         sa.Column("files", sa.LargeBinary, nullable=False),
     )
     wanted: sa.BindParameter[Any] = sa.bindparam("wanted")

@@ -282,7 +282,7 @@ class EvaluatorPool:
             if worker is not None:
                 worker.end()
             return None
-        self._finished += 1
+        self._finished = request.number
         request.future.set_result(results)
         return worker
 

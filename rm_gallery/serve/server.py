@@ -95,12 +95,13 @@ def _protocol(seconds: float) -> Any:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     class Protocol(HttpToolsProtocol):
-        _pending = 0
+        _pending: int
         """Bytes since the last whole head or piece of a body."""
         _late: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._settle()
             self._await_head()
 
         def connection_lost(self, exc: Exception | None) -> None:

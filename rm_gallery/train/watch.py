@@ -294,7 +294,7 @@ class _Look:
         if not self.late.any():
             return
         spread = spread_of(self.total[self.late], self.groups[self.late])
-        if spread.n_groups >= LEAST_GROUPS and spread.frac_reward_zero_std >= FLAT and spread.n_groups < self.late.sum():
+        if spread.n_groups >= LEAST_GROUPS and spread.frac_reward_zero_std >= FLAT:
             figures = {
                 "frac_reward_zero_std": spread.frac_reward_zero_std,
                 "high": spread.flat_high,

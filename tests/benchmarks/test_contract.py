@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -87,6 +88,7 @@ def test_rows_of_nobody_are_looked_at_without_an_error(name: str) -> None:
     benchmark = get_benchmark(name)
     assert not benchmark.detect({})
     for row in rows_of(name):
+        assert not any(benchmark.detect({column: row[column]}) for column in row), "one column is anybody's"
         values: list[Any] = [None, [], [1], {}, "", 7, True]
         for value in values:
             assert benchmark.detect(dict.fromkeys(row, value)) in (True, False)
@@ -94,23 +96,50 @@ def test_rows_of_nobody_are_looked_at_without_an_error(name: str) -> None:
                 assert benchmark.detect({**row, column: value}) in (True, False)
 
 
+def told_of(sample: DataSample) -> dict[str, str]:
+    """What is preferred, by text, where a preference is known."""
+    return {output.answer.text: told for output in sample.output if (told := preference_of(output)) is not None}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_that_does_not_fit_is_named_with_its_column(name: str) -> None:
     """Each column left out, and each of every wrong type: a sample all the same, or the row and the column are told."""
     benchmark, refused = get_benchmark(name), set()
     for row in rows_of(name):
-        assert isinstance(benchmark.convert(row, WHERE), DataSample)
+        known = told_of(benchmark.convert(row, WHERE))
         for column in row:
             changed = [{key: value for key, value in row.items() if key != column}]
             changed += [{**row, column: value} for value in (None, 7, 2.5, True, [], [1], ["a"], {}, {"a": 1}, "", "x")]
             for one in changed:
                 try:
-                    benchmark.convert(one, WHERE)
+                    told_now = told_of(benchmark.convert(one, WHERE))
+                    assert one.get(column) != "x" or told_now.keys() != known.keys() or told_now == known, (
+                        "a label nobody knows"
+                    )
                 except DataError as error:
                     told = str(error)
-                    assert "mine.jsonl, row 42" in told and any(f"'{known}" in told for known in row), (column, one)
+                    assert "mine.jsonl, row 42" in told and any(f"'{each}" in told for each in row), (column, one)
                     refused.add(column)
     assert len(refused) >= 2, "a benchmark needs a question and answers"
+
+
+def cells(value: Any) -> list[str]:
+    """Every text in a row, at any depth, also in a column of JSON."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with suppress(ValueError):
+            return [value, *cells(json.loads(value))]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [value] if isinstance(value, str) else [text for each in inner for text in cells(each)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_shown_to_a_reward_stands_in_the_row_word_for_word(name: str) -> None:
+    """A mark, a blank or a note that is added could tell the label."""
+    for row in rows_of(name):
+        sample = get_benchmark(name).convert(row)
+        shown = [text for turn in sample.input for text in (turn.text, *map(str, turn.additional_kwargs.values()))]
+        shown += [step.text for output in sample.output for step in (output.steps or [output.answer])]
+        assert [text for text in shown if not any(text in cell for cell in cells(row))] == []
 
 
 def near(found: float | None, wanted: float | None) -> bool:
@@ -210,8 +239,9 @@ def test_chance_is_a_share_or_it_is_said_why_there_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_kind_that_cannot_judge_it_is_refused_before_it_costs(name: str) -> None:
+def test_every_kind_it_names_can_judge_it_and_another_is_refused_before_it_costs(name: str) -> None:
     kinds = benchmarks()[name].kinds
+    assert [kind for kind in kinds if not report_of(name, "perfect", kind=kind).n_scored] == []
     for kind in KINDS.keys() - kinds:
         with pytest.raises(ConfigError, match=f"is {kind} and {name} is judged by {' or '.join(sorted(kinds))} rewards"):
             report_of(name, "equal", kind=kind)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+from unittest.mock import Mock
 
 import pytest
 import typer
 
+from rm_gallery.cli import main
 from rm_gallery.cli.main import app
+from rm_gallery.core.engine.calls.cache import CallCache
+from rm_gallery.core.utils.errors import RMGalleryError
 from rm_gallery.evaluation.deploy import create_evaluation
 from tests.cli.rows import best_of_4
 from tests.golden.golden import HERE, Line, lines
@@ -185,7 +191,17 @@ def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: 
     assert done.code == 0, done.err
     if any("--json" in parameter.opts for parameter in COMMANDS[name].params):
         again = run(f"{FINE[name]} --json")
-        assert again.code == 0 and json.loads(again.out) is not None, again.err
+        assert again.code == 0 and json.loads(again.out, parse_constant=pytest.fail) is not None, again.err
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FINE if any("--limit" in parameter.opts for parameter in COMMANDS[name].params)]
+)
+def test_the_same_call_tells_the_same_and_a_limit_is_heard(name: str) -> None:
+    def told(*more: str) -> str:
+        return re.sub(r'"seconds": [\d.e-]+', "", run(FINE[name], "--json", *more).out)
+
+    assert told() == told() != told("--limit", "1")
 
 
 def paths_of(name: str) -> list[tuple[str, str]]:
@@ -254,6 +270,10 @@ def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: s
     told = [(line["call"], line["code"]) for line in GATES]
     codes = {code for call, code in told if f"{call} ".startswith(f"{name} ")}
     assert (1 in codes) == (said != "–"), f"{name}: docs/gates.md says of exit code 1: {said}"
+    callback, ends = COMMANDS[name].callback, re.compile(r"\bexit\((\d+)\)", re.I)
+    module = inspect.getsource(sys.modules[callback.__module__])
+    assert set(ends.findall(module)) <= {"0", "1", "2"}, f"{name} ends with a code that docs/gates.md does not tell"
+    assert said != "–" or "1" not in ends.findall(inspect.getsource(callback)), f"{name} ends with 1: say in docs/gates.md when"
     for gate in gates_of(name):
         both = {code for call, code in told if call.startswith(f"{name} ") and gate in call.split()}
         assert both >= {0, 1}, f"{name} {gate}: a call that passes and one that fails are needed"
@@ -262,3 +282,24 @@ def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: s
 def test_no_command_shows_the_help_and_an_unknown_one_is_an_error() -> None:
     assert (run("").code, run("--help").code, run("evaluate").code) == (2, 0, 2)
     assert "eval" in run("--help").out
+
+
+def test_replies_are_removed_by_days_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def prune(_: CallCache, **given: Any) -> int:
+        asked.append(given)
+        return 7
+
+    monkeypatch.setattr(CallCache, "prune", prune)
+    assert run("cache prune --max-days 1.5 --max-bytes 3").out == "7 replies removed\n"
+    assert asked == [{"max_bytes": 3, "max_age": 129_600.0}]
+
+
+def test_a_trace_as_json_is_a_line_a_judgement() -> None:
+    assert {json.loads(line)["id"] for line in run("trace traced r0 --json").out.splitlines()} == {"r0"}
+
+
+def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "app", Mock(side_effect=RMGalleryError("the judge is gone")))
+    assert run("doctor") == Done(1, "", "rm-gallery: the judge is gone\n")

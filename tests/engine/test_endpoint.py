@@ -51,6 +51,22 @@ def test_a_waiter_that_is_cancelled_just_after_it_was_handed_the_slot_passes_it_
     run_virtual(main())
 
 
+def test_a_call_that_is_cancelled_as_it_is_let_go_to_look_leaves_the_look_to_the_next() -> None:
+    async def main() -> None:
+        bound = limiter(4)
+        for end in ("ok", "unreachable"):
+            await bound.acquire()
+            bound.release(end)
+        cancelled, patient = (asyncio.ensure_future(bound.acquire(fresh=False)) for _ in range(2))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.5, cancelled.cancel)  # when the first look is due
+        assert await asyncio.wait_for(patient, 5.0) and cancelled.cancelled()
+        bound.release(probe=True)
+        assert (bound.state, bound.in_flight) == ("open", 0)
+
+    run_virtual(main())
+
+
 def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
     clock = [0.0]
     bound = Endpoint(2, clock=lambda: clock[0])

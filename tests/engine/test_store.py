@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) ->
     assert "评分" in text and text.count("\n") == 9
 
 
-def test_force_new_moves_the_old_run_aside(tmp_path: Path) -> None:
+def test_force_new_moves_the_old_run_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "strftime", lambda form: "NOW")
     folder = tmp_path / "run"
     for seed in range(3):
         with RunStore.open(folder, {"seed": seed}, force_new=True) as store:
@@ -54,7 +56,7 @@ def test_force_new_moves_the_old_run_aside(tmp_path: Path) -> None:
             store.append({"id": f"s{seed}", "status": "scored"})
     assert orjson.loads((folder / "manifest.json").read_bytes())["seed"] == 2
     aside = sorted(tmp_path.glob("run.old-*"))
-    assert len(aside) == 2
+    assert [path.name for path in aside] == ["run.old-NOW", "run.old-NOW-2"]
     assert {(path / "results.jsonl").read_text()[:10] for path in aside} == {'{"id":"s0"', '{"id":"s1"'}
 
 

@@ -73,6 +73,10 @@ def test_what_is_not_there_is_named(store_url: str) -> None:
         for act in (store.current, store.versions, store.rollback, store.delete):
             with pytest.raises(UnknownEvaluator, match="no evaluator 'x'.*there are: a"):
                 act("x")
+        for number in range(20):
+            store.save(f"b{number}", bundle())
+        with pytest.raises(UnknownEvaluator, match="there are: a, b0, b1, b10, .*, b7, b8$"):
+            store.current("x")
         with pytest.raises(UnknownEvaluator, match="no version before the current one .1."):
             store.rollback("a")
         with pytest.raises(UnknownEvaluator, match="no version 7; it has 1"):

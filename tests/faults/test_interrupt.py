@@ -69,7 +69,8 @@ def test_calls_in_flight_are_finished_and_kept(
     asked = server.stats()["requests"]
     assert asked <= 3 * WORKERS, "no new work"
     assert len(records(folder)) == asked, "what was in flight was finished and kept"
-    assert json.loads((folder / "summary.json").read_bytes())["samples"]["scored"] == asked
+    summary = json.loads((folder / "summary.json").read_bytes())
+    assert (summary["samples"]["scored"], summary["stopped"]) == (asked, "interrupted")
     assert server.stats()["client_closed"] == 0
 
     server.set(latency=0.0)

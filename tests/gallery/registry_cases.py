@@ -42,6 +42,14 @@ def example_of(name: str) -> Example:
     return found.example
 
 
+_AS_WRITTEN = {
+    name: found.example.sample.model_copy(deep=True)
+    for name in RewardRegistry.list()
+    if (found := _class(name)) is not None and found.example is not None
+}
+"""The examples before anything was evaluated: a reward that changes what it is given would change its own as well."""
+
+
 def create(name: str, **settings: Any) -> BaseReward:
     """The reward as its example wants it, with the scripted judge where it has one."""
     return example_of(name).create(RewardRegistry.get(name), **settings)
@@ -49,7 +57,8 @@ def create(name: str, **settings: Any) -> BaseReward:
 
 def fitting(name: str) -> list[DataSample]:
     """Three samples the reward can score: the example, the example with its answers turned round, and the example again."""
-    sample = example_of(name).sample
+    example_of(name)
+    sample = _AS_WRITTEN[name]
     turned = sample.model_copy(update={"output": sample.output[::-1]})
     samples = [given.model_copy(deep=True) for given in (sample, turned, sample)]
     for number, given in enumerate(samples, 1):

@@ -153,6 +153,14 @@ def test_without_what_it_needs_there_is_no_score(name: str) -> None:
         assert {issue.status for o in sample.output for issue in o.answer.reward.issues} == {"unscored"}
 
 
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(WITH_REFERENCE)))
+def test_what_decides_its_scores_is_among_its_needs(name: str) -> None:
+    reward = _runnable(name)
+    bare = without(fitting(name), REFERENCE_KEYS if name in WITH_MATERIAL else None)
+    found = [_scores(reward, sample) for sample in reward.evaluate_batch(bare)]
+    assert found == [_scores(reward, sample) for sample in reward.evaluate_batch(fitting(name))], "say it in `needs`"
+
+
 @pytest.mark.parametrize("name", sorted(set(WITH_REFERENCE) - set(JUDGED)))
 def test_an_answer_without_a_reference_costs_only_itself(name: str) -> None:
     reward, sample = _runnable(name), fitting(name)[0]

@@ -21,6 +21,7 @@ from rm_gallery import (
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
 from rm_gallery.core.utils.file import deeper, split_samples
+from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.shown import cut, told_apart
 from rm_gallery.envs import reward_helpers
@@ -44,6 +45,7 @@ from rm_gallery.report.formats import Gate
 from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
 from rm_gallery.study.comparing import Compared, Rows, flips_of
 from rm_gallery.study.sheet import number_of
+from rm_gallery.study.summary import Summary
 from rm_gallery.study.winrate import label_of
 from rm_gallery.train import advantages, signals
 from rm_gallery.train.bradley_terry.pairs import prompt_key
@@ -172,7 +174,16 @@ def phrases(early: list[str], late: list[str], times: int = 10, filling: Any = (
     return found and [*found[:3], found[3].astype(int).tolist()]
 
 
-test_watch = golden.calls("watch", {"runs": runs, "charts": charts, "rows": rows, "phrases": phrases})
+def groups(given: list[Any]) -> dict[str, Any]:
+    """Groups of rewards, each so many steps long, one a step."""
+    of = [rewards for rewards, times in given for _ in range(times)]
+    found = looked_over(
+        [{"step": at, "prompt": f"q{at}", "completion": "x", "right": reward} for at, each in enumerate(of) for reward in each]
+    )
+    return {"findings": [finding[1] for finding in found["findings"]], "windows": found["windows"]}
+
+
+test_watch = golden.calls("watch", {"groups": groups, "runs": runs, "charts": charts, "rows": rows, "phrases": phrases})
 
 
 def helper(name: str) -> Callable[..., Any]:
@@ -308,15 +319,24 @@ def flips(played: list[int]) -> dict[str, Any]:
     return flips_of(Rows([Compared(orders={(0, 1): (played[0], played[1])}), None, Compared()], ["a", "b", "c"]))
 
 
+def held_out(gaps: list[list[float]]) -> Any:
+    """Gaps, each so many times over: on how many the curve was fitted, and what it makes of the first gap."""
+    given = [gap for gap, times in gaps for _ in range(int(times))]
+    found = Summary(gaps=given, clusters=[str(place) for place in range(len(given))]).held_out()
+    return found and [found.n_fitted, round(float(found.map([abs(given[0])])[0]), 3)]
+
+
 test_small_functions = golden.calls(
     "small",
     {
         "cut": lambda text, times, limit: cut(text * times, limit),
+        "digest": digest,
         "deeper": lambda value: [deeper(value, most) for most in range(5)],
         "flips_of": flips,
+        "held_out": held_out,
         "label_of": lambda cell: label_of(cell, {"gpt": 1.0, "llama": 0.0}),
         "margin_term": margin_term,
-        "missed": lambda least, **figures: dict(Gate(least).missed(figures)),
+        "missed": lambda least, gate=None, **figures: dict(Gate(least, **gate or {}).missed(figures)),
         "nearest": nearest,
         "number_of": number_of,
         "sign": sign,

@@ -104,8 +104,9 @@ def test_every_rule_that_is_no_reward_has_its_lines() -> None:
     """Rules among the rewards have their lines with the rewards; a few stand here for all, to see their names and doors."""
     kinds = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
     rules = {name for name, kind in kinds.items() if not kind.judged and not issubclass(kind, RewardGrader)}
-    seen = {line["grader"] for path in golden.HERE.glob("graders/*.jsonl") for _, line in golden.lines(path)}
-    assert rules - seen == set(), "a rule has no line in tests/golden/graders"
+    found = [line for path in golden.HERE.glob("graders/*.jsonl") for _, line in golden.lines(path)]
+    assert rules - {line["grader"] for line in found} == set(), "a rule has no line in tests/golden/graders"
+    assert [line for line in found if line.get("reason") == "invalid_result"] == [], "a rule leaves its range"
 
 
 KINDS: dict[str, type[GraderResult]] = {"score": GraderScore, "rank": GraderRank, "error": GraderError}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import pickle
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders import llm
 from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
+from rm_gallery.core.graders.llm import RubricGrader
 from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.runner.grading_runner import GradingRunner
@@ -50,6 +52,20 @@ def test_each_prompt_holds_each_field_exactly_once(name: str) -> None:
         grader.evaluate(fields)
         marks = [f"[[{field}]]" for field, value in fields.items() if f"[[{field}]]" in json.dumps(value)]
         assert [judge.prompts[0].count(mark) for mark in marks] == [1] * len(marks)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if getattr(GraderRegistry.get(name), "rubric", "")])
+def test_a_rubric_says_the_same_in_both_languages_and_a_sentence_for_each_level(name: str) -> None:
+    kind = GraderRegistry.get(name)
+    assert issubclass(kind, RubricGrader)
+    texts = kind.texts()
+    low, high = texts["scale"]
+    for language in ("en", "zh"):
+        said = texts[language]
+        assert sorted(said["levels"]) == list(range(low, high + 1)) and low <= texts.get("threshold", low) <= high
+        for text in (said["desc"], *said["rubrics"], *said["levels"].values()):
+            assert bool(re.search("[\u4e00-\u9fff]", text)) is (language == "zh"), text
+    assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])
 
 
 WRONG = ["I would say it is fine.", "", "{", "<score></score>", "<score>999</score>", "<score>nan</score>"]

@@ -122,8 +122,17 @@ def test_a_missing_column_names_the_columns_there_are() -> None:
     for call in (lambda: scorer.score_rows(["q"], ["4"], rows), lambda: scorer.score("q", "4", rows[0])):
         with pytest.raises(ConfigError, match="no column 'solution'; the columns are: answer, topic"):
             call()
-    found = scorer.score_rows(["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}])
-    assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")]
+    for turn in (1, -1):
+        fresh = RowScorer("math_verify_reward", reference="solution")
+        found = fresh.score_rows(["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}][::turn])
+        assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")][::turn]
+
+
+def test_the_mean_of_a_group_is_that_of_all_its_scores_before() -> None:
+    scorer = RowScorer(Moody, on_error="mean")
+    given = [("p", "a"), ("p", "four"), ("r", "sixsix"), ("p", "aaa"), ("p", "fail"), ("s", "fail")]
+    values = [scorer.value(scorer.score(prompt, text)) for prompt, text in given]
+    assert values[-2:] == [8 / 3, 14 / 4], "of a prompt that was not seen before it is the mean of all"
 
 
 def test_messages_that_are_none_cost_their_own_row() -> None:
@@ -197,6 +206,12 @@ def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[st
     assert len(warned) == 1
 
 
+def test_what_broke_the_reward_has_its_score_in_every_component() -> None:
+    broken = Outcome("scored", -1.0, extra={"caused_by": "answer"})
+    flags = {"score": -1.0, "unscored": 0.0, "failed": 0.0}
+    assert RowScorer(Moody).numbers(broken, ["words"]) == {"words": -1.0, **flags}
+
+
 def test_a_component_has_no_name_that_is_reported_anyway() -> None:
     assert component_names(["a", "b"]) == ("a", "b") and component_names("ab") == ("ab",) and component_names(()) == ()
     for name, own in (("score", ()), ("unscored", ()), ("failed", ()), ("acc", ("acc",))):
@@ -228,7 +243,8 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     plain, given = RowScorer(wide), trl_reward(wide, worst=-1.0)
     assert [plain.score("q", text).score for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
-    assert [given.scorer.score("q", text).reason for text in texts] == ["invalid_score", "invalid_score", "", ""]
+    said = [(found.reason, found.cause) for text in texts for found in [given.scorer.score("q", text)]]
+    assert said == [("invalid_score", "rule")] * 2 + [("", None)] * 2
 
     @reward_function
     def apart(messages: list[Message], **kwargs: Any) -> dict[str, Any]:

@@ -230,6 +230,35 @@ def test_each_setting_makes_another_question_or_is_known_not_to(cls: type[BaseMo
     assert set(found.values()) == {1, 2}
 
 
+@pytest.mark.parametrize(
+    "cls", [cls for _, cls in registered() if "base_url" in cls.model_fields], ids=lambda cls: cls.__name__
+)
+def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
+    cls: type[BaseModelCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    async def refuse(*request: Any) -> transport.Reply:
+        *said, timeout = request
+        sent.append(said)
+        assert 0 < timeout <= 7
+        return transport.Reply(500, {}, b"{}")
+
+    monkeypatch.setattr(transport, "post", refuse)
+    given = settings(cls, cache=False, max_attempts=1, max_outage=0, timeout=7.0)
+    told = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
+    ways: list[tuple[str, dict[str, Any], tuple[Any, ...], dict[str, Any]]] = [
+        (name, {name: other(cls, name, given)}, (), {}) for name in cls.model_fields.keys() - cls.unlisted - NOT_THE_QUESTION
+    ]
+    if issubclass(cls, BaseLLM):
+        ways += [("messages", {}, (told,), {}), ("a schema", {}, (), {"response_format": {"type": "json_object"}})]
+    for name, changes, question, more in ways:
+        sent.clear()
+        for found in (asked(cls(**given)), asked(cls(**{**given, **changes}), *question, **more)):
+            assert isinstance(found, ProviderError)
+        assert len(sent) == 2 and sent[0] != sent[1], name
+
+
 @every_model
 def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[BaseModelCall]) -> None:
     kind, made = recorded(cls, way(cls)[1])

@@ -17,7 +17,7 @@ from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.study.comparing import Compared, Rows, flips_of
 from rm_gallery.study.opened import open_run
 from rm_gallery.study.table import score_table
@@ -207,6 +207,27 @@ def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     assert found.ci95 is not None and found.ci95.low > 0.5 and found.ci95.covers(0.8)
     assert "test" not in found.extra
     assert json.loads((tmp_path / "r" / "report.json").read_text())["extra"]["until_decided"]["decided"]
+
+
+class Unsure(Longer):
+    """Says nothing of some; nothing is scored again to see whether the code is the same."""
+
+    fingerprint: ClassVar[Any] = "the same"
+    asked: ClassVar[list[str]] = []
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        self.asked.append(sample.unique_id)
+        if any(output.answer.text == "unsure" for output in sample.output):
+            raise Unscored("hard to say", reason="unsure")
+        return super()._evaluate(sample, **kwargs)
+
+
+def test_a_row_without_a_verdict_holds_up_no_decision_of_a_continued_run(tmp_path: Path) -> None:
+    data = rows(*[("unsure" if number % 3 else "long", "b") for number in range(300)])
+    for _ in range(2):
+        found = winrate(Unsure(), data, "q", ["x", "y"], until_decided=True, run_dir=str(tmp_path / "r"), max_workers=1)
+        before, Unsure.asked = len(Unsure.asked), []
+    assert before == 0 and found.extra["until_decided"]["decided"] and found.extra["until_decided"]["rows_saved"] > 0
 
 
 def test_scores_have_the_unit_of_their_reward() -> None:

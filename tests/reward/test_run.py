@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import queue
 import threading
 import time
@@ -279,14 +280,27 @@ def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
     assert reward.evaluate_batch([]) == reward.evaluate_batch(iter(())) == list(reward.evaluate_stream([])) == []
 
 
-def test_one_result_pays_for_few_calls() -> None:
-    control = RunControl()
+def test_one_result_pays_for_few_calls_and_a_stream_that_is_left_lets_its_source_go() -> None:
+    control, left = RunControl(), threading.Event()
+
+    def source() -> Iterator[DataSample]:
+        try:
+            yield from samples(2000)
+        finally:
+            left.set()
+
     judge = PointJudge(llm=FakeLLM(reply=longest, cache=False))
-    stream = judge.evaluate_stream(iter(samples(2000)), max_workers=8, control=control)
+    stream = judge.evaluate_stream(source(), max_workers=8, control=control)
     next(stream)
     time.sleep(0.2)
     assert control.calls <= 4 * 8 + 1
     stream.close()  # type: ignore[attr-defined]  # the iterator is a generator
+    del stream
+    for _ in range(50):
+        gc.collect()
+        if left.wait(LIMIT / 50):
+            break
+    assert left.is_set(), "nobody waits for it any more"
 
 
 @pytest.mark.parametrize("door", ["evaluate_batch", "evaluate_stream", "async_evaluate_batch"])

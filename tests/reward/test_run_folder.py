@@ -10,10 +10,12 @@ import orjson
 import pytest
 
 from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError
 from tests.reward.rewards import PointJudge, Rule, longest
 from tests.reward.test_doors import REWARDS
 from tests.support.samples import make_sample
@@ -88,6 +90,33 @@ def test_the_parts_of_a_run_are_summed(tmp_path: Path) -> None:
         summary = orjson.loads((folder / "summary.json").read_bytes())
         assert (summary["spent"]["cached"], summary["last"]["cached"]) == (2 * number, 2 * last)
         assert (summary["samples"]["scored"], summary["samples"]["reused"]) == (last, number - last)
+
+
+def test_a_part_that_was_killed_before_its_summary_counts_with_its_calls_and_cost(tmp_path: Path) -> None:
+    judge, spent = PointJudge(llm=FakeLLM(reply=longest)), []
+    for folder, number in (("whole", 3), ("parts", 1), ("parts", 3)):
+        budget = Budget(prices=PriceTable({"fake": Price(1.0, 4.0, 0.5)}))
+        judge.evaluate_batch(rows()[:number], run_dir=str(tmp_path / folder), budget=budget)
+        spent.append(orjson.loads((tmp_path / folder / "summary.json").read_bytes())["spent"])
+        (tmp_path / folder / "summary.json").unlink()
+    assert [(each["calls"], each["cost"] > 0) for each in spent] == [(6, True), (2, True), (6, True)]
+    assert spent[2]["cost"] == pytest.approx(spent[0]["cost"])
+
+
+def test_a_judge_may_have_been_asked_more_and_is_not_asked_other_things(tmp_path: Path) -> None:
+    judge, folder = PointJudge(llm=FakeLLM(reply=longest)), tmp_path / "run"
+    expected = judge.evaluate_batch(rows(), run_dir=str(folder))
+    path = folder / "results.jsonl"
+    kept = [orjson.loads(line) for line in path.read_text().splitlines()]
+    for asked in ([*kept[0]["asked"], "0" * len(kept[0]["asked"][0])], kept[0]["asked"][1:]):
+        path.write_text(
+            "".join(json.dumps({**record, "asked": asked if record is kept[0] else record["asked"]}) + "\n" for record in kept)
+        )
+        if len(asked) > len(kept[0]["asked"]):
+            assert judge.evaluate_batch(rows(), run_dir=str(folder)) == expected
+        else:
+            with pytest.raises(ConfigError, match="the judge was asked something else"):
+                judge.evaluate_batch(rows(), run_dir=str(folder))
 
 
 class Stops(Share):

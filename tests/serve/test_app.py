@@ -24,6 +24,7 @@ from rm_gallery.serve.native import NATIVE
 from rm_gallery.serve.settings import ServeSettings
 from rm_gallery.serve.tokens import Tokens, create_token
 from tests.serve.asking import asked, code_of
+from tests.support.children import ROOT
 
 Make = Callable[[Sequence[str]], Any]
 
@@ -88,9 +89,10 @@ def example(path: str) -> bytes:
 
 
 def as_described(method: str, path: str, reply: httpx.Response) -> None:
-    """The reply has a status that the description names, and the body that it describes for it."""
+    """The reply has a status that the description names, the body that it describes for it, and no path of the machine."""
     replies = DESCRIBED["paths"][path][method.lower()]["responses"]
     assert str(reply.status_code) in replies, f"{reply.status_code} is not described: {reply.text[:200]}"
+    assert str(ROOT) not in reply.text
     schema = replies[str(reply.status_code)].get("content", {}).get("application/json", {}).get("schema")
     if schema is not None:
         jsonschema.validate(reply.json(), {**schema, "components": DESCRIBED["components"]})

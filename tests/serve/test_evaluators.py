@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from rm_gallery.evaluation import Store
 from rm_gallery.evaluation.bundle import bundle_folders
 from rm_gallery.evaluation.store import StoreError
+from rm_gallery.serve import evaluations
 from rm_gallery.serve.evaluations import ServedEvaluators, payload_of
 from rm_gallery.serve.formats import Ask, Refused
 
@@ -76,6 +78,20 @@ def test_as_many_wait_as_may_and_a_bad_one_costs_no_other(tmp_path: Path) -> Non
     found = [(1.0, ""), (None, "invalid_item"), (3.0, ""), (4.0, "")]
     unknown = (404, "unknown_evaluator", None)
     assert asked(tmp_path, go, max_waiting=4) == [(429, "busy", 1.0), {"a": 3}, found, {}, unknown, {}]
+
+
+def test_the_list_is_read_again_once_it_is_a_second_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    async def go(served: ServedEvaluators, store: Store) -> Any:
+        told = []
+        for name, clock[0] in (("b", 0.0), ("c", 0.99), ("d", 1.0), ("e", 1.99)):
+            told.append(len(await served.deployed()))
+            store.save(name, bundle_folders(code=CODE), force=True)
+        return told
+
+    assert asked(tmp_path, go) == [1, 1, 3, 3]
 
 
 def test_files_that_are_not_those_that_were_deployed_are_not_run(tmp_path: Path) -> None:

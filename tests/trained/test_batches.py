@@ -97,6 +97,12 @@ def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     exact = Lengths()
     measured(exact, tokens=30).evaluate(make_sample("x" * 10, "y" * 10, "z" * 10))
     assert [len(batch) for batch in exact.batches] == [3]
+    down = Lengths()
+    measured(down, tokens=10).evaluate(make_sample("x" * 5, "y" * 4, "z" * 29))
+    assert down.batches == [["y" * 4, "x" * 5], ["z" * 29]], "neighbours below count, to the first and to the last token"
+    down.batches.clear()
+    measured(down, tokens=10, deadline=20.0).evaluate(make_sample("y" * 4, "z" * 29))
+    assert down.batches == [["y" * 4], ["z" * 29]], "there is none below the shortest"
 
 
 def test_one_bad_input_costs_itself() -> None:

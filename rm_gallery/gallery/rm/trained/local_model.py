@@ -180,7 +180,7 @@ class LocalModel:
 
     def forward(self, batch: list[Tokens]) -> list[list[float]]:
         """The score's numbers per input: one per wanted label, or one per step."""
-        if self.padding == "none" and len({len(tokens) for tokens in batch}) > 1:
+        if self.padding == "none":
             by_length: dict[int, list[int]] = {}
             for place, tokens in enumerate(batch):
                 by_length.setdefault(len(tokens), []).append(place)
