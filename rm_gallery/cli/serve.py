@@ -18,7 +18,7 @@ from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from rm_gallery.serve.evaluations import ServedEvaluators
+    from rm_gallery.serve.handler import ServedEvaluators
 
 TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
@@ -65,11 +65,10 @@ def serve(
     absent = [module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None]
     if absent:  # all at once: each would be asked for in a run of its own
         raise MissingExtra(" ".join(absent), "serve", "The server")
-    from rm_gallery.serve.app import create_app
-    from rm_gallery.serve.lane import Handler
-    from rm_gallery.serve.server import run_server
-    from rm_gallery.serve.settings import ServeSettings
-    from rm_gallery.serve.tokens import Tokens
+    from rm_gallery.serve.app import create_app, run_server
+    from rm_gallery.serve.door import ServeSettings
+    from rm_gallery.serve.handler import Handler
+    from rm_gallery.serve.tokens import TokenFile
 
     opt.set_log_level(log_level)
     settings = ServeSettings(
@@ -83,7 +82,7 @@ def serve(
         certificate=certificate,
         key=key,
     )
-    known = None if tokens is None else Tokens(tokens)
+    known = None if tokens is None else TokenFile(tokens)
     settings.check_access(known is not None)
     rewards = named_rewards(reward or [], config, llm, base_url)
     served = _served(store, workers, sandbox, max_waiting) if evaluators else None
@@ -102,7 +101,7 @@ def serve(
 
 def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> ServedEvaluators:
     from rm_gallery.evaluation.store import Store
-    from rm_gallery.serve.evaluations import ServedEvaluators
+    from rm_gallery.serve.handler import ServedEvaluators
 
     if sandbox not in ("auto", "bwrap", "subprocess"):
         raise ConfigError(f"--sandbox is {sandbox!r:.40}; give auto, bwrap or subprocess.")
@@ -161,13 +160,13 @@ def _built(name: str, entry: Mapping[str, Any], llm: str | None, base_url: str |
         raise ConfigError(f"--reward {name}: {error}") from error
 
 
-Tokens = Annotated[Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")]
+TokenFile = Annotated[Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")]
 
 
 @token_app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="Whose token it is.")],
-    tokens: Tokens,
+    tokens: TokenFile,
     scope: Annotated[
         list[str] | None,
         typer.Option(help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."),
@@ -181,7 +180,7 @@ def create(
 
 
 @token_app.command("list")
-def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
+def list_tokens(tokens: TokenFile, json: opt.Json = False) -> None:
     """Print the names of the tokens with their scopes and rates."""
     from rm_gallery.serve.tokens import read_tokens
 
@@ -196,7 +195,7 @@ def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
 
 
 @token_app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: TokenFile) -> None:
     """Remove a token; a running server refuses it within a second."""
     from rm_gallery.serve.tokens import revoke_token
 

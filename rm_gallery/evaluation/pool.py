@@ -26,11 +26,10 @@ import rm_gallery
 from rm_gallery.core.engine.processes.pool import processors
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
-from rm_gallery.core.sandbox.boot import LocalRunner
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.runner import LocalRunner, get_runner
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.evaluation.bundle import Bundle
@@ -228,7 +227,7 @@ class EvaluatorPool:
 
     def _serve(self) -> None:
         """One worker's thread: the process dies with the thread that started it, so the thread stays with it."""
-        worker: _Worker | None = None
+        worker: _EvaluatorProcess | None = None
         last = time.monotonic()
         try:
             while True:
@@ -259,7 +258,7 @@ class EvaluatorPool:
                 return True
             return False
 
-    def _served(self, worker: _Worker | None, request: _Request) -> _Worker | None:
+    def _served(self, worker: _EvaluatorProcess | None, request: _Request) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
         results: list[EvaluateResult] = []
         try:
@@ -286,7 +285,7 @@ class EvaluatorPool:
         request.future.set_result(results)
         return worker
 
-    def _started(self) -> _Worker:
+    def _started(self) -> _EvaluatorProcess:
         missing = missing_requirements(self._bundle.requirements)
         if missing:
             raise _Lost(
@@ -295,12 +294,12 @@ class EvaluatorPool:
             )
         limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
         try:
-            return _Worker(self._runner, limits, self._bundle, self._on_print)
+            return _EvaluatorProcess(self._runner, limits, self._bundle, self._on_print)
         except SandboxUnavailable as error:
             raise _Lost("sandbox", str(error)) from error
 
 
-def _still_good(worker: _Worker | None) -> _Worker | None:
+def _still_good(worker: _EvaluatorProcess | None) -> _EvaluatorProcess | None:
     """The worker, or None when it ended or took too much while nobody asked it; that costs no request."""
     if worker is not None and worker.spoilt():
         worker.end()
@@ -308,7 +307,7 @@ def _still_good(worker: _Worker | None) -> _Worker | None:
     return worker
 
 
-class _Worker:
+class _EvaluatorProcess:
     """One sandboxed process with the evaluator loaded; used and ended by the thread that made it."""
 
     def __init__(

@@ -61,7 +61,7 @@ class Token:
         return (1.0 - self.left) / per_second
 
 
-class Tokens:
+class TokenFile:
     """The tokens of a file, which is read again when it changes: one that is revoked there is refused within a second."""
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.core.data.load import readers, text_readers
+from rm_gallery.core.data.load import readers
 from rm_gallery.core.data.load.readers import check_unpacked, file_sources, rows_in
 from rm_gallery.core.utils.errors import DataError, MissingExtra
 
@@ -76,7 +76,7 @@ def test_a_parquet_file_that_unpacks_out_of_proportion_is_refused_with_the_bound
 
 
 def test_a_line_beyond_the_bound_is_refused_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_readers, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(readers, "LONGEST_LINE", 1000)
     line = b'{"a": "' + b"x" * 990 + b'"}\n'
     (tmp_path / "long.jsonl").write_bytes(line + line.replace(b"xx", b"xxx", 1))
     rows = rows_in(tmp_path / "long.jsonl")

@@ -24,7 +24,7 @@ _AFTER, _ABSENT = "(after)", "(absent)"
 _OWN = frozenset({_AFTER, _ABSENT})
 
 
-class Readable(BaseModel):
+class MappingRecord(BaseModel):
     """A record that reads as an object (`result.score`) and as a mapping of its fields (`result["score"]`, `dict(result)`)."""
 
     def _fields(self) -> dict[str, Any]:
@@ -62,17 +62,17 @@ class Readable(BaseModel):
         return self._fields().items()
 
 
-class CalledFunction(Readable, ToolFunction):
+class CalledFunction(MappingRecord, ToolFunction):
     """Name and arguments of a called function, as an object and as a mapping."""
 
 
-class Call(Readable, ToolCall):
+class MessageToolCall(MappingRecord, ToolCall):
     """A tool call of a `Message`, as an object and as a mapping."""
 
     function: CalledFunction = Field(default_factory=CalledFunction)
 
 
-class Message(Readable):
+class Message(MappingRecord):
     """One turn of a conversation as a reward function reads it; keys beyond these fields are kept as fields.
 
     `content` is text, None (a turn that only calls tools) or a list of OpenAI content parts; `text` is always text.
@@ -83,7 +83,7 @@ class Message(Readable):
     role: str
     content: str | list[dict[str, Any]] | None = ""
     name: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[MessageToolCall] | None = None
     tool_call_id: str | None = None
     function_call: dict[str, Any] | None = None
 

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from rm_gallery.core.sandbox.boot import LocalRunner
 from rm_gallery.core.sandbox.inside.answer import FORK_FAILED, OUTPUT_LIMIT, REPLY
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess
+from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded, SandboxUnavailable
 
 _BOOT_SECONDS = 30.0

@@ -10,8 +10,8 @@ from typing import Any, Union
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
 from rm_gallery.core.sandbox.attempt import Attempt, Clock, PairAttempt, ProgramAttempt, as_text
-from rm_gallery.core.sandbox.boot import LocalRunner, RemoteRunner, Runner
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from rm_gallery.core.sandbox.attempt import Attempt, as_text, output_bound
-from rm_gallery.core.sandbox.boot import RemoteResult, RemoteRunner, source_of
 from rm_gallery.core.sandbox.code_tests import (
     CodeTestReport,
     CodeTests,
@@ -27,6 +26,7 @@ from rm_gallery.core.sandbox.code_tests import (
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner, source_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
 
 if TYPE_CHECKING:

@@ -70,14 +70,14 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True)
-class Usage:
+class ProcessTreeUsage:
     """Resident bytes and number of processes of a tree."""
 
     resident_bytes: int
     processes: int
 
 
-def tree_usage(root: int) -> Usage | None:
+def tree_usage(root: int) -> ProcessTreeUsage | None:
     """Return the usage of `root` and its descendants, or None where /proc cannot tell."""
     resident = processes = 0
     pending = [root]
@@ -94,7 +94,7 @@ def tree_usage(root: int) -> Usage | None:
         processes += 1
         if processes > 4096:
             break
-    return Usage(resident, processes) if processes else None
+    return ProcessTreeUsage(resident, processes) if processes else None
 
 
 def children_of(pid: int) -> list[int]:

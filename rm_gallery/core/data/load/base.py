@@ -27,7 +27,7 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.load.readers import (
     HubSource,
-    Reading,
+    ReadOptions,
     Row,
     RowItem,
     RowSource,
@@ -231,7 +231,7 @@ class LocalDataLoader(DataLoader):
     """
 
     strategy = "local"
-    config_keys = COMMON_KEYS | {"path", "data", *(field.name for field in fields(Reading))}
+    config_keys = COMMON_KEYS | {"path", "data", *(field.name for field in fields(ReadOptions))}
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError unless exactly one of `path` and `data` is given and the keys are known."""
@@ -255,9 +255,9 @@ class LocalDataLoader(DataLoader):
             return [memory_source(self.config["data"])]
         return file_sources(Path(self.config["path"]).expanduser(), self.reading())
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """How files are to be read."""
-        return Reading(**{field.name: self.config.get(field.name) for field in fields(Reading)})
+        return ReadOptions(**{field.name: self.config.get(field.name) for field in fields(ReadOptions)})
 
     def origin(self) -> dict[str, Any]:
         """The path, where there is one."""

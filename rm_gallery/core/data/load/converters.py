@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
 
 import orjson
 
-from rm_gallery.core.data.export import from_record, is_record
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, from_record, is_record
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.utils import models
 from rm_gallery.core.utils.errors import ConfigError, DataError

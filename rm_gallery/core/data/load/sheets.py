@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rm_gallery.core.data.load.converters import MAX_NAMES, RowRef, listed, nearest
-from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked, plain
-from rm_gallery.core.data.load.text_readers import numbered_lines, opened
+from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked, numbered_lines, opened, plain
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 
 _MARKS = (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MAX_REFERENCES = 100_000
 
 
-class Candidate:
+class CandidateNamespace:
     """The answer's namespace and the objects it handed out by reference."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ def replay_functions(job: Mapping[str, Any], requests: list[bytes]) -> None:
     """Load the answer, handle a fixed list of requests, print the replies: one whole program without a live channel."""
     add_site_names()
     out = own_stdout()
-    candidate = Candidate()
+    candidate = CandidateNamespace()
     for reply in [candidate.load(job), *map(candidate.handle, requests)]:
         write_line(out, "A", reply)
     os._exit(0)
@@ -147,7 +147,7 @@ def serve_functions(settings: Mapping[str, Any]) -> None:
     try:
         job: Any = decode(channel.read())
         channel.write(b"")  # tells the parent that the clock may start
-        candidate = Candidate()
+        candidate = CandidateNamespace()
         channel.write(candidate.load(job))
         while True:
             channel.write(candidate.handle(channel.read()))
