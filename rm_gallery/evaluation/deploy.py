@@ -117,14 +117,8 @@ class PreviewResult:
             "printed": self.printed,
             "skipped": list(self.skipped),
             "results": [
-                {
-                    "index": each.index,
-                    "id": each.id,
-                    "status": each.status,
-                    "score": each.score,
-                    "reason": each.reason,
-                    "metrics": {name: metric.model_dump() for name, metric in each.result.metrics.items()},
-                }
+                {name: getattr(each, name) for name in ("index", "id", "status", "score", "reason")}
+                | {"metrics": {name: metric.model_dump() for name, metric in each.result.metrics.items()}}
                 for each in self.results
             ],
         }
@@ -210,20 +204,15 @@ def _best_sandbox() -> str:
 
 
 async def _run(
-    bundle: Bundle,
-    payloads: Sequence[Mapping[str, Any]],
-    sandbox: str,
-    limits: SandboxLimits,
-    on_print: Callable[[str], None],
+    bundle: Bundle, payloads: Sequence[Mapping[str, Any]], sandbox: str, limits: SandboxLimits, on_print: Callable[[str], None]
 ) -> list[EvaluateResult]:
     pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox, on_print=on_print)
     try:
         await pool.ready()
-        if bundle.mode == "batch":
-            return await pool.evaluate_batch(payloads)
+        together = len(payloads) if bundle.mode == "batch" else _TOGETHER
         results: list[EvaluateResult] = []
-        for at in range(0, len(payloads), _TOGETHER):
-            results += await pool.evaluate_batch(payloads[at : at + _TOGETHER])
+        for at in range(0, len(payloads), together):
+            results += await pool.evaluate_batch(payloads[at : at + together])
         return results
     finally:
         await pool.close()

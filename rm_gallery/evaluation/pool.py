@@ -185,7 +185,9 @@ class EvaluatorPool:
         until = time.monotonic() + (deadline if deadline is not None else 3600.0)
         request = _Request(number, frame, len(payloads), until)
         finished = self._finished
-        self._put(request)
+        self._waiting.put(request)
+        if not self._threads:
+            self._grow()
         waiting = asyncio.wrap_future(request.future)
         try:
             done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
@@ -212,11 +214,6 @@ class EvaluatorPool:
         if broken is not None and time.monotonic() < broken[0]:
             return failed("evaluator_load", broken[1])
         return None
-
-    def _put(self, request: _Request) -> None:
-        self._waiting.put(request)
-        if not self._threads:
-            self._grow()
 
     def _grow(self) -> None:
         with self._lock:
@@ -261,36 +258,31 @@ class EvaluatorPool:
     def _served(self, worker: _EvaluatorProcess | None, request: _Request) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
         results: list[EvaluateResult] = []
+        good = False
         try:
-            if worker is None:
-                worker = self._started()
+            worker = worker or self._started()
+            cpu = 0.0
             if request.count:
                 cpu, results = worker.ask(request)
-                if cpu > _LIFE_CPU_SECONDS / 2:
-                    worker.end()
-                    worker = None
+            good = cpu <= _LIFE_CPU_SECONDS / 2
         except _Lost as error:
             if error.code == "evaluator_load":
                 self._broken = time.monotonic() + _LOAD_AGAIN_SECONDS, str(error)
             results = [failed(error.code, str(error))] * max(request.count, 1)
-            if worker is not None:
-                worker.end()
-                worker = None
         except Exception as error:  # noqa: BLE001 - it goes to whoever asked; the thread goes on
             request.future.set_exception(error)
-            if worker is not None:
-                worker.end()
-            return None
-        self._finished += 1
-        request.future.set_result(results)
-        return worker
+        if worker is not None and not good:
+            worker.end()
+        if not request.future.done():
+            self._finished += 1
+            request.future.set_result(results)
+        return worker if good else None
 
     def _started(self) -> _EvaluatorProcess:
         missing = missing_requirements(self._bundle.requirements)
         if missing:
             raise _Lost(
-                "evaluator_load",
-                f"it requires {', '.join(missing)}, not installed here; pip install {' '.join(missing)}",
+                "evaluator_load", f"it requires {', '.join(missing)}, not installed here; pip install {' '.join(missing)}"
             )
         limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
         try:

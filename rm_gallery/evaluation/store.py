@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -96,88 +96,68 @@ def cause_of(error: SQLAlchemyError) -> str:
     return " ".join(str(inner).split())[:300] or type(inner).__name__
 
 
-@dataclass(frozen=True)
 class Statements:
-    """Everything that is ever asked of the database; values go in by name."""
+    """Everything that is ever asked of the database; values go in by name. Raises MissingExtra without sqlalchemy."""
 
-    metadata: sa.MetaData
-    format: sa.Select[Any]
-    begin: sa.Insert
-    revision: sa.Select[Any]
-    change: sa.Update
-    current: sa.Select[Any]
-    latest: sa.Select[Any]
-    numbers: sa.Select[Any]
-    ids: sa.Select[Any]
-    add_version: sa.Insert
-    add_evaluator: sa.Insert
-    point_to: sa.Update
-    delete_evaluator: sa.Delete
-    delete_versions: sa.Delete
-    with_files: sa.Select[Any]
-    history: sa.Select[Any]
-    listing: sa.Select[Any]
+    def __init__(self) -> None:
+        try:
+            import sqlalchemy as sa
+        except ImportError as error:
+            raise MissingExtra("sqlalchemy", "serve", "The store of evaluators") from error
+        self.metadata = metadata = sa.MetaData()
+        state = sa.Table(
+            STATE_TABLE,
+            metadata,
+            sa.Column("one", sa.Integer, primary_key=True),
+            sa.Column("format", sa.Integer, nullable=False),
+            sa.Column("revision", sa.BigInteger, nullable=False),
+        )
+        evaluators = sa.Table(
+            "rm_gallery_evaluators",
+            metadata,
+            sa.Column("id", sa.String(63), primary_key=True),
+            sa.Column("current", sa.Integer, nullable=False),
+        )
+        versions = sa.Table(
+            "rm_gallery_versions",
+            metadata,
+            sa.Column("id", sa.String(63), primary_key=True),
+            sa.Column("version", sa.Integer, primary_key=True),
+            sa.Column("hash", sa.String(64), nullable=False),
+            sa.Column("display_name", sa.Text, nullable=False),
+            sa.Column("description", sa.Text, nullable=False),
+            # metrics, requirements, mode: what can be told without unpacking the files
+            sa.Column("facts", sa.Text, nullable=False),
+            sa.Column("size", sa.Integer, nullable=False),
+            sa.Column("created", sa.String(32), nullable=False),
+            sa.Column("files", sa.LargeBinary, nullable=False),
+        )
+        wanted: sa.BindParameter[Any] = sa.bindparam("wanted")
+        is_served = versions.c.version == evaluators.c.current
+        rows = sa.select(*versions.c, evaluators.c.current).join(evaluators, evaluators.c.id == versions.c.id)
+        facts = rows.with_only_columns(*(c for c in versions.c if c.name != "files"), evaluators.c.current)
+        version: sa.BindParameter[Any] = sa.bindparam("number", type_=sa.Integer)
+        self.format = sa.select(state.c.format)
+        self.begin = sa.insert(state).values(one=1, format=FORMAT, revision=0)
+        self.revision = sa.select(state.c.revision)
+        self.change = sa.update(state).values(revision=state.c.revision + 1)
+        self.current = sa.select(evaluators.c.current).where(evaluators.c.id == wanted)
+        self.latest = sa.select(sa.func.max(versions.c.version)).where(versions.c.id == wanted)
+        self.numbers = sa.select(versions.c.version).where(versions.c.id == wanted).order_by(versions.c.version)
+        self.ids = sa.select(evaluators.c.id).order_by(evaluators.c.id).limit(20)
+        self.add_version = sa.insert(versions)
+        self.add_evaluator = sa.insert(evaluators)
+        self.point_to = sa.update(evaluators).where(evaluators.c.id == wanted).values(current=version)
+        self.delete_evaluator = sa.delete(evaluators).where(evaluators.c.id == wanted)
+        self.delete_versions = sa.delete(versions).where(versions.c.id == wanted)
+        self.with_files: sa.Select[Any] = rows.where(
+            versions.c.id == wanted, versions.c.version == sa.func.coalesce(version, evaluators.c.current)
+        )
+        self.history: sa.Select[Any] = facts.where(versions.c.id == wanted).order_by(versions.c.version.desc())
+        self.listing: sa.Select[Any] = facts.where(is_served).order_by(versions.c.id)
 
 
-@functools.cache
-def statements() -> Statements:
-    """Raises MissingExtra without sqlalchemy."""
-    try:
-        import sqlalchemy as sa
-    except ImportError as error:
-        raise MissingExtra("sqlalchemy", "serve", "The store of evaluators") from error
-    metadata = sa.MetaData()
-    state = sa.Table(
-        STATE_TABLE,
-        metadata,
-        sa.Column("one", sa.Integer, primary_key=True),
-        sa.Column("format", sa.Integer, nullable=False),
-        sa.Column("revision", sa.BigInteger, nullable=False),
-    )
-    evaluators = sa.Table(
-        "rm_gallery_evaluators",
-        metadata,
-        sa.Column("id", sa.String(63), primary_key=True),
-        sa.Column("current", sa.Integer, nullable=False),
-    )
-    versions = sa.Table(
-        "rm_gallery_versions",
-        metadata,
-        sa.Column("id", sa.String(63), primary_key=True),
-        sa.Column("version", sa.Integer, primary_key=True),
-        sa.Column("hash", sa.String(64), nullable=False),
-        sa.Column("display_name", sa.Text, nullable=False),
-        sa.Column("description", sa.Text, nullable=False),
-        # metrics, requirements, mode: what can be told without unpacking the files
-        sa.Column("facts", sa.Text, nullable=False),
-        sa.Column("size", sa.Integer, nullable=False),
-        sa.Column("created", sa.String(32), nullable=False),
-        sa.Column("files", sa.LargeBinary, nullable=False),
-    )
-    wanted: sa.BindParameter[Any] = sa.bindparam("wanted")
-    is_served = versions.c.version == evaluators.c.current
-    rows = sa.select(*versions.c, evaluators.c.current).join(evaluators, evaluators.c.id == versions.c.id)
-    facts = rows.with_only_columns(*(c for c in versions.c if c.name != "files"), evaluators.c.current)
-    version: sa.BindParameter[Any] = sa.bindparam("number", type_=sa.Integer)
-    return Statements(
-        metadata=metadata,
-        format=sa.select(state.c.format),
-        begin=sa.insert(state).values(one=1, format=FORMAT, revision=0),
-        revision=sa.select(state.c.revision),
-        change=sa.update(state).values(revision=state.c.revision + 1),
-        current=sa.select(evaluators.c.current).where(evaluators.c.id == wanted),
-        latest=sa.select(sa.func.max(versions.c.version)).where(versions.c.id == wanted),
-        numbers=sa.select(versions.c.version).where(versions.c.id == wanted).order_by(versions.c.version),
-        ids=sa.select(evaluators.c.id).order_by(evaluators.c.id).limit(20),
-        add_version=sa.insert(versions),
-        add_evaluator=sa.insert(evaluators),
-        point_to=sa.update(evaluators).where(evaluators.c.id == wanted).values(current=version),
-        delete_evaluator=sa.delete(evaluators).where(evaluators.c.id == wanted),
-        delete_versions=sa.delete(versions).where(versions.c.id == wanted),
-        with_files=rows.where(versions.c.id == wanted, versions.c.version == sa.func.coalesce(version, evaluators.c.current)),
-        history=facts.where(versions.c.id == wanted).order_by(versions.c.version.desc()),
-        listing=facts.where(is_served).order_by(versions.c.id),
-    )
+statements = functools.cache(Statements)
 
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -224,20 +204,8 @@ class Version:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types."""
-        return {
-            "name": self.name,
-            "id": self.id,
-            "version": self.version,
-            "hash": self.hash,
-            "display_name": self.display_name,
-            "description": self.description,
-            "metrics": list(self.metrics),
-            "requirements": list(self.requirements),
-            "mode": self.mode,
-            "size": self.size,
-            "created": self.created,
-            "is_current": self.is_current,
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(Version)}
+        return {"name": self.name, **own, "metrics": list(self.metrics), "requirements": list(self.requirements)}
 
 
 @dataclass(frozen=True)
@@ -349,11 +317,8 @@ class Store:
         _check_id(evaluator_id)
         for name, text in (("display_name", display_name), ("description", description)):
             _check_text(name, text)
-        packed, facts = (
-            bundle.pack(),
-            {"metrics": bundle.metrics, "requirements": bundle.requirements, "mode": bundle.mode},
-        )
-        created = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        packed = bundle.pack()
+        facts = {"metrics": bundle.metrics, "requirements": bundle.requirements, "mode": bundle.mode}
         row = {
             "id": evaluator_id,
             "hash": bundle.hash,
@@ -361,7 +326,7 @@ class Store:
             "description": description,
             "facts": orjson.dumps(facts).decode(),
             "size": len(packed),
-            "created": created,
+            "created": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             "files": packed,
         }
 
@@ -522,16 +487,6 @@ def _version_of(row: sa.Row[Any]) -> Version:
         metrics, requirements, mode = tuple(facts["metrics"]), tuple(facts["requirements"]), facts["mode"]
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(row) from error
-    return Version(
-        id=row.id,
-        version=row.version,
-        hash=row.hash,
-        display_name=row.display_name,
-        description=row.description,
-        metrics=metrics,
-        requirements=requirements,
-        mode=mode,
-        size=row.size,
-        created=row.created,
-        is_current=row.version == row.current,
-    )
+    same = ("id", "version", "hash", "display_name", "description", "size", "created")
+    own = {name: getattr(row, name) for name in same}
+    return Version(**own, metrics=metrics, requirements=requirements, mode=mode, is_current=row.version == row.current)

@@ -49,10 +49,7 @@ def _of_evaluators(codec: Codec) -> Codec:
     return replace(codec, name=codec.name.replace("reward", "outcome"), path=path, parse=parse, summary=summary)
 
 
-CODECS: tuple[Codec, ...] = (
-    *map(_of_evaluators, NATIVE),
-    *(codec for each in FORMATS for codec in each.codecs()),
-)
+CODECS: tuple[Codec, ...] = (*map(_of_evaluators, NATIVE), *(codec for each in FORMATS for codec in each.codecs()))
 """Their codecs, one for every path, and the server's own format for evaluators."""
 
 
@@ -210,13 +207,7 @@ def described(openapi: Mapping[str, Any]) -> str:
 
 
 def _mount(
-    app: FastAPI,
-    path: str,
-    answer: Answer,
-    replies: Replies,
-    *,
-    parameters: Sequence[inspect.Parameter] = (),
-    **described: Any,
+    app: FastAPI, path: str, answer: Answer, replies: Replies, *, parameters: Sequence[inspect.Parameter] = (), **described: Any
 ) -> None:
     """Add a route that `answer` answers, described by its parameters and replies."""
 

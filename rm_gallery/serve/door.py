@@ -233,12 +233,7 @@ class Door:
         metrics.answered(codec.path, status, perf_counter() - began)
 
     async def show(
-        self,
-        found: Callable[[], Awaitable[tuple[int, Any]]],
-        access: Access | None,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, found: Callable[[], Awaitable[tuple[int, Any]]], access: Access | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -297,7 +292,7 @@ class Door:
         size = 0
         with _ReadTimeout(self.settings.read_timeout) as limit:
             while True:
-                message = await limit.wait(receive)
+                message = await limit.wait(receive())
                 if message["type"] == "http.disconnect":
                     raise Refused(400, "incomplete", "The connection ended before the body was complete.")
                 chunk: bytes = message.get("body", b"")
@@ -317,7 +312,7 @@ class Door:
         try:
             with _ReadTimeout(self.settings.read_timeout) as limit:
                 while left > 0:
-                    message = await limit.wait(receive)
+                    message = await limit.wait(receive())
                     left -= len(message.get("body", b""))
                     if not message.get("more_body"):
                         return
@@ -353,13 +348,40 @@ class _Gone(Exception):
     """The client hung up."""
 
 
-class _Presence:
+class _Cut:
+    """Ends the waits of the task that made it from outside, with the error that says why."""
+
+    __slots__ = ("_task", "_why")
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._why: Exception | None = None
+
+    async def wait(self, answer: Awaitable[T]) -> T:
+        """What is waited for; the error given to `cut`, where that comes first."""
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._why is None:
+                raise
+            if self._task is not None and sys.version_info >= (3, 11):
+                self._task.uncancel()
+            raise self._why from None
+
+    def cut(self, why: Exception) -> None:
+        """End the wait."""
+        self._why = why
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Presence(_Cut):
     """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for it."""
 
-    __slots__ = ("_gone", "_message", "_task")
+    __slots__ = ("_message",)
 
     def __init__(self, receive: Receive) -> None:
-        self._task, self._gone = asyncio.current_task(), False
+        super().__init__()
         self._message = asyncio.ensure_future(receive())
         self._message.add_done_callback(self._heard)
 
@@ -370,59 +392,26 @@ class _Presence:
         self._message.remove_done_callback(self._heard)
         self._message.cancel()
 
-    async def wait(self, answer: Awaitable[T]) -> T:
-        """The answer; _Gone when nobody waits for it any more."""
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            if not self._gone:
-                raise
-            if self._task is not None and sys.version_info >= (3, 11):
-                self._task.uncancel()
-            raise _Gone from None
-
     def _heard(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
         if not message.cancelled() and message.exception() is None and message.result()["type"] == "http.disconnect":
-            self._gone = True
-            if self._task is not None:
-                self._task.cancel()
+            self.cut(_Gone())
 
 
-class _ReadTimeout:
-    """A bound on the time that several waits take together."""
+class _ReadTimeout(_Cut):
+    """A bound on the time that several waits take together: Refused (408) when it is over."""
 
-    __slots__ = ("_handle", "_late", "_seconds", "_task")
+    __slots__ = ("_handle",)
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._late = False
-        self._handle: asyncio.TimerHandle | None = None
+        super().__init__()
+        late = Refused(408, "slow", f"The body did not arrive within {seconds:g} s.")
+        self._handle = asyncio.get_running_loop().call_later(seconds, self.cut, late)
 
     def __enter__(self) -> _ReadTimeout:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-
-    async def wait(self, receive: Receive) -> MutableMapping[str, Any]:
-        """The next message; Refused (408) when the time is over."""
-        if self._handle is None:
-            self._task = asyncio.current_task()
-            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            if not self._late:
-                raise
-            if self._task is not None and sys.version_info >= (3, 11):
-                self._task.uncancel()
-            raise Refused(408, "slow", f"The body did not arrive within {self._seconds:g} s.") from None
-
-    def _expire(self) -> None:
-        self._late = True
-        if self._task is not None:
-            self._task.cancel()
+        self._handle.cancel()
 
 
 def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -102,26 +102,23 @@ class Turn(Open):
     tool_call_id: str | None = None
 
 
-class Format(NamedTuple):
+@dataclass(frozen=True)
+class Format(Codec):
     """A request format of somebody else's, and the fields it has for ours."""
 
-    name: str
-    path: str
-    title: str
+    title: str = ""
     """Who sends it."""
-    fields: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str], ...] = ()
     """Their fields and what they are here; `→` marks those of the reply."""
-    no_score: str
+    no_score: str = ""
     """What the sender gets for a completion without a score."""
-    codec: Callable[[str, str], Codec]
-    """The codec under a name at a path."""
     places: tuple[tuple[str, str], ...] = ()
     """Names and paths where it is mounted; none for the usual ones."""
 
     def codecs(self) -> tuple[Codec, ...]:
         """The format at every place where it is mounted."""
         usual = tuple((f"{self.name}{suffix}", f"{place}{self.path}") for suffix, place in PLACES)
-        return tuple(self.codec(name, path) for name, path in self.places or usual)
+        return tuple(replace(self, name=name, path=path) for name, path in self.places or usual)
 
 
 ON_ERROR = {"on_error": (float, "The number to send where there is no score; without it such a request is refused.")}
@@ -206,11 +203,6 @@ def _may_help(found: Outcome[float]) -> bool:
     return found.status == "failed" and found.reason not in ("invalid_item", "data", "invalid_request")
 
 
-def flags(found: Outcome[float]) -> dict[str, float]:
-    """What tells a number that stands for a missing score from a score, as the trainers' adapters do."""
-    return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
-
-
 def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
     """The value for `field`: of the column that the query names, else of the first usual one that the row has, else None."""
     named = params.get(field)
@@ -289,16 +281,16 @@ class BatchReply(BaseModel):
     results: list[ScoreReply]
 
 
-_FIELDS = frozenset(ScoreRequest.model_fields)
+FIELDS = frozenset(ScoreRequest.model_fields)
 
 
 def ask_of(body: Any, where: str = "the body") -> Ask:
     """The ask of one object; Refused names the field that does not fit."""
     if not isinstance(body, dict):
         raise invalid(f"{where} is {_kind(body)}; it is an object with messages, or prompt and completion.")
-    unknown = body.keys() - _FIELDS
+    unknown = body.keys() - FIELDS
     if unknown:
-        raise invalid(f"{where} has the unknown field {min(unknown)!r:.60}; known: {', '.join(sorted(_FIELDS))}.")
+        raise invalid(f"{where} has the unknown field {min(unknown)!r:.60}; known: {', '.join(sorted(FIELDS))}.")
     messages, completion, prompt = body.get("messages"), body.get("completion"), body.get("prompt")
     if messages is None:
         if completion is None:

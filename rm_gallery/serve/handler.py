@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -35,15 +36,13 @@ _PATH = re.compile(r"(?<![\w/:.~…])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s'\"<>:]+[/\\
 """The path of a file of this machine, and its last part."""
 
 
+@dataclass(slots=True)
 class _PendingRequest:
     """A request that waits for its outcomes."""
 
-    __slots__ = ("found", "left", "waiter")
-
-    def __init__(self, found: list[Any], left: int, waiter: asyncio.Future[None]) -> None:
-        self.found = found
-        self.left = left
-        self.waiter = waiter
+    found: list[Any]
+    left: int
+    waiter: asyncio.Future[None]
 
 
 class RewardLane:
@@ -147,18 +146,15 @@ class RewardLane:
     # -- on any thread --------------------------------------------------------------------------------------------------
 
     def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
-        assert self._loop is not None
-        try:
-            library_loop.post(self._loop, lambda: self._settle(results))
-        except RuntimeError:  # the server's loop is closed: nobody waits
-            return
+        self._post(lambda: self._settle(results))
 
     def _broken(self, error: BaseException, numbers: list[int]) -> None:
+        self._post(lambda: self._settle_broken(error, numbers))
+
+    def _post(self, work: Callable[[], None]) -> None:
         assert self._loop is not None
-        try:
-            library_loop.post(self._loop, lambda: self._settle_broken(error, numbers))
-        except RuntimeError:
-            return
+        with suppress(RuntimeError):  # the server's loop is closed: nobody waits
+            library_loop.post(self._loop, work)
 
     # -- on the server's loop -------------------------------------------------------------------------------------------
 
@@ -351,13 +347,7 @@ class ServedEvaluators:
     """
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        workers: int = 8,
-        limits: SandboxLimits = LIMITS,
-        sandbox: str = "auto",
-        max_waiting: int = 8192,
+        self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto", max_waiting: int = 8192
     ) -> None:
         self._store = store
         self.shown = store.shown

@@ -10,19 +10,18 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
 from rm_gallery.core.outcome import Outcome
+from rm_gallery.integrations.causes import flags
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     ON_ERROR,
     Ask,
-    Codec,
     Format,
     Open,
     Params,
     Refused,
     Turn,
     conversation,
-    flags,
     invalid,
     kept_of,
     numbers,
@@ -259,15 +258,20 @@ class VllmScoreEntry(BaseModel):
     score: float
 
 
-class VllmScoreReply(BaseModel):
-    """Scores in the order of the pairs."""
+class PoolingReply(BaseModel):
+    """What both replies begin with."""
 
     id: str
     object: str = "list"
     created: int
     model: str
-    data: list[VllmScoreEntry]
     usage: PoolingUsage
+
+
+class VllmScoreReply(PoolingReply):
+    """Scores in the order of the pairs."""
+
+    data: list[VllmScoreEntry]
 
 
 class VllmClassifyRequest(Open):
@@ -287,15 +291,10 @@ class VllmClassifyEntry(BaseModel):
     num_classes: int
 
 
-class VllmClassifyReply(BaseModel):
+class VllmClassifyReply(PoolingReply):
     """Scores in the order of the texts."""
 
-    id: str
-    object: str = "list"
-    created: int
-    model: str
     data: list[VllmClassifyEntry]
-    usage: PoolingUsage
 
 
 def _model_target(model: str | None, params: Params) -> str:
@@ -353,16 +352,12 @@ REFUSED = "HTTP 503 for failed, 422 for unscored; with `?on_error=NUMBER` that n
 
 FORMATS = (
     Format(
-        "evaluate",
-        "/evaluate",
-        "reward-kit, eval-protocol",
-        _FIELDS,
-        _NO_SCORE,
-        lambda name, path: Codec(
-            name, path, _one, _one_reply, EvaluateRequest, EvaluateReply, _EXAMPLE,
-            "Score one conversation in reward-kit's format.",
-        ),
-        (
+        "evaluate", "/evaluate", _one, _one_reply, EvaluateRequest, EvaluateReply, _EXAMPLE,
+        "Score one conversation in reward-kit's format.",
+        title="reward-kit, eval-protocol",
+        fields=_FIELDS,
+        no_score=_NO_SCORE,
+        places=(
             ("evaluate", "/evaluate"),
             ("evaluate_as_reward", "/reward"),
             ("evaluation", "/v1/evaluations/{id}"),
@@ -371,93 +366,73 @@ FORMATS = (
         ),
     ),
     Format(
-        "evaluate_batch",
-        "/evaluate/batch",
-        "the same, many at once",
-        (("[i]", "as above; an item that does not fit is failed and costs no other one"),),
-        _NO_SCORE,
-        lambda name, path: Codec(
-            name, path, _many, _many_reply, EvaluateBatch, EvaluateReplies, [_EXAMPLE],
-            "Score many conversations in reward-kit's format, with a result for each.",
-        ),
-        (
+        "evaluate_batch", "/evaluate/batch", _many, _many_reply, EvaluateBatch, EvaluateReplies, [_EXAMPLE],
+        "Score many conversations in reward-kit's format, with a result for each.",
+        title="the same, many at once",
+        fields=(("[i]", "as above; an item that does not fit is failed and costs no other one"),),
+        no_score=_NO_SCORE,
+        places=(
             ("evaluate_batch", "/evaluate/batch"),
             ("evaluation_batch", "/v1/evaluations/{id}/batch"),
             ("evaluate_reward_batch", "/v1/rewards/{name}/evaluate/batch"),
         ),
     ),
     Format(
-        "openrlhf",
-        "/get_reward",
-        "OpenRLHF (`--reward.remote_url`)",
-        (
+        "openrlhf", "/get_reward", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
+        {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
+        "Score completions in OpenRLHF's format.",
+        {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
+        title="OpenRLHF (`--reward.remote_url`)",
+        fields=(
             ("prompts[i]", "prompt"),
             ("query[i] behind prompts[i], special tokens at its ends left out", "completion"),
             ("labels[i]", "reference, and label of the row"),
             ("→ rewards[i], scores[i]", "score"),
             ("→ extra_logs", "unscored and failed (0 or 1), and the components that `?components=a,b` names"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
-            {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
-            "Score completions in OpenRLHF's format.",
-            {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "remote_rm",
-        "/rm",
-        "slime, miles (`--rm-type remote_rm`)",
-        (
+        "remote_rm", "/rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
+        {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
+        "Score one completion in the format of slime's and miles' remote_rm.",
+        {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
+        title="slime, miles (`--rm-type remote_rm`)",
+        fields=(
             ("prompt", "prompt"),
             ("response, special tokens at its end left out", "completion"),
             ("label", "reference, and label of the row"),
             ("metadata", "row"),
             ("→ the body", "score; with `?keys=true` an object with score, components, unscored and failed (0 or 1)"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
-            {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
-            "Score one completion in the format of slime's and miles' remote_rm.",
-            {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "vllm_score",
-        "/score",
-        "clients of vLLM `/score`",
-        (
+        "vllm_score", "/score", _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,
+        {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
+        "Score pairs of prompt and answer in the format of vLLM's /score.",
+        ON_ERROR,
+        title="clients of vLLM `/score`",
+        fields=(
             ("model", "name of the reward, where the path names none"),
             ("text_1 (queries)", "prompt; one for all, or one each"),
             ("text_2 (documents)", "completion"),
             ("→ data[i].score", "score"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,
-            {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
-            "Score pairs of prompt and answer in the format of vLLM's /score.",
-            ON_ERROR,
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "vllm_classify",
-        "/classify",
-        "clients of vLLM `/classify`, verl's reward router",
-        (
+        "vllm_classify", "/classify", _vllm_classify, _vllm_classify_reply, VllmClassifyRequest, VllmClassifyReply,
+        {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
+        "Score texts or a conversation in the format of vLLM's /classify.",
+        ON_ERROR,
+        title="clients of vLLM `/classify`, verl's reward router",
+        fields=(
             ("model", "name of the reward, where the path names none"),
             ("input", "completion, without a prompt"),
             ("messages", "the conversation, its last assistant turn is scored"),
             ("→ data[i].probs[0]", "score"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _vllm_classify, _vllm_classify_reply, VllmClassifyRequest, VllmClassifyReply,
-            {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
-            "Score texts or a conversation in the format of vLLM's /classify.",
-            ON_ERROR,
-        ),
+        no_score=REFUSED,
     ),
 )  # fmt: skip

@@ -83,7 +83,6 @@ class Reward(BaseModel):
         return bool(self.details)
 
     def _repr_html_(self) -> str:
-
         return reward_html(self)
 
 
@@ -175,7 +174,6 @@ class DataSample(BaseModel):
         return self.input[-1].text if self.input else ""
 
     def _repr_html_(self) -> str:
-
         return sample_html(self)
 
 
@@ -231,7 +229,6 @@ class BaseDataSet(BaseModel):
         return iter(self.datasamples)
 
     def _repr_html_(self) -> str:
-
         return dataset_html(self)
 
 
@@ -392,8 +389,11 @@ def to_parquet(dataset: BaseDataSet, path: str | Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    about = _json({"name": dataset.name, "metadata": dataset.metadata}, "the data set's metadata")
-    schema = pa.schema([(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: about})
+    about = {"name": dataset.name, "metadata": dataset.metadata}
+    packed = _exact(about)
+    if packed is None:
+        raise DataError("the data set's metadata holds values that JSON cannot hold exactly (NaN, dates, tuples, …)")
+    schema = pa.schema([(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: packed})
     records = (_flat(sample) for sample in dataset.datasamples)
     with written_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while rows := list(islice(records, _GROUP_ROWS)):
@@ -452,13 +452,6 @@ def _flat(sample: DataSample) -> dict[str, Any]:
         if record[key] is not None:
             record[key] = orjson.dumps(record[key]).decode()
     return record
-
-
-def _json(value: dict[str, Any], what: str) -> bytes:
-    packed = _exact(value)
-    if packed is None:
-        raise DataError(f"{what} holds values that JSON cannot hold exactly (NaN, dates, tuples, …)")
-    return packed
 
 
 def _exact(value: dict[str, Any]) -> bytes | None:

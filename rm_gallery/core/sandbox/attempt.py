@@ -39,6 +39,14 @@ class Attempt:
         self.outcomes[self.next_unit] = (reason, detail)
         self.next_unit += 1
 
+    def settle(self, outcomes: dict[int, tuple[str, str]], units: int) -> int:
+        """Add its outcomes to those of a whole sample; return the unit to go on with, `units` where nothing is left."""
+        outcomes.update(self.outcomes)
+        if not self.all_rest:
+            return self.next_unit
+        outcomes.update({number: (self.all_rest, self.all_detail) for number in range(self.next_unit, units)})
+        return units
+
     def stop_by(self, reason: str, *, loaded: bool, surely: bool = False, detail: str = "") -> None:
         """Record that the process ended while the current unit ran.
 
@@ -298,8 +306,8 @@ class ProgramAttempt:
             ended: list[bool] = []
             pump.on_read(process.stdout, lambda data: self._take(pump, process, data) if data else ended.append(True))
             pump.on_read(process.stderr, self._prints.take)
-            job = encode({"code": code, "output_bytes": self._output_bytes}, limit=MAX_FRAME)
-            pump.write(process.stdin, boot + len(job).to_bytes(4, "big") + job)
+            job: dict[str, object] = {"code": code, "output_bytes": self._output_bytes}
+            pump.write(process.stdin, boot + _framed(job))
             while not self._over and not ended and not self._stopped((process,)):
                 pump.turn(self._clock.wait())
             if ended and not self._over:

@@ -109,16 +109,11 @@ def children_of(pid: int) -> list[int]:
 def tasks_of_user() -> int:
     """Count the threads of this process's user: where the kernel counts them all, a limit has to start from there."""
     user, total = os.getuid(), 0
-    try:
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    if os.stat(f"/proc/{name}").st_uid == user:
-                        total += len(os.listdir(f"/proc/{name}/task"))
-                except OSError:
-                    continue
-    except OSError:
-        return 0
+    with contextlib.suppress(OSError):
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == user:
+                    total += len(os.listdir(f"/proc/{name}/task"))
     return total
 
 

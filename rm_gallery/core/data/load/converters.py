@@ -42,8 +42,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = models.nearest(name, names)
     if close:
         return "did you mean " + " or ".join(f"'{item}'" for item in close) + "?"
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return "known: " + (", ".join(names[:MAX_NAMES]) + more if names else "none")
+    return "known: " + (listed(names) or "none")
 
 
 def shown(value: object) -> str:

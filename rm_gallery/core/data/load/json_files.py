@@ -7,12 +7,10 @@ answers for every provider when there are several) and DeepEval (test runs as `.
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +18,7 @@ import orjson
 
 from rm_gallery.core.data.load.converters import RowRef, nearest, shown
 from rm_gallery.core.data.load.readers import BOM, Row, RowItem, check_not_empty, check_unpacked, numbered_lines, opened
-from rm_gallery.core.utils.errors import DataError, MissingExtra
+from rm_gallery.core.utils.errors import DataError
 
 T = TypeVar("T")
 HARNESS = "lm-evaluation-harness samples"
@@ -253,10 +251,11 @@ ZSTANDARD = 93
 
 
 def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
-    """The bytes of a member; BadZipFile when they are damaged, MissingExtra when nothing here unpacks them."""
+    """The bytes of a member; BadZipFile or OSError when they are damaged."""
     if part.compress_type != ZSTANDARD:
         return archive.read(part)
-    unpack, fault = _zstandard()
+    import pyarrow as pa
+
     file = archive.fp
     if file is None or part.flag_bits & 0x1:
         raise zipfile.BadZipFile("the file is closed or encrypted")
@@ -265,32 +264,11 @@ def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
     if len(head) < 30 or head[:4] != b"PK\x03\x04":
         raise zipfile.BadZipFile("its header is damaged")
     file.seek(int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), 1)
-    try:
-        found = unpack(file.read(part.compress_size), part.file_size + 1)
-    except fault as error:
-        raise zipfile.BadZipFile(str(error)) from error
-    if len(found) != part.file_size or zlib.crc32(found) != part.CRC:
+    packed = file.read(part.compress_size)
+    found: bytes = pa.decompress(packed, decompressed_size=part.file_size, codec="zstd", asbytes=True)
+    if zlib.crc32(found) != part.CRC:
         raise zipfile.BadZipFile("its checksum is wrong")
     return found
-
-
-def _zstandard() -> tuple[Callable[[bytes, int], bytes], type[Exception]]:
-    """What unpacks at most so many bytes, and the error it raises for damaged ones."""
-    for name in ("compression.zstd", "backports.zstd"):
-        try:
-            module = import_module(name)
-        except ImportError:
-            continue
-        unpack, fault = module.ZstdFile, module.ZstdError
-        return lambda data, most, unpack=unpack: unpack(io.BytesIO(data)).read(most), fault
-    try:
-        other = import_module("zstandard")
-    except ImportError as error:
-        raise MissingExtra("zstandard", "", "Reading this Inspect log, which is packed with Zstandard,") from error
-    return (
-        lambda data, most: other.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(most),
-        other.ZstdError,
-    )
 
 
 def _members(archive: zipfile.ZipFile) -> list[str]:

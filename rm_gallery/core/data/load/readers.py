@@ -126,23 +126,19 @@ class _Unpacking:
 def _group_rows(
     file: Any, group: int, start: int, keep: Sequence[int] | None, name: str, room: _Unpacking
 ) -> Iterator[RowItem]:
+    import pyarrow as pa
+
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False):
         room.note(batch)
         end = start + batch.num_rows
         positions: Sequence[int] = range(start, end)
         if keep is not None:
             positions = keep[bisect_left(keep, start) : bisect_left(keep, end)]
-            batch = _taken(batch, [position - start for position in positions])
+            batch = batch.take(pa.array([position - start for position in positions], type=pa.int64()))
         for position, row in zip(positions, _batch_rows(batch), strict=True):
             where = RowRef(name, position + 1)
             yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
         start = end
-
-
-def _taken(batch: Any, positions: list[int]) -> Any:
-    import pyarrow as pa
-
-    return batch.take(pa.array(positions, type=pa.int64()))
 
 
 def _batch_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
@@ -354,7 +350,10 @@ def memory_source(data: Any) -> RowSource:
 
 
 def plain(value: Any) -> Any:
-    """The value without numpy or pandas types, through lists and dicts. An array of one element stays a list."""
+    """The value of plain Python types, where data has arrays, numpy scalars, tensors, pandas' values and configuration nodes.
+
+    Through lists and dicts, whose keys become texts. An array of one element stays a list.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -368,6 +367,10 @@ def plain(value: Any) -> Any:
         return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
     if hasattr(value, "tolist"):
         return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [plain(item) for item in value]
     return value
 
 

@@ -463,8 +463,6 @@ def _row(header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], 
 
 def _letters(place: int) -> str:
     """The letters of a column, counted from 0."""
-    letters, place = "", place + 1
-    while place:
-        place, rest = divmod(place - 1, 26)
-        letters = chr(65 + rest) + letters
-    return letters
+    from openpyxl.utils import get_column_letter
+
+    return str(get_column_letter(place + 1))

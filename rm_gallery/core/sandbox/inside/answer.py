@@ -14,13 +14,14 @@ from rm_gallery.core.sandbox.inside.base import (
     confine,
     own_stdout,
     take_standard_streams,
+    write_all,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import CodeType
     from typing import Any
 
@@ -36,6 +37,18 @@ class CandidateNamespace:
         sys.modules["candidate"] = module
         self._names: dict[str, Any] = module.__dict__
         self._kept: list[object] = []
+        self._operations: dict[str, Callable[..., object]] = {
+            "call": self._call,
+            "find": self._find,
+            "get": getattr,
+            "set": setattr,
+            "item": lambda target, key: target[key],
+            "len": len,
+            "str": str,
+            "iter": iter,  # the iterator stays here
+            "next": lambda target: next(((item,) for item in target), ()),
+        }
+        """What can be asked for; the last gives (item,), or () at the end."""
 
     def load(self, job: Mapping[str, Any]) -> bytes:
         """Execute the answer; the reply lists the names that can be called, or the error."""
@@ -53,7 +66,7 @@ class CandidateNamespace:
         message: Any = decode(request, resolve=self._kept.__getitem__)
         operation, number, arguments = message[0], message[1], message[2:]
         try:
-            result = getattr(self, f"op_{operation}")(*arguments)
+            result = self._operations[operation](*arguments)
             return encode((number, "ok", result), keep=self._keep)
         except TooLarge:
             return encode((number, "too large"))
@@ -68,51 +81,18 @@ class CandidateNamespace:
         self._kept.append(value)
         return len(self._kept) - 1
 
-    def op_call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+    def _call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
         """Call a function by its name, or a kept object."""
         function = self._find(target) if type(target) is str else target
         return function(*arguments, **keywords)
 
-    def op_find(self, name: str) -> object:
-        """Return a function itself, so that it can be passed as an argument."""
-        return self._find(name)
-
     def _find(self, name: str) -> Any:
+        """A function itself, so that it can be passed as an argument."""
         if name in self._names:
             return self._names[name]
         if "Solution" in self._names and hasattr(self._names["Solution"], name):
             return getattr(self._names["Solution"](), name)
         raise NameError(f"name '{name}' is not defined")
-
-    def op_get(self, target: Any, name: str) -> object:
-        """Read an attribute."""
-        return getattr(target, name)
-
-    def op_set(self, target: Any, name: str, value: object) -> None:
-        """Set an attribute."""
-        setattr(target, name, value)
-
-    def op_item(self, target: Any, key: object) -> object:
-        """Read an item."""
-        return target[key]
-
-    def op_len(self, target: Any) -> int:
-        """Return the length."""
-        return len(target)
-
-    def op_str(self, target: Any) -> str:
-        """Return the text form."""
-        return str(target)
-
-    def op_iter(self, target: Any) -> object:
-        """Start an iteration; the iterator stays here."""
-        return iter(target)
-
-    def op_next(self, target: Any) -> tuple[object, ...]:
-        """Return (item,), or () at the end."""
-        for item in target:
-            return (item,)
-        return ()
 
 
 def _describe(error: BaseException) -> tuple[list[str], str]:
@@ -230,23 +210,16 @@ def _file_with(stdin: bytes) -> int:
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.close(reader)
-            _write_all(writer, stdin)
-            os._exit(0)
+            try:
+                write_all(writer, stdin)
+            finally:
+                os._exit(0)
         os.close(writer)
         return reader
     os.unlink(path)
-    _write_all(descriptor, stdin)
+    write_all(descriptor, stdin)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(descriptor, view) :]
-    except BrokenPipeError:
-        return
 
 
 def _read_at_most(descriptor: int, size: int) -> bytes:

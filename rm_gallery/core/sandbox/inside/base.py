@@ -1,4 +1,6 @@
-"""What every sandboxed process begins with: messages, confinement, the texts of a program; and the probe that tries the walls."""
+"""What every sandboxed process begins with: messages, confinement, the texts of a program; the probe that tries the walls, and
+the process that stays and answers message by message.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,8 @@ class Channel:
 
     def write(self, payload: bytes, kind: bytes = b"") -> None:
         """Send one message; raises PeerGone when nobody reads any more."""
-        view = memoryview(kind + len(payload).to_bytes(4, "big") + payload)
         try:
-            while view:
-                view = view[os.write(self._sink, view) :]
+            write_all(self._sink, kind + len(payload).to_bytes(4, "big") + payload)
         except BrokenPipeError as error:
             raise PeerGone("nobody reads") from error
 
@@ -55,6 +55,13 @@ class Channel:
                 raise PeerGone("end of stream")
             parts += chunk
         return bytes(parts)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte; raises BrokenPipeError when nobody reads any more."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def take_standard_streams() -> Channel:
@@ -229,9 +236,7 @@ def write_line(out: int, kind: str, payload: bytes) -> None:
     """Write one message of a replayed program as a line: its kind, and its bytes in base64."""
     import binascii
 
-    data = memoryview(kind.encode() + b" " + binascii.b2a_base64(payload))
-    while data:
-        data = data[os.write(out, data) :]
+    write_all(out, kind.encode() + b" " + binascii.b2a_base64(payload))
 
 
 def steady_hashes() -> None:
