@@ -13,6 +13,7 @@ from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.openrlhf import without_end_marks
 from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
 
@@ -37,11 +38,16 @@ class ArealReward(TrainerReward):
     (`reward_fn="my_rewards.math"`, or the object itself): AReaL's workers import it.
     """
 
-    default_on_error = "raise"
     one_by_one = GROUPS
 
     def __init__(
-        self, reward: object, *, prompt: str = "messages", options: RunOptions | Mapping[str, Any] | None = None, **scoring: Any
+        self,
+        reward: object,
+        *,
+        prompt: str = "messages",
+        on_error: OnError = "raise",
+        options: RunOptions | Mapping[str, Any] | None = None,
+        **scoring: Any,
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         asked = scoring.pop("messages", prompt)  # its name before
@@ -49,7 +55,7 @@ class ArealReward(TrainerReward):
             options = options if options.deadline else replace(options, deadline=DEADLINE)
         else:
             options = {"deadline": DEADLINE, **(options or {})}
-        super().__init__(reward, options=options, **scoring)
+        super().__init__(reward, on_error=on_error, options=options, **scoring)
         self._prompt = asked
 
     def __call__(self, /, *given: Any, **row: Any) -> float:

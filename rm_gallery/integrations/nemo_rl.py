@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward
 
 KEPT = "rm_gallery"
@@ -138,9 +139,11 @@ class NemoRLFunction(TrainerReward):
 
     one_by_one = "`RewardEnvironment` gets whole batches."
 
-    def __init__(self, reward: object, *, correct_from: float | None = None, **scoring: Any) -> None:
+    def __init__(
+        self, reward: object, *, correct_from: float | None = None, on_error: OnError = "mean", **scoring: Any
+    ) -> None:
         """Build the reward; nothing is scored yet."""
-        super().__init__(reward, **scoring)
+        super().__init__(reward, on_error=on_error, **scoring)
         self._from = correct_from
 
     def __call__(self, ground_truth: Any, response: Any) -> tuple[float, bool | None]:

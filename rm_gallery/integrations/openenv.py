@@ -202,15 +202,19 @@ class RolloutReward(TrainerReward):
     Picklable, as TRL's rollout process needs. The rollout's messages are divided into prompt and completion as everywhere.
     """
 
-    default_on_error = "none"
     takes_none = True
     one_by_one = "`trl_reward` gets whole batches."
 
     def __init__(
-        self, reward: object, *, row: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] | None = None, **scoring: Any
+        self,
+        reward: object,
+        *,
+        row: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] | None = None,
+        on_error: OnError = "none",
+        **scoring: Any,
     ) -> None:
         """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the outcome that gives them."""
-        super().__init__(reward, **scoring)
+        super().__init__(reward, on_error=on_error, **scoring)
         self._row = row
 
     def __call__(self, outcome: Any) -> float | None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward, picked
 
 _SURE, _TRIES = 48, 1000
@@ -53,13 +54,22 @@ class OpenRLHFReward(TrainerReward):
     one_by_one = "OpenRLHF has no place for groups."
     reported = ()
 
-    def __init__(self, reward: object, *, json_label: bool = False, prompt: str | None = None, **scoring: Any) -> None:
+    def __init__(
+        self,
+        reward: object,
+        *,
+        components: Sequence[str] = (),
+        json_label: bool = False,
+        prompt: str | None = None,
+        on_error: OnError = "mean",
+        **scoring: Any,
+    ) -> None:
         """Build the reward; nothing is scored yet."""
         if not json_label:
             scoring.setdefault("reference", "label")
             if prompt is not None:
                 raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
-        super().__init__(reward, **scoring)
+        super().__init__(reward, components=components, on_error=on_error, **scoring)
         self.__name__ = "reward_func"
         self._json, self._prompt = json_label, prompt
 

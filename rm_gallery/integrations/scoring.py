@@ -391,8 +391,6 @@ def for_training(
 class TrainerReward:
     """What adapters have in common: a reward with the options of `RowScorer`, checked for training; picklable, named after it."""
 
-    default_on_error: ClassVar[OnError] = "mean"
-    """What stands for a missing score unless `on_error` says otherwise."""
     takes_none: ClassVar[bool] = False
     """Whether the trainer has a word for "no score"."""
     one_by_one: ClassVar[str] = ""
@@ -400,17 +398,18 @@ class TrainerReward:
     advice: ClassVar[str] = "give a WeightedSum of it with a negative weight"
     """What to do where a lower score is better."""
     reported: ClassVar[tuple[str, ...] | None] = None
-    """What the adapter reports beside components, which may not be called so; None for one that takes no `components`."""
+    """What is reported beside components, which may not be called so; None for an adapter that has no place for any."""
 
-    def __init__(self, reward: object, **scoring: Any) -> None:
+    def __init__(self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "mean", **scoring: Any) -> None:
         """Build the reward; nothing is scored yet.
 
         Raises:
             ConfigError: as `RowScorer` does, and for a choice that the trainer cannot take.
         """
-        components = () if self.reported is None else scoring.pop("components", ())
-        on_error = checked_on_error(scoring.pop("on_error", self.default_on_error), none=self.takes_none)
-        self.scorer = for_training(RowScorer(reward, on_error=on_error, **scoring), self.advice, one_by_one=self.one_by_one)
+        if components and self.reported is None:
+            raise ConfigError(f"components is {components!r:.80}; {type(self).__name__} has no place for any.")
+        checked = checked_on_error(on_error, none=self.takes_none)
+        self.scorer = for_training(RowScorer(reward, on_error=checked, **scoring), self.advice, one_by_one=self.one_by_one)
         self.components = component_names(components, *(self.reported or ()))
         self.__name__ = self.scorer.name
 

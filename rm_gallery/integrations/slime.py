@@ -14,6 +14,7 @@ from typing import Any
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.openrlhf import without_end_marks
 from rm_gallery.integrations.scoring import TrainerReward, broken_by_answer, refuse_comparing
 
@@ -42,10 +43,10 @@ class SlimeReward(TrainerReward):
     `--custom-reward-post-process-path rm_gallery.integrations.slime.post_process`.
     """
 
-    def __init__(self, reward: object, *, reference: str | None = "label", **scoring: Any) -> None:
+    def __init__(self, reward: object, *, reference: str | None = "label", on_error: OnError = "mean", **scoring: Any) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
-        super().__init__(reward, reference=reference, **scoring)
-        self._mean = self.scorer.on_error == "mean"
+        super().__init__(reward, reference=reference, on_error=on_error, **scoring)
+        self._mean = on_error == "mean"
         self._seen: set[str] = set()
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:

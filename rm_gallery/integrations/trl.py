@@ -23,9 +23,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, SupportsIndex, overload
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.grading_runner import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
 
 Values = list["float | None"]
@@ -40,14 +42,37 @@ _UNREAD = frozenset({"parse", "truncated", "content_filter", "no_logprobs"})
 """Reasons of unscored completions that a judge was asked about in vain; any other says the reward is not about them."""
 
 
-def trl_reward(reward: object, *, logs: bool = True, **scoring: Any) -> TrlReward:
+def trl_reward(
+    reward: object,
+    *,
+    reference: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    on_error: OnError = "none",
+    name: str | None = None,
+    options: Any = None,
+    logs: bool = True,
+    **params: Any,
+) -> TrlReward:
     """A reward as one of TRL's `reward_funcs`; arguments as in `RowScorer`.
 
     Its chart is `rewards/NAME/mean`. Beside it stand, where TRL offers to log, `rewards/NAME/unscored` and
     `rewards/NAME/failed` (shares of the completions, 0 to 1) and each component as `rewards/NAME/COMPONENT` (the mean of
     those that have it); the table of completions gets the outcome and what the judge said. `logs=False` leaves that out.
     """
-    return TrlReward(_Batches([RowScorer(_not_trls(reward), **scoring)]), logs=logs)
+    scorer = RowScorer(
+        _not_trls(reward),
+        reference=reference,
+        columns=columns,
+        llm=llm,
+        base_url=base_url,
+        on_error=on_error,
+        name=name,
+        options=options,
+        **params,
+    )
+    return TrlReward(_Batches([scorer]), logs=logs)
 
 
 def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: Any) -> list[TrlReward]:

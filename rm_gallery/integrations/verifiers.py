@@ -17,7 +17,7 @@ from typing import Any
 from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.causes import NoScore, flags, no_score
+from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
 from rm_gallery.integrations.scoring import TrainerReward
 
 KEPT = "rm_gallery"
@@ -43,11 +43,22 @@ class VerifiersReward(TrainerReward):
         ConfigError: as `RowScorer` does.
     """
 
-    default_on_error = "none"
     takes_none = True
     one_by_one = "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a prompt at once."
     advice = "give it a negative weight"
     reported = ()
+
+    def __init__(
+        self,
+        reward: object,
+        *,
+        components: Sequence[str] = (),
+        name: str | None = None,
+        on_error: OnError = "none",
+        **scoring: Any,
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        super().__init__(reward, components=components, on_error=on_error, name=name, **scoring)
 
     async def __call__(
         self,

@@ -19,6 +19,7 @@ from typing import Any
 from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import Conversation, TrainerReward, picked, refuse_comparing
 
 ROUTER = "router"
@@ -47,9 +48,17 @@ class VerlReward(TrainerReward):
 
     reported = ("acc",)
 
-    def __init__(self, reward: object, *, prompt: str | None = None, **scoring: Any) -> None:
+    def __init__(
+        self,
+        reward: object,
+        *,
+        prompt: str | None = None,
+        components: Sequence[str] = (),
+        on_error: OnError = "mean",
+        **scoring: Any,
+    ) -> None:
         """Build the reward; nothing is scored yet."""
-        super().__init__(reward, **scoring)
+        super().__init__(reward, components=components, on_error=on_error, **scoring)
         self._prompt = prompt
 
     async def compute_score(
