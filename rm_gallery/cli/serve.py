@@ -160,13 +160,13 @@ def _built(name: str, entry: Mapping[str, Any], llm: str | None, base_url: str |
         raise ConfigError(f"--reward {name}: {error}") from error
 
 
-TokenFile = Annotated[Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")]
+Tokens = Annotated[Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")]
 
 
 @token_app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="Whose token it is.")],
-    tokens: TokenFile,
+    tokens: Tokens,
     scope: Annotated[
         list[str] | None,
         typer.Option(help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."),
@@ -180,7 +180,7 @@ def create(
 
 
 @token_app.command("list")
-def list_tokens(tokens: TokenFile, json: opt.Json = False) -> None:
+def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
     """Print the names of the tokens with their scopes and rates."""
     from rm_gallery.serve.tokens import read_tokens
 
@@ -195,7 +195,7 @@ def list_tokens(tokens: TokenFile, json: opt.Json = False) -> None:
 
 
 @token_app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: TokenFile) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens) -> None:
     """Remove a token; a running server refuses it within a second."""
     from rm_gallery.serve.tokens import revoke_token
 

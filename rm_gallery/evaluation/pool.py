@@ -26,7 +26,7 @@ import rm_gallery
 from rm_gallery.core.engine.processes.pool import processors
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, framed
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits
 from rm_gallery.core.sandbox.runner import LocalRunner, get_runner
@@ -318,7 +318,7 @@ class _EvaluatorProcess:
             self._pump.on_read(self._process.stderr, self._printed)
             job = {"files": dict(bundle.files), "metrics": list(bundle.metrics), "mode": bundle.mode}
             entry = {"module": "rm_gallery.evaluation.worker", "function": "open_evaluator", "job": job}
-            self._pump.write(self._process.stdin, boot + _framed(encode(entry, limit=MAX_FRAME)))
+            self._pump.write(self._process.stdin, boot + framed(encode(entry, limit=MAX_FRAME)))
             self._boot()
             self._load()
         except BaseException:
@@ -354,7 +354,7 @@ class _EvaluatorProcess:
         until = min(request.until, now + self._limits.wall_seconds)
         if until <= now:
             return 0.0, [failed("deadline", "no worker was free in time")] * request.count
-        self._pump.write(self._process.stdin, _framed(request.frame))
+        self._pump.write(self._process.stdin, framed(request.frame))
         try:
             value: Any = {}
             while value.get("id") != request.number:  # an answer to an earlier request is nobody's any more
@@ -415,10 +415,6 @@ class _EvaluatorProcess:
         """Kill the process with everything it started."""
         self._pump.__exit__(None, None, None)
         self._process.end()
-
-
-def _framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:

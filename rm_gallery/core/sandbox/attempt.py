@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.sandbox.inside.answer import FORK_FAILED, OUTPUT_LIMIT, REPLY
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME, framed
 from rm_gallery.core.sandbox.inside.codec import decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess
@@ -267,8 +267,7 @@ class PairAttempt:
 
 
 def _framed(job: dict[str, object]) -> bytes:
-    body = encode(job, limit=MAX_FRAME)
-    return len(body).to_bytes(4, "big") + body
+    return framed(encode(job, limit=MAX_FRAME))
 
 
 def as_text(value: Any) -> str:
@@ -343,7 +342,7 @@ class ProgramAttempt:
                 raise DataError(f"input {unit} of a code test has {len(stdin)} bytes; the limit is {MAX_FRAME}")
             self._prints.reset()
             self._clock.start_unit()
-            pump.write(process.stdin, len(stdin).to_bytes(4, "big") + stdin)
+            pump.write(process.stdin, framed(stdin))
 
     def _judge(self, body: bytes) -> None:
         try:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.sandbox.inside.base import framed
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, tasks_of_user
 from rm_gallery.core.sandbox.runner import (
@@ -281,7 +282,7 @@ def _ask(program: str, way: str, limits: SandboxLimits) -> tuple[dict[str, Any] 
         with Pump() as pump:
             pump.on_read(process.stdout, answer.extend)
             pump.on_read(process.stderr, stderr.extend)
-            pump.write(process.stdin, boot + len(question).to_bytes(4, "big") + question)
+            pump.write(process.stdin, boot + framed(question))
             until = time.monotonic() + _PROBE_SECONDS
             while process.exit_code(0) is None and time.monotonic() < until:
                 pump.turn(0.05)

@@ -160,9 +160,8 @@ def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
         raise DataError(f"{where}, column '{column}': unknown role {shown(item['role'])}; {nearest(role, _ROLES)}")
     content = item.get("content")
     # Only a message that calls something may say nothing.
-    if content is None and not (item.get("tool_calls") or item.get("function_call")):
-        raise wrong(where, column, "content of text or content parts", content)
-    if content is not None and not isinstance(content, (str, list)):
+    silent = content is None and (item.get("tool_calls") or item.get("function_call"))
+    if not (silent or isinstance(content, str | list)):
         raise wrong(where, column, "content of text or content parts", content)
     return {**{key: field for key, field in item.items() if field is not None}, "role": role, "content": content or ""}
 

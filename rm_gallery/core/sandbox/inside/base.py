@@ -43,7 +43,7 @@ class Channel:
     def write(self, payload: bytes, kind: bytes = b"") -> None:
         """Send one message; raises PeerGone when nobody reads any more."""
         try:
-            write_all(self._sink, kind + len(payload).to_bytes(4, "big") + payload)
+            write_all(self._sink, kind + framed(payload))
         except BrokenPipeError as error:
             raise PeerGone("nobody reads") from error
 
@@ -55,6 +55,11 @@ class Channel:
                 raise PeerGone("end of stream")
             parts += chunk
         return bytes(parts)
+
+
+def framed(payload: bytes) -> bytes:
+    """A message as it goes over a pipe: its length in four bytes, then itself."""
+    return len(payload).to_bytes(4, "big") + payload
 
 
 def write_all(descriptor: int, data: bytes) -> None:
