@@ -26,9 +26,9 @@ import rm_gallery
 from rm_gallery.core.engine.processes.pool import processors
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME, framed
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
 from rm_gallery.core.sandbox.runner import LocalRunner, get_runner
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
 from rm_gallery.core.utils.file import deeper

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.sandbox.inside.answer import FORK_FAILED, OUTPUT_LIMIT, REPLY
-from rm_gallery.core.sandbox.inside.base import MAX_FRAME, framed
+from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, framed
 from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded, SandboxUnavailable
 

@@ -20,9 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.sandbox.inside.base import framed
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, tasks_of_user
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, framed, tasks_of_user
 from rm_gallery.core.sandbox.runner import (
     BOOT,
     PREFIX,

@@ -121,6 +121,11 @@ _CHUNK = 65536
 _HIGH_WATER = 1 << 20
 
 
+def framed(payload: bytes) -> bytes:
+    """A message as it goes to a sandboxed process: its length in four bytes, then itself."""
+    return len(payload).to_bytes(4, "big") + payload
+
+
 class Pump:
     """Readers get each chunk (b'' once at the end); written bytes wait until the pipe takes them."""
 

@@ -14,7 +14,6 @@ from rm_gallery.core.sandbox.inside.base import (
     confine,
     own_stdout,
     take_standard_streams,
-    write_all,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
@@ -210,16 +209,23 @@ def _file_with(stdin: bytes) -> int:
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.close(reader)
-            try:
-                write_all(writer, stdin)
-            finally:
-                os._exit(0)
+            _write_all(writer, stdin)
+            os._exit(0)
         os.close(writer)
         return reader
     os.unlink(path)
-    write_all(descriptor, stdin)
+    _write_all(descriptor, stdin)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BrokenPipeError:
+        return
 
 
 def _read_at_most(descriptor: int, size: int) -> bytes:

@@ -42,8 +42,10 @@ class Channel:
 
     def write(self, payload: bytes, kind: bytes = b"") -> None:
         """Send one message; raises PeerGone when nobody reads any more."""
+        view = memoryview(kind + len(payload).to_bytes(4, "big") + payload)
         try:
-            write_all(self._sink, kind + framed(payload))
+            while view:
+                view = view[os.write(self._sink, view) :]
         except BrokenPipeError as error:
             raise PeerGone("nobody reads") from error
 
@@ -55,18 +57,6 @@ class Channel:
                 raise PeerGone("end of stream")
             parts += chunk
         return bytes(parts)
-
-
-def framed(payload: bytes) -> bytes:
-    """A message as it goes over a pipe: its length in four bytes, then itself."""
-    return len(payload).to_bytes(4, "big") + payload
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte; raises BrokenPipeError when nobody reads any more."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def take_standard_streams() -> Channel:
@@ -241,7 +231,9 @@ def write_line(out: int, kind: str, payload: bytes) -> None:
     """Write one message of a replayed program as a line: its kind, and its bytes in base64."""
     import binascii
 
-    write_all(out, kind.encode() + b" " + binascii.b2a_base64(payload))
+    data = memoryview(kind.encode() + b" " + binascii.b2a_base64(payload))
+    while data:
+        data = data[os.write(out, data) :]
 
 
 def steady_hashes() -> None:
