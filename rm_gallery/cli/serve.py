@@ -18,7 +18,7 @@ from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from rm_gallery.serve.evaluations import ServedEvaluators
+    from rm_gallery.serve.handler import ServedEvaluators
 
 TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
@@ -65,11 +65,10 @@ def serve(
     absent = [module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None]
     if absent:  # all at once: each would be asked for in a run of its own
         raise MissingExtra(" ".join(absent), "serve", "The server")
-    from rm_gallery.serve.app import create_app
-    from rm_gallery.serve.lane import Handler
-    from rm_gallery.serve.server import run_server
-    from rm_gallery.serve.settings import ServeSettings
-    from rm_gallery.serve.tokens import Tokens
+    from rm_gallery.serve.app import create_app, run_server
+    from rm_gallery.serve.door import ServeSettings
+    from rm_gallery.serve.handler import Handler
+    from rm_gallery.serve.tokens import TokenFile
 
     opt.set_log_level(log_level)
     settings = ServeSettings(
@@ -83,7 +82,7 @@ def serve(
         certificate=certificate,
         key=key,
     )
-    known = None if tokens is None else Tokens(tokens)
+    known = None if tokens is None else TokenFile(tokens)
     settings.check_access(known is not None)
     rewards = named_rewards(reward or [], config, llm, base_url)
     served = _served(store, workers, sandbox, max_waiting) if evaluators else None
@@ -102,7 +101,7 @@ def serve(
 
 def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> ServedEvaluators:
     from rm_gallery.evaluation.store import Store
-    from rm_gallery.serve.evaluations import ServedEvaluators
+    from rm_gallery.serve.handler import ServedEvaluators
 
     if sandbox not in ("auto", "bwrap", "subprocess"):
         raise ConfigError(f"--sandbox is {sandbox!r:.40}; give auto, bwrap or subprocess.")

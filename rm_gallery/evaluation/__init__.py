@@ -21,15 +21,7 @@ _WHERE = {
     "preview_evaluation": "deploy",
 }
 
-__all__ = [
-    "Deployed",
-    "EvaluatorPool",
-    "LiveEvaluators",
-    "PreviewResult",
-    "Store",
-    "create_evaluation",
-    "preview_evaluation",
-]
+__all__ = ["Deployed", "EvaluatorPool", "LiveEvaluators", "PreviewResult", "Store", "create_evaluation", "preview_evaluation"]
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,7 @@ class Bundle:
     @property
     def hash(self) -> str:
         """sha256 over names, contents, requirements and mode: equal bundles, equal hash, on every machine."""
-        contents = {path: _digest(data) for path, data in self.files.items()}
+        contents = {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()}
         return canonical_key([contents, self.metrics, self.requirements, self.mode])
 
     def pack(self) -> bytes:
@@ -86,10 +86,6 @@ class Bundle:
         if unsafe or bundle.hash != expected_hash:
             raise DamagedBundle("the stored files are not those that were deployed; deploy them again")
         return bundle
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def is_inside(path: str) -> bool:
@@ -136,27 +132,23 @@ def bundle_folders(
         if code_file != _MAIN:
             raise ConfigError(f"python_file_name_for_code is {code_file!r}; the entry of a metric is {_MAIN!r}")
         metrics = [_metric_name(code_name, "criterion_name_for_code")]
-        files[f"{metrics[0]}/{_MAIN}"] = _encoded(code)
+        try:
+            files[f"{metrics[0]}/{_MAIN}"] = code.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ConfigError("python_code_to_evaluate holds characters that are no valid Unicode") from None
     else:
         folders = _named_folders(metric_folders) if metric_folders is not None else _folders_below(Path(folder or ""))
         metrics = list(folders)
         for name, path in folders.items():
             _read_folder(name, path, files, skipped)
     facts = [_facts_of(name, files) for name in metrics]
-    found_modes = {fact.mode for fact in facts if fact.mode} | ({mode} if mode else set())
+    found_modes = {said for _, said in facts if said} | ({mode} if mode else set())
     if len(found_modes) > 1 or not found_modes <= {"pointwise", "batch"}:
         raise ConfigError(
             f"reward_function_mode is one of 'pointwise', 'batch', for all metrics; found {sorted(map(str, found_modes))}"
         )
-    requirements = sorted({line for fact in facts for line in fact.requirements})
+    requirements = sorted({line for lines, _ in facts for line in lines})
     return Bundle(files, tuple(metrics), tuple(requirements), cast(Mode, next(iter(found_modes), "pointwise")), tuple(skipped))
-
-
-def _encoded(code: str) -> bytes:
-    try:
-        return code.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ConfigError("python_code_to_evaluate holds characters that are no valid Unicode") from None
 
 
 def _metric_name(name: str, what: str) -> str:
@@ -203,9 +195,8 @@ def _folders_below(path: Path) -> dict[str, Path]:
 def _reason_to_skip(name: str) -> str:
     if name.startswith("."):
         return "hidden"
-    if name in _NEVER_NAMES or name.endswith(_NEVER_ENDS) or _KEYS.fullmatch(name):
-        return "never bundled"
-    return ""
+    never = name in _NEVER_NAMES or name.endswith(_NEVER_ENDS) or _KEYS.fullmatch(name)
+    return "never bundled" if never else ""
 
 
 def _read_folder(name: str, path: Path, files: dict[str, bytes], skipped: list[str]) -> None:
@@ -265,14 +256,8 @@ def _read(path: Path, left: int) -> bytes:
     return data
 
 
-@dataclass(frozen=True)
-class _Facts:
-    requirements: tuple[str, ...]
-    mode: str
-
-
-def _facts_of(name: str, files: Mapping[str, bytes]) -> _Facts:
-    """What main.py says of itself; it is parsed, never run."""
+def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
+    """The requirements and the mode that main.py says of itself; it is parsed, never run."""
     where = f"{name}/{_MAIN}"
     try:
         # warnings about odd escapes are the author's business when the code runs, not of who deploys it
@@ -302,13 +287,13 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> _Facts:
     lines = files.get(f"{name}/requirements.txt", b"").decode("utf-8-sig", "replace").splitlines()
     plain = (re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip() for line in lines)
     requirements += [line for line in plain if line and not line.startswith("-")]
-    return _Facts(tuple(requirements), mode)
+    return requirements, mode
 
 
 def _binding_of_evaluate(tree: ast.Module) -> ast.stmt | None:
     """The statement at the top level that gives `evaluate` its meaning; a definition comes before an assignment or import."""
     for statement in tree.body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == "evaluate":
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == "evaluate":
             return statement
     return next((statement for statement in tree.body if "evaluate" in set(_names_bound(statement))), None)
 
@@ -323,7 +308,6 @@ def _names_bound(statement: ast.stmt) -> Iterator[str]:
             yield node.id
 
 
-def _decorator_keywords(function: ast.stmt) -> Iterator[ast.keyword]:
-    for decorator in getattr(function, "decorator_list", []):
-        if isinstance(decorator, ast.Call):
-            yield from decorator.keywords
+def _decorator_keywords(function: ast.stmt) -> list[ast.keyword]:
+    calls = [each for each in getattr(function, "decorator_list", []) if isinstance(each, ast.Call)]
+    return [keyword for call in calls for keyword in call.keywords]

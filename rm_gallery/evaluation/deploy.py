@@ -17,7 +17,7 @@ from rm_gallery.core.data.load.readers import file_sources
 from rm_gallery.core.engine import loop
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.runner import get_runner
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable
 from rm_gallery.evaluation.bundle import Bundle, Mode, bundle_folders
 from rm_gallery.evaluation.pool import LIMITS, EvaluatorPool, missing_requirements
@@ -117,14 +117,8 @@ class PreviewResult:
             "printed": self.printed,
             "skipped": list(self.skipped),
             "results": [
-                {
-                    "index": each.index,
-                    "id": each.id,
-                    "status": each.status,
-                    "score": each.score,
-                    "reason": each.reason,
-                    "metrics": {name: metric.model_dump() for name, metric in each.result.metrics.items()},
-                }
+                {name: getattr(each, name) for name in ("index", "id", "status", "score", "reason")}
+                | {"metrics": {name: metric.model_dump() for name, metric in each.result.metrics.items()}}
                 for each in self.results
             ],
         }
@@ -210,20 +204,15 @@ def _best_sandbox() -> str:
 
 
 async def _run(
-    bundle: Bundle,
-    payloads: Sequence[Mapping[str, Any]],
-    sandbox: str,
-    limits: SandboxLimits,
-    on_print: Callable[[str], None],
+    bundle: Bundle, payloads: Sequence[Mapping[str, Any]], sandbox: str, limits: SandboxLimits, on_print: Callable[[str], None]
 ) -> list[EvaluateResult]:
     pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox, on_print=on_print)
     try:
         await pool.ready()
-        if bundle.mode == "batch":
-            return await pool.evaluate_batch(payloads)
+        together = len(payloads) if bundle.mode == "batch" else _TOGETHER
         results: list[EvaluateResult] = []
-        for at in range(0, len(payloads), _TOGETHER):
-            results += await pool.evaluate_batch(payloads[at : at + _TOGETHER])
+        for at in range(0, len(payloads), together):
+            results += await pool.evaluate_batch(payloads[at : at + together])
         return results
     finally:
         await pool.close()

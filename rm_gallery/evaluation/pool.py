@@ -26,11 +26,10 @@ import rm_gallery
 from rm_gallery.core.engine.processes.pool import processors
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.attempt import Prints, crash_reason
-from rm_gallery.core.sandbox.boot import LocalRunner
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, framed
+from rm_gallery.core.sandbox.runner import LocalRunner, get_runner
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, SandboxUnavailable
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.evaluation.bundle import Bundle
@@ -186,7 +185,9 @@ class EvaluatorPool:
         until = time.monotonic() + (deadline if deadline is not None else 3600.0)
         request = _Request(number, frame, len(payloads), until)
         finished = self._finished
-        self._put(request)
+        self._waiting.put(request)
+        if not self._threads:
+            self._grow()
         waiting = asyncio.wrap_future(request.future)
         try:
             done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
@@ -214,11 +215,6 @@ class EvaluatorPool:
             return failed("evaluator_load", broken[1])
         return None
 
-    def _put(self, request: _Request) -> None:
-        self._waiting.put(request)
-        if not self._threads:
-            self._grow()
-
     def _grow(self) -> None:
         with self._lock:
             if len(self._threads) < self._workers and not self._closed:
@@ -228,7 +224,7 @@ class EvaluatorPool:
 
     def _serve(self) -> None:
         """One worker's thread: the process dies with the thread that started it, so the thread stays with it."""
-        worker: _Worker | None = None
+        worker: _EvaluatorProcess | None = None
         last = time.monotonic()
         try:
             while True:
@@ -259,48 +255,43 @@ class EvaluatorPool:
                 return True
             return False
 
-    def _served(self, worker: _Worker | None, request: _Request) -> _Worker | None:
+    def _served(self, worker: _EvaluatorProcess | None, request: _Request) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
         results: list[EvaluateResult] = []
+        good = False
         try:
-            if worker is None:
-                worker = self._started()
+            worker = worker or self._started()
+            cpu = 0.0
             if request.count:
                 cpu, results = worker.ask(request)
-                if cpu > _LIFE_CPU_SECONDS / 2:
-                    worker.end()
-                    worker = None
+            good = cpu <= _LIFE_CPU_SECONDS / 2
         except _Lost as error:
             if error.code == "evaluator_load":
                 self._broken = time.monotonic() + _LOAD_AGAIN_SECONDS, str(error)
             results = [failed(error.code, str(error))] * max(request.count, 1)
-            if worker is not None:
-                worker.end()
-                worker = None
         except Exception as error:  # noqa: BLE001 - it goes to whoever asked; the thread goes on
             request.future.set_exception(error)
-            if worker is not None:
-                worker.end()
-            return None
-        self._finished = request.number
-        request.future.set_result(results)
-        return worker
+        if worker is not None and not good:
+            worker.end()
+        if not request.future.done():
+            self._finished = request.number
+            request.future.set_result(results)
+        return worker if good else None
 
-    def _started(self) -> _Worker:
+    def _started(self) -> _EvaluatorProcess:
         missing = missing_requirements(self._bundle.requirements)
         if missing:
             raise _Lost(
-                "evaluator_load",
-                f"it requires {', '.join(missing)}, not installed here; pip install {' '.join(missing)}",
+                "evaluator_load", f"it requires {', '.join(missing)}, not installed here; pip install {' '.join(missing)}"
             )
         limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
         try:
-            return _Worker(self._runner, limits, self._bundle, self._on_print)
+            return _EvaluatorProcess(self._runner, limits, self._bundle, self._on_print)
         except SandboxUnavailable as error:
             raise _Lost("sandbox", str(error)) from error
 
 
-def _still_good(worker: _Worker | None) -> _Worker | None:
+def _still_good(worker: _EvaluatorProcess | None) -> _EvaluatorProcess | None:
     """The worker, or None when it ended or took too much while nobody asked it; that costs no request."""
     if worker is not None and worker.spoilt():
         worker.end()
@@ -308,7 +299,7 @@ def _still_good(worker: _Worker | None) -> _Worker | None:
     return worker
 
 
-class _Worker:
+class _EvaluatorProcess:
     """One sandboxed process with the evaluator loaded; used and ended by the thread that made it."""
 
     def __init__(
@@ -327,7 +318,7 @@ class _Worker:
             self._pump.on_read(self._process.stderr, self._printed)
             job = {"files": dict(bundle.files), "metrics": list(bundle.metrics), "mode": bundle.mode}
             entry = {"module": "rm_gallery.evaluation.worker", "function": "open_evaluator", "job": job}
-            self._pump.write(self._process.stdin, boot + _framed(encode(entry, limit=MAX_FRAME)))
+            self._pump.write(self._process.stdin, boot + framed(encode(entry, limit=MAX_FRAME)))
             self._boot()
             self._load()
         except BaseException:
@@ -363,7 +354,7 @@ class _Worker:
         until = min(request.until, now + self._limits.wall_seconds)
         if until <= now:
             return 0.0, [failed("deadline", "no worker was free in time")] * request.count
-        self._pump.write(self._process.stdin, _framed(request.frame))
+        self._pump.write(self._process.stdin, framed(request.frame))
         try:
             value: Any = {}
             while value.get("id") != request.number:  # an answer to an earlier request is nobody's any more
@@ -424,10 +415,6 @@ class _Worker:
         """Kill the process with everything it started."""
         self._pump.__exit__(None, None, None)
         self._process.end()
-
-
-def _framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 def _frame_of(number: int, payloads: Sequence[Mapping[str, Any]]) -> bytes:

@@ -1,33 +1,164 @@
-"""Versioned evaluators in one database: SQLite by default, PostgreSQL by URL; every change is one transaction."""
+"""Versioned evaluators in one database, SQLite by default, PostgreSQL by URL: every statement that is ever sent to it, and every
+change as one transaction.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, logger
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, RMGalleryError, logger
 from rm_gallery.evaluation.bundle import Bundle, DamagedBundle, Mode
-from rm_gallery.evaluation.database import (
-    FORMAT,
-    STATE_TABLE,
-    cause_of,
-    default_store_url,
-    engine_of,
-    parsed_url,
-    statements,
-)
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+    from sqlalchemy.exc import SQLAlchemyError
+
+
+VARIABLE = "RM_GALLERY_STORE"
+FORMAT = 1
+STATE_TABLE = "rm_gallery_store"
+_WAIT_SECONDS = 30.0
+
+
+def default_store_url() -> str:
+    """RM_GALLERY_STORE, else a SQLite file in the user's data folder (XDG_DATA_HOME, LOCALAPPDATA or ~/.local/share)."""
+    given = os.environ.get(VARIABLE, "").strip()
+    if given:
+        return given
+    base = os.environ.get("XDG_DATA_HOME") or (os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None)
+    return str((Path(base) if base else Path.home() / ".local" / "share") / "rm-gallery" / "evaluators.db")
+
+
+def parsed_url(url: str) -> sa.URL:
+    """The address as SQLAlchemy takes it, with our driver; a text without `://` is the path of a SQLite file. Raises ConfigError."""
+    import sqlalchemy as sa
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if "://" not in url:
+        path = Path(url.removeprefix("sqlite:")).expanduser().absolute()
+        return sa.URL.create("sqlite", database=str(path))
+    try:
+        parsed = sa.make_url(url)
+    except SQLAlchemyError:
+        raise ConfigError(
+            f"{VARIABLE} or --store is no database URL; examples: postgresql://user@host/database, sqlite:///evaluators.db"
+        ) from None
+    backend = parsed.get_backend_name()
+    if backend == "postgres" or parsed.drivername == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend not in ("postgresql", "sqlite"):
+        raise ConfigError(f"a store is a SQLite file or a PostgreSQL database; found a URL of {backend!r}")
+    if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ConfigError("a store in memory is gone at once; name a file: sqlite:///evaluators.db")
+    return parsed
+
+
+def engine_of(url: sa.URL, shown: str) -> sa.Engine:
+    """Where connections come from; `shown` is the address without password. Raises ConfigError, MissingExtra."""
+    import sqlalchemy as sa
+
+    if url.get_backend_name() == "sqlite":
+        path = Path(url.database or "")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # the code of evaluators is its owner's business
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise ConfigError(f"the store {shown} cannot be opened: {error.strerror or error}") from error
+        # a connection per transaction: nothing is left open in a thread that ends or a process that forks
+        return sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": _WAIT_SECONDS}, hide_parameters=True)
+    bounds: dict[str, Any] = {"connect_timeout": 10, "tcp_user_timeout": 15_000}
+    if "options" not in url.query:
+        bounds["options"] = f"-c statement_timeout={int(1000 * _WAIT_SECONDS)}"
+    try:
+        import psycopg  # noqa: F401 - what SQLAlchemy talks to PostgreSQL with
+    except ImportError as error:
+        raise MissingExtra("psycopg[binary]", "postgres", "A store in PostgreSQL") from error
+    return sa.create_engine(url, pool_pre_ping=True, pool_size=2, max_overflow=8, connect_args=bounds, hide_parameters=True)
+
+
+def cause_of(error: SQLAlchemyError) -> str:
+    """The database's own words in one line; statements and parameters stay out."""
+    inner = getattr(error, "orig", None) or error
+    return " ".join(str(inner).split())[:300] or type(inner).__name__
+
+
+class Statements:
+    """Everything that is ever asked of the database; values go in by name. Raises MissingExtra without sqlalchemy."""
+
+    def __init__(self) -> None:
+        try:
+            import sqlalchemy as sa
+        except ImportError as error:
+            raise MissingExtra("sqlalchemy", "serve", "The store of evaluators") from error
+        self.metadata = metadata = sa.MetaData()
+        state = sa.Table(
+            STATE_TABLE,
+            metadata,
+            sa.Column("one", sa.Integer, primary_key=True),
+            sa.Column("format", sa.Integer, nullable=False),
+            sa.Column("revision", sa.BigInteger, nullable=False),
+        )
+        evaluators = sa.Table(
+            "rm_gallery_evaluators",
+            metadata,
+            sa.Column("id", sa.Text, primary_key=True),
+            sa.Column("current", sa.Integer, nullable=False),
+        )
+        versions = sa.Table(
+            "rm_gallery_versions",
+            metadata,
+            sa.Column("id", sa.Text, primary_key=True),
+            sa.Column("version", sa.Integer, primary_key=True),
+            sa.Column("hash", sa.Text, nullable=False),
+            sa.Column("display_name", sa.Text, nullable=False),
+            sa.Column("description", sa.Text, nullable=False),
+            # metrics, requirements, mode: what can be told without unpacking the files
+            sa.Column("facts", sa.Text, nullable=False),
+            sa.Column("size", sa.Integer, nullable=False),
+            sa.Column("created", sa.Text, nullable=False),
+            sa.Column("files", sa.LargeBinary, nullable=False),
+        )
+        wanted: sa.BindParameter[Any] = sa.bindparam("wanted")
+        is_served = versions.c.version == evaluators.c.current
+        rows = sa.select(*versions.c, evaluators.c.current).join(evaluators, evaluators.c.id == versions.c.id)
+        facts = rows.with_only_columns(*(c for c in versions.c if c.name != "files"), evaluators.c.current)
+        version: sa.BindParameter[Any] = sa.bindparam("number", type_=sa.Integer)
+        self.format = sa.select(state.c.format)
+        self.begin = sa.insert(state).values(one=1, format=FORMAT, revision=0)
+        self.revision = sa.select(state.c.revision)
+        self.change = sa.update(state).values(revision=state.c.revision + 1)
+        self.current = sa.select(evaluators.c.current).where(evaluators.c.id == wanted)
+        self.latest = sa.select(sa.func.max(versions.c.version)).where(versions.c.id == wanted)
+        self.numbers = sa.select(versions.c.version).where(versions.c.id == wanted).order_by(versions.c.version)
+        self.ids = sa.select(evaluators.c.id).order_by(evaluators.c.id).limit(20)
+        self.add_version = sa.insert(versions)
+        self.add_evaluator = sa.insert(evaluators)
+        self.point_to = sa.update(evaluators).where(evaluators.c.id == wanted).values(current=version)
+        self.delete_evaluator = sa.delete(evaluators).where(evaluators.c.id == wanted)
+        self.delete_versions = sa.delete(versions).where(versions.c.id == wanted)
+        self.with_files: sa.Select[Any] = rows.where(
+            versions.c.id == wanted, versions.c.version == sa.func.coalesce(version, evaluators.c.current)
+        )
+        self.history: sa.Select[Any] = facts.where(versions.c.id == wanted).order_by(versions.c.version.desc())
+        self.listing: sa.Select[Any] = facts.where(is_served).order_by(versions.c.id)
+
+
+statements = functools.cache(Statements)
+
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _TRIES = 20
@@ -73,20 +204,8 @@ class Version:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON types."""
-        return {
-            "name": self.name,
-            "id": self.id,
-            "version": self.version,
-            "hash": self.hash,
-            "display_name": self.display_name,
-            "description": self.description,
-            "metrics": list(self.metrics),
-            "requirements": list(self.requirements),
-            "mode": self.mode,
-            "size": self.size,
-            "created": self.created,
-            "is_current": self.is_current,
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(Version)}
+        return {"name": self.name, **own, "metrics": list(self.metrics), "requirements": list(self.requirements)}
 
 
 @dataclass(frozen=True)
@@ -198,11 +317,8 @@ class Store:
         _check_id(evaluator_id)
         for name, text in (("display_name", display_name), ("description", description)):
             _check_text(name, text)
-        packed, facts = (
-            bundle.pack(),
-            {"metrics": bundle.metrics, "requirements": bundle.requirements, "mode": bundle.mode},
-        )
-        created = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        packed = bundle.pack()
+        facts = {"metrics": bundle.metrics, "requirements": bundle.requirements, "mode": bundle.mode}
         row = {
             "id": evaluator_id,
             "hash": bundle.hash,
@@ -210,7 +326,7 @@ class Store:
             "description": description,
             "facts": orjson.dumps(facts).decode(),
             "size": len(packed),
-            "created": created,
+            "created": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
             "files": packed,
         }
 
@@ -371,16 +487,6 @@ def _version_of(row: sa.Row[Any]) -> Version:
         metrics, requirements, mode = tuple(facts["metrics"]), tuple(facts["requirements"]), facts["mode"]
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(row) from error
-    return Version(
-        id=row.id,
-        version=row.version,
-        hash=row.hash,
-        display_name=row.display_name,
-        description=row.description,
-        metrics=metrics,
-        requirements=requirements,
-        mode=mode,
-        size=row.size,
-        created=row.created,
-        is_current=row.version == row.current,
-    )
+    same = ("id", "version", "hash", "display_name", "description", "size", "created")
+    own = {name: getattr(row, name) for name in same}
+    return Version(**own, metrics=metrics, requirements=requirements, mode=mode, is_current=row.version == row.current)

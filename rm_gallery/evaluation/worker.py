@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,16 +29,7 @@ from rm_gallery.core.utils.models import said_by
 
 _FOLDER = "evaluator"
 _MAIN = "main.py"
-_OWN = (
-    "messages",
-    "rollouts_messages",
-    "response",
-    "responses",
-    "original_messages",
-    "ground_truth",
-    "tools",
-    "resources",
-)
+_OWN = ("messages", "rollouts_messages", "response", "responses", "original_messages", "ground_truth", "tools", "resources")
 _LONGEST = 500
 
 
@@ -52,7 +44,7 @@ def open_evaluator(job: Mapping[str, Any]) -> Callable[[bytes], bytes]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     functions = {name: _load(root / name, number, job["mode"]) for number, name in enumerate(job["metrics"])}
-    return _Answers(functions)
+    return partial(_answered, functions)
 
 
 def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
@@ -81,26 +73,18 @@ def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
     return RewardFunction(found_function, "batch" if mode == "batch" else "pointwise")
 
 
-class _Answers:
-    def __init__(self, functions: Mapping[str, RewardFunction[Any]]) -> None:
-        self._functions = functions
-
-    def __call__(self, request: bytes) -> bytes:
-        asked = _parsed(request)
-        items = asked["items"]
-        by_metric = {name: _asked(function, items) for name, function in self._functions.items()}
-        results = [combined({name: found[at] for name, found in by_metric.items()}) for at in range(len(items))]
-        dumped = b",".join(map(_dumped, results))
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # what it printed belongs to this request
-            sys.stdout.flush()
-        return b'{"id":%d,"cpu":%.3f,"results":[%b]}' % (asked["id"], time.process_time(), dumped)
-
-
-def _parsed(request: bytes) -> Any:
+def _answered(functions: Mapping[str, RewardFunction[Any]], request: bytes) -> bytes:
     try:
-        return orjson.loads(request)
+        asked = orjson.loads(request)
     except ValueError:  # lone surrogates and integers beyond 64 bits
-        return json.loads(request)
+        asked = json.loads(request)
+    items = asked["items"]
+    by_metric = {name: _asked(function, items) for name, function in functions.items()}
+    results = [combined({name: found[at] for name, found in by_metric.items()}) for at in range(len(items))]
+    dumped = b",".join(map(_dumped, results))
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # what it printed belongs to this request
+        sys.stdout.flush()
+    return b'{"id":%d,"cpu":%.3f,"results":[%b]}' % (asked["id"], time.process_time(), dumped)
 
 
 def _dumped(result: EvaluateResult) -> bytes:
@@ -152,25 +136,26 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
     return [failure] * count
 
 
-def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> EvaluateResult:
+def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> Any:
     messages = message_dicts(item["messages"])
     given = function.arguments(_given(function, item, messages))
-    result = function(messages=messages, **given)
-    found: EvaluateResult = run_on_loop(_awaited(result)) if inspect.isawaitable(result) else result
-    return found
+    return _settled(function(messages=messages, **given))
 
 
-def _group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
+def _group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> Any:
     """One call for the answers to one prompt; what else is known beside the messages is the first one's."""
     rollouts = [message_dicts(item["messages"]) for item in items]
     given = function.arguments(_given(function, items[0], rollouts[0]))
-    result = function(rollouts_messages=rollouts, **given)
-    found: list[EvaluateResult] = run_on_loop(_awaited(result)) if inspect.isawaitable(result) else result
-    return found
+    return _settled(function(rollouts_messages=rollouts, **given))
 
 
-async def _awaited(value: Any) -> Any:
-    return await value
+def _settled(result: Any) -> Any:
+    """What a function returned, awaited where it has to be."""
+
+    async def awaited() -> Any:
+        return await result
+
+    return run_on_loop(awaited()) if inspect.isawaitable(result) else result
 
 
 def _given(function: RewardFunction[Any], item: Mapping[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -216,11 +201,7 @@ def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
     invalid = [f"{name}: {result.reason or 'no score'}" for name, result in results.items() if not result.is_score_valid]
     if errors or invalid:
         return EvaluateResult(
-            score=0.0,
-            is_score_valid=False,
-            reason="; ".join(invalid),
-            metrics=metrics,
-            error=errors[0] if errors else None,
+            score=0.0, is_score_valid=False, reason="; ".join(invalid), metrics=metrics, error=errors[0] if errors else None
         )
     mean = sum(result.score for result in results.values()) / len(results)
     shown = ", ".join(f"{name} {result.score:.4g}" for name, result in results.items())

@@ -13,8 +13,9 @@ from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.openrlhf import without_end_marks
-from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, for_training
+from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
 
 DEADLINE = 12.0
 """Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
@@ -22,12 +23,12 @@ GROUPS = "A workflow of your own that generates a group can ask `RowScorer.ascor
 _GIVEN = ("prompt", "completions", "prompt_ids", "completion_ids")
 
 
-class ArealReward:
-    """`reward_fn` of AReaL's workflows: a picklable object with a plain `__call__`.
+class ArealReward(TrainerReward):
+    """`reward_fn` of AReaL's workflows: `areal_reward("math_verify_reward", reference="answer")`, picklable, with a plain `__call__`.
 
     Args:
         reward: whatever `RowScorer` takes.
-        messages: the column whose messages are the prompt; a row without it is asked with the decoded chat template.
+        prompt: the column whose messages are the prompt; a row without it is asked with the decoded chat template.
         on_error: what a completion without a score gives. "raise" by default: the trajectory is then left out, while a
             number would be trained on. What the completion broke itself is a score, the worst of the range (or `worst=`). AReaL tries three times more before it does; `areal_workflow` does not.
         options: how runs go; a row takes at most 12 s unless `deadline` says otherwise.
@@ -37,24 +38,25 @@ class ArealReward:
     (`reward_fn="my_rewards.math"`, or the object itself): AReaL's workers import it.
     """
 
+    one_by_one = GROUPS
+
     def __init__(
         self,
         reward: object,
         *,
-        messages: str = "messages",
+        prompt: str = "messages",
         on_error: OnError = "raise",
         options: RunOptions | Mapping[str, Any] | None = None,
         **scoring: Any,
     ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
+        asked = scoring.pop("messages", prompt)  # its name before
         if isinstance(options, RunOptions):
             options = options if options.deadline else replace(options, deadline=DEADLINE)
         else:
             options = {"deadline": DEADLINE, **(options or {})}
-        checked = checked_on_error(on_error, none=False)
-        self.scorer = for_training(RowScorer(reward, on_error=checked, options=options, **scoring), one_by_one=GROUPS)
-        self._messages = messages
-        self.__name__ = self.scorer.name
+        super().__init__(reward, on_error=on_error, options=options, **scoring)
+        self._prompt = asked
 
     def __call__(self, /, *given: Any, **row: Any) -> float:
         """Score one completion: `(prompt, completions, prompt_ids, completion_ids, **columns)`, by place or by name.
@@ -66,15 +68,13 @@ class ArealReward:
         """
         told = dict(zip(_GIVEN, given, strict=False))
         told |= {name: row.pop(name) for name in _GIVEN if name not in told and name in row}
-        prompt = row.get(self._messages) or told.get("prompt")
+        prompt = row.get(self._prompt) or told.get("prompt")
         said = told.get("completions")
         found = self.scorer.score(prompt, without_end_marks(said) if isinstance(said, str) else said, row)
         return self.scorer.numbers(found)["score"]
 
 
-def areal_reward(reward: object, **settings: Any) -> ArealReward:
-    """A reward function for AReaL's workflows: `areal_reward("math_verify_reward", reference="answer")`."""
-    return ArealReward(reward, **settings)
+areal_reward = ArealReward
 
 
 def areal_workflow(reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> Any:

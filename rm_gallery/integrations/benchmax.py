@@ -17,7 +17,8 @@ from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.grading_runner import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, checked_on_error, for_training
+from rm_gallery.integrations.causes import NoScore, OnError, checked_on_error
+from rm_gallery.integrations.scoring import RowScorer, for_training
 
 _TRUTH = "ground_truth"
 _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
@@ -130,12 +131,7 @@ class BenchmaxRewards:
         first = "completion" in named or "ground_truth" in named or (len(given) > 1 and isinstance(given[1], str))
         if self.generation == 1 or (self.generation is None and first):
             told = _by_name(("rollout_id", "completion", "ground_truth"), given, named)
-            return (
-                1,
-                named.pop("prompt", None),
-                told["completion"],
-                {**named, self.reference or _TRUTH: told["ground_truth"]},
-            )
+            return 1, named.pop("prompt", None), told["completion"], {**named, self.reference or _TRUTH: told["ground_truth"]}
         told = _by_name(("rollout_id", "messages", "task"), given, named)
         # a playground example has no task: a reward that needs a reference then says so, the others score
         task = dict(told["task"] or ({} if self.reference is None else {self.reference: None}))

@@ -13,7 +13,8 @@ from rm_gallery.core.data.conversation import message_dicts, split_turns
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import NoScore, RowScorer, refuse_comparing
+from rm_gallery.integrations.causes import NoScore
+from rm_gallery.integrations.scoring import RowScorer, picked, refuse_comparing
 
 _TEXTS = ("output", "answer", "response", "completion", "text", "content", "result")
 _ASKED = ("messages", "prompt", "question", "query", "input")
@@ -38,15 +39,17 @@ class _Evaluator:
         """The answer of a run's output."""
         return _picked(given, self._completion, _TEXTS, "output", "completion=")
 
-    def _scored(self, asked: Any, said: Any, row: dict[str, Any]) -> Outcome[float]:
-        found = self.scorer.score(asked, said, row)
+    def _judged(self, found: Outcome[float]) -> Outcome[float]:
+        """The outcome; NoScore where judging failed."""
         if found.status == "failed":
             raise NoScore(f"{self.scorer.name} failed ({found.reason}): {found.message}", found.reason)
         return found
 
 
 class LangSmithEvaluator(_Evaluator):
-    """An evaluator of LangSmith's `evaluate` and `aevaluate`: `f(inputs, outputs, reference_outputs) -> {"results": […]}`.
+    """An evaluator of LangSmith: `evaluate(app, data=…, evaluators=[langsmith_evaluator("rouge_l", reference="answer")])`.
+
+    It is called as `f(inputs, outputs, reference_outputs) -> {"results": […]}`, by `aevaluate` as well.
 
     A score is one feedback under the reward's name with the judge's words as comment, components are feedbacks of their own.
     Where there was nothing to judge by, the feedback has the score None and says why; where judging failed, it raises, which
@@ -61,7 +64,8 @@ class LangSmithEvaluator(_Evaluator):
         Raises:
             NoScore: judging failed.
         """
-        found = self._scored(self._asked(inputs), self._said(outputs), {**inputs, **(reference_outputs or {})})
+        row = {**inputs, **(reference_outputs or {})}
+        found = self._judged(self.scorer.score(self._asked(inputs), self._said(outputs), row))
         name = self.scorer.name
         if found.score is None:
             return {"results": [{"key": name, "score": None, "comment": f"{found.reason}: {found.message}"}]}
@@ -70,7 +74,9 @@ class LangSmithEvaluator(_Evaluator):
 
 
 class LangfuseEvaluator(_Evaluator):
-    """An evaluator of Langfuse's `run_experiment`: awaitable, `f(*, input, output, expected_output, metadata, **kwargs)`.
+    """An evaluator of Langfuse: `langfuse.run_experiment(…, evaluators=[langfuse_evaluator("rouge_l")])`.
+
+    Awaitable, called as `f(*, input, output, expected_output, metadata, **kwargs)`.
 
     Gives one `Evaluation` under the reward's name and one per component. Where there was nothing to judge by there is only an
     evaluation `NAME.unscored`, so that no invented number is in the mean; where judging failed, it raises, which Langfuse
@@ -92,14 +98,12 @@ class LangfuseEvaluator(_Evaluator):
         row = {**metadata} if isinstance(metadata, Mapping) else {}
         row |= expected_output if isinstance(expected_output, Mapping) else {}
         row["expected_output"] = expected_output
-        found = await self.scorer.ascore(self._asked(input), self._said(output), row)
+        found = self._judged(await self.scorer.ascore(self._asked(input), self._said(output), row))
         name = self.scorer.name
-        if found.score is not None:
-            parts = [_evaluation(f"{name}.{part}", value) for part, value in found.components.items()]
-            return [_evaluation(name, found.score, found.message or None), *parts]
-        if found.status == "failed":
-            raise NoScore(f"{name} failed ({found.reason}): {found.message}", found.reason)
-        return [_evaluation(f"{name}.unscored", 1.0, f"{found.reason}: {found.message}")]
+        if found.score is None:
+            return [_evaluation(f"{name}.unscored", 1.0, f"{found.reason}: {found.message}")]
+        parts = [_evaluation(f"{name}.{part}", value) for part, value in found.components.items()]
+        return [_evaluation(name, found.score, found.message or None), *parts]
 
 
 class EndpointFunction:
@@ -130,30 +134,16 @@ class EndpointFunction:
         return _result(await self.scorer.ascore(*_asked(messages, original_messages, ground_truth, row)))
 
 
-def langsmith_evaluator(reward: object, **settings: Any) -> LangSmithEvaluator:
-    """An evaluator for LangSmith: `evaluate(app, data=…, evaluators=[langsmith_evaluator("rouge_l", reference="answer")])`."""
-    return LangSmithEvaluator(reward, **settings)
-
-
-def langfuse_evaluator(reward: object, **settings: Any) -> LangfuseEvaluator:
-    """An evaluator for Langfuse: `langfuse.run_experiment(…, evaluators=[langfuse_evaluator("rouge_l")])`."""
-    return LangfuseEvaluator(reward, **settings)
-
-
-def endpoint_function(reward: object, **scoring: Any) -> EndpointFunction:
-    """A reward as the function behind a reward-kit endpoint."""
-    return EndpointFunction(reward, **scoring)
+langsmith_evaluator, langfuse_evaluator, endpoint_function = LangSmithEvaluator, LangfuseEvaluator, EndpointFunction
 
 
 def _picked(given: Any, key: str | None, usual: Sequence[str], what: str, argument: str) -> Any:
     """The text or messages in a run's input or output; ConfigError names the keys there are when it cannot be told."""
     if not isinstance(given, Mapping):
         return given if key is None else getattr(given, key, None)
-    there = ", ".join(map(str, given)) or "none"
     if key is not None:
-        if key not in given:
-            raise ConfigError(f"the {what} has no key '{key}' ({argument}); its keys: {there}.")
-        return given[key]
+        return picked(given, key, (), f"the {what}", argument)
+    there = ", ".join(map(str, given)) or "none"
     found = [name for name in usual if name in given] if len(given) != 1 else list(given)
     if len(found) != 1:
         raise ConfigError(f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}.")

@@ -1,13 +1,102 @@
-"""What a missing score becomes in training, by who caused it and by trainer: the one table, which documents and checks print."""
+"""What a missing score becomes in training, by who caused it and by trainer: the one rule, and the table of it that documents print."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rm_gallery.core.outcome import CAUSES, failed, scored
-from rm_gallery.core.utils.errors import Cause
-from rm_gallery.integrations.scoring import GROUP_MEAN, NoScore, OnError, RowScorer
+from rm_gallery.core.outcome import CAUSES, Outcome, failed, scored
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
+
+OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
+"""What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
+everybody's advantage alone), the worst score of the reward, or a number. What the completion caused is a score, the worst."""
+GROUP_MEAN = "group_mean"
+"""Key of an outcome's extra data: what the others of its group have on average."""
+_GROUPS = 4096
+
+
+class NoScore(RMGalleryError):
+    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's short code."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def no_score(name: str, found: Outcome[float]) -> NoScore:
+    """The error that says why the reward called `name` gave no score."""
+    return NoScore(f"{name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+
+
+def checked_on_error(on_error: OnError, *, none: bool = True, worst: bool = True) -> OnError:
+    """`on_error` as it is; ConfigError when it is no such choice, or one the target has no word for."""
+    words = [word for word, known in (("none", none), ("raise", True), ("mean", worst), ("worst", worst)) if known]
+    number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
+    if number or on_error in words:
+        return on_error
+    choices = ", ".join(f'"{word}"' for word in words)
+    raise ConfigError(f"on_error is {on_error!r:.80}; give {choices} or a finite number.")
+
+
+def value_of(found: Outcome[float], on_error: OnError, name: str, worst: float | None) -> float | None:
+    """The number a trainer gets for an outcome: its score, else what `on_error` says; `worst` where the answer is to blame.
+
+    Raises:
+        NoScore: there is no score, and `on_error` is "raise" or the reward has no worst one.
+    """
+    if found.score is not None or on_error == "none":
+        return found.score
+    if on_error == "raise":
+        raise no_score(name, found)
+    blamed = found.cause == "answer"
+    if not (blamed or isinstance(on_error, str)):
+        return float(on_error)
+    mean = found.extra.get(GROUP_MEAN) if on_error == "mean" and not blamed else None
+    value = worst if mean is None else mean
+    if value is None:
+        raise NoScore(f"{name} gave no score, and has no worst one ({found.reason}): {found.message}", found.reason)
+    return float(value)
+
+
+class GroupMeans:
+    """The mean score of each group that was seen lately: what stands for a score that is missing by nobody's fault in it.
+
+    Where a group comes in one call it is that of the others in the call; where completions come one by one, of those before.
+    """
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._all = 0, 0.0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[GroupMeans], tuple[()]]:
+        return GroupMeans, ()  # another process has groups of its own
+
+    def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
+        """Take in the scores of a call, by group, and tell those without one what the others have on average."""
+        with self._lock:
+            known = {name: self._taken(name, group) for name, group in groups.items()}
+            for name, group in groups.items():
+                n, total = known[name] if known[name][0] else self._all
+                for found in group:
+                    if found.score is None and n:
+                        found.extra = {**found.extra, GROUP_MEAN: total / n}
+
+    def _taken(self, name: str, group: Sequence[Outcome[float]]) -> tuple[int, float]:
+        """Number and sum of the scores the group has in this call, or else had in those before."""
+        own = [found.score for found in group if found.score is not None]
+        new = len(own), math.fsum(own)
+        before = self._groups.pop(name, (0, 0.0))
+        self._groups[name] = before[0] + new[0], before[1] + new[1]
+        self._all = self._all[0] + new[0], self._all[1] + new[1]
+        while len(self._groups) > _GROUPS:
+            self._groups.popitem(last=False)
+        return new if own else before
 
 
 class Trainer(NamedTuple):
@@ -36,16 +125,21 @@ TRAINERS: dict[str, Trainer] = {
 """Trainers with the rows of their adapters; the flag of what the completion caused is none, for that is a score."""
 
 
+def flags(found: Outcome[float]) -> dict[str, float]:
+    """What tells a number that stands for a missing score from a score: `unscored` and `failed`, 1.0 where that is so."""
+    return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
+
+
 def given(reward: Any, cause: Cause, on_error: OnError) -> str:
     """What a trainer gets where `cause` brought it about that there is no score: a number, mean, none, error or refused."""
-    scorer = RowScorer(reward, on_error=on_error)
-    worst = scorer.reward.worst_score
+    built = build_reward(reward, {}, None, None)
+    worst = built.worst_score
     if worst is None:
         return "refused"
     lost = failed("error", "", cause)
     lost.extra = {GROUP_MEAN: math.nan}
     try:
-        value = scorer.value(scored(worst) if cause == "answer" else lost)
+        value = value_of(scored(worst) if cause == "answer" else lost, on_error, built.name, worst)
     except NoScore:
         return "error"
     return "none" if value is None else "mean" if math.isnan(value) else f"{value:g}"

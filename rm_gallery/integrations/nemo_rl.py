@@ -11,11 +11,13 @@ it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, component_names, for_training, plain
+from rm_gallery.integrations.causes import OnError
+from rm_gallery.integrations.scoring import TrainerReward
 
 KEPT = "rm_gallery"
 """Key of a dialogue's metadata with the numbers of its outcome."""
@@ -33,7 +35,7 @@ class EnvironmentReturn(NamedTuple):
     answers: list[str | None] | None
 
 
-class RewardEnvironment:
+class RewardEnvironment(TrainerReward):
     """A reward as NeMo-RL's `EnvironmentInterface`; `RewardActor` is the same as a Ray actor.
 
     Args:
@@ -48,17 +50,16 @@ class RewardEnvironment:
         ConfigError: as `RowScorer` does.
     """
 
+    reported = ()
+
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         """Build the reward; nothing is scored yet."""
         settings = {key: plain(value) for key, value in cfg.items()}
         if "reward" not in settings:
             there = ", ".join(sorted(settings)) or "none"
             raise ConfigError(f"The environment's configuration has no key 'reward'; its keys are: {there}.")
-        components = settings.pop("components", ())
-        self.components = component_names(components)
         self._observation = str(settings.pop("observation", ""))
-        on_error: OnError = checked_on_error(settings.pop("on_error", "mean"), none=False)
-        self.scorer = for_training(RowScorer(settings.pop("reward"), on_error=on_error, **settings))
+        super().__init__(settings.pop("reward"), **settings)
 
     def step(self, message_log_batch: Sequence[Any], metadata: Sequence[Any], return_extracted_answer: bool = False) -> Any:
         """Score the last turn of every dialogue in one run; every episode ends.
@@ -74,7 +75,11 @@ class RewardEnvironment:
         numbers = [self.scorer.numbers(each, self.components) for each in found]
         kept = [{**(row if isinstance(row, Mapping) else {}), KEPT: each} for row, each in zip(metadata, numbers, strict=True)]
         rewards = torch.tensor([each["score"] for each in numbers], dtype=torch.float32)
-        return _return_class()(
+        try:
+            from nemo_rl.environments.interfaces import EnvironmentReturn as made
+        except ImportError:
+            made = EnvironmentReturn
+        return made(
             observations=[{"role": "environment", "content": self._observation} for _ in found],
             metadata=kept,
             next_stop_strings=[None] * len(found),
@@ -117,9 +122,7 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
     return name
 
 
-def nemo_rl_reward(
-    reward: object, *, correct_from: float | None = None, on_error: OnError = "mean", **scoring: Any
-) -> NemoRLFunction:
+class NemoRLFunction(TrainerReward):
     """A function `(ground_truth, response) -> (score, correct)`, as NeMo-RL's `combine_reward_functions` takes; picklable.
 
     Args:
@@ -133,23 +136,24 @@ def nemo_rl_reward(
     Raises:
         ConfigError: as `RowScorer` does.
     """
-    scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
-    return NemoRLFunction(for_training(scorer, one_by_one="`RewardEnvironment` gets whole batches."), correct_from)
 
+    one_by_one = "`RewardEnvironment` gets whole batches."
 
-class NemoRLFunction:
-    """See `nemo_rl_reward`."""
-
-    def __init__(self, scorer: RowScorer, correct_from: float | None) -> None:
-        """Take what scores."""
-        self.scorer, self._from = scorer, correct_from
-        self.__name__ = scorer.name
+    def __init__(
+        self, reward: object, *, correct_from: float | None = None, on_error: OnError = "mean", **scoring: Any
+    ) -> None:
+        """Build the reward; nothing is scored yet."""
+        super().__init__(reward, on_error=on_error, **scoring)
+        self._from = correct_from
 
     def __call__(self, ground_truth: Any, response: Any) -> tuple[float, bool | None]:
         """Score one response."""
         found = self.scorer.score(None, response, {"ground_truth": ground_truth})
         value = self.scorer.numbers(found)["score"]
         return value, None if self._from is None else found.score is not None and found.score >= self._from
+
+
+nemo_rl_reward = NemoRLFunction
 
 
 def _turns(log: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -165,15 +169,6 @@ def _turns(log: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list
 def _text(answer: Sequence[Mapping[str, Any]]) -> str | None:
     content = answer[0]["content"] if answer else None
     return content if isinstance(content, str) else None
-
-
-def _return_class() -> Callable[..., Any]:
-    try:
-        from nemo_rl.environments.interfaces import EnvironmentReturn as own
-    except ImportError:
-        return EnvironmentReturn
-    made: Callable[..., Any] = own
-    return made
 
 
 def __getattr__(name: str) -> Any:

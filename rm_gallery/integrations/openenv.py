@@ -25,7 +25,8 @@ from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
-from rm_gallery.integrations.scoring import OnError, RowScorer, checked_on_error, for_training
+from rm_gallery.integrations.causes import OnError, checked_on_error
+from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
 
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""
@@ -195,23 +196,26 @@ def _note(observation: Any, name: str, found: Outcome[float]) -> None:
     metadata.setdefault(SCORES, {}).update({name: found.score, **parts})
 
 
-class RolloutReward:
+class RolloutReward(TrainerReward):
     """`rollout_reward_fn` of TRL's OpenEnv harness: None where there is no score, which TRL keeps out of the group.
 
     Picklable, as TRL's rollout process needs. The rollout's messages are divided into prompt and completion as everywhere.
     """
+
+    takes_none = True
+    one_by_one = "`trl_reward` gets whole batches."
 
     def __init__(
         self,
         reward: object,
         *,
         row: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] | None = None,
+        on_error: OnError = "none",
         **scoring: Any,
     ) -> None:
         """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the outcome that gives them."""
-        self.scorer = for_training(RowScorer(reward, **scoring), one_by_one="`trl_reward` gets whole batches.")
+        super().__init__(reward, on_error=on_error, **scoring)
         self._row = row
-        self.__name__ = self.scorer.name
 
     def __call__(self, outcome: Any) -> float | None:
         """Score the rollout's messages."""
@@ -302,7 +306,10 @@ class RubricReward(BasePointWiseReward):
         if isinstance(outcome, Outcome) and outcome.score is None:
             raise Unscored(outcome.message, reason=outcome.reason)
         members = {name: _number(r.last_score) for name, r in RubricTree(rubric).all() if name}
-        detail = RewardDimensionWithScore(name=self.name, score=_finite(self.name, found))
+        score = _number(found)
+        if score is None:
+            raise ScoreError(f"{self.name} gave {found!r:.80}; a rubric gives a finite number.")
+        detail = RewardDimensionWithScore(name=self.name, score=score)
         metrics = {name: value for name, value in members.items() if value is not None}
         return RewardResult(name=self.name, details=[detail], extra_data={METRICS: metrics})
 
@@ -316,13 +323,6 @@ class RubricReward(BasePointWiseReward):
         action = _Shown(_text=answer.text, metadata={}, **{self.action_field: answer.text})
         asked = sample.query_text()
         return action, _Shown(_text=asked, prompt=asked, messages=messages, metadata=metadata, done=True, reward=None)
-
-
-def _finite(name: str, value: Any) -> float:
-    number = _number(value)
-    if number is None:
-        raise ScoreError(f"{name} gave {value!r:.80}; a rubric gives a finite number.")
-    return number
 
 
 def _number(value: Any) -> float | None:

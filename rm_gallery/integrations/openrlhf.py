@@ -20,7 +20,8 @@ from typing import Any, Final
 from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.conversation import COMMON_MARKS
-from rm_gallery.integrations.scoring import OnError, RowScorer, component_names, for_training
+from rm_gallery.integrations.causes import OnError
+from rm_gallery.integrations.scoring import TrainerReward, picked
 
 _SURE, _TRIES = 48, 1000
 """Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it is looked for."""
@@ -35,10 +36,23 @@ _STRUCK = re.compile(r"<s>(?=[^\s\[<])")
 """Where HTML begins to strike words out; `</s>` then ends them."""
 
 
-class OpenRLHFReward:
-    """The `reward_func` of a file; picklable. See `openrlhf_reward`."""
+class OpenRLHFReward(TrainerReward):
+    """What the file that `--reward.remote_url` names calls `reward_func`; picklable.
 
-    __name__ = "reward_func"
+    Args:
+        reward: whatever `RowScorer` takes.
+        **scoring: `components`, names of the parts of the score that go into `extra_logs`, the same for every completion;
+            `json_label`, whether a label is a JSON object of columns instead of the reference, of which `prompt` may name the
+            one to show as the prompt (else it is the text with its chat template); `on_error`, "mean" (by default), "worst",
+            "raise", "none" or a number; and `reference`, `columns`, `llm`, `options`, `worst`, … of `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+
+    takes_none = True
+    one_by_one = "OpenRLHF has no place for groups."
+    reported = ()
 
     def __init__(
         self,
@@ -55,9 +69,8 @@ class OpenRLHFReward:
             scoring.setdefault("reference", "label")
             if prompt is not None:
                 raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
-        scorer = RowScorer(reward, on_error=on_error, **scoring)
-        self.scorer = for_training(scorer, one_by_one="OpenRLHF has no place for groups.")
-        self.components = component_names(components)
+        super().__init__(reward, components=components, on_error=on_error, **scoring)
+        self.__name__ = "reward_func"
         self._json, self._prompt = json_label, prompt
 
     def __call__(
@@ -71,20 +84,17 @@ class OpenRLHFReward:
             NoScore: there is no score and `on_error` is "raise"; OpenRLHF logs it and takes None.
         """
         rows = [self._row(label) for label in labels or [None] * len(queries)]
-        asked, said, places = [], [], []
-        found: list[Outcome[float] | None] = [None] * len(queries)
-        for place, (query, prompt) in enumerate(zip(queries, prompts, strict=True)):
-            response = response_of(query, prompt)
-            if response is not None:
-                asked.append(prompt if self._prompt is None else self._asked(rows[place]))
-                said.append(response)
-                places.append(place)
-        if len(places) == 1:
-            found[places[0]] = self.scorer.score(asked[0], said[0], rows[places[0]])
-        elif places:
-            outcomes = self.scorer.score_rows(asked, said, [rows[place] for place in places])
-            found = [outcomes[places.index(at)] if at in places else each for at, each in enumerate(found)]
-        replies = [self._reply(each or self.scorer.lost(failed(*_UNFOUND))) for each in found]
+        said = [response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
+        there = [place for place, response in enumerate(said) if response is not None]
+        asked = [
+            prompts[place] if self._prompt is None else picked(rows[place], self._prompt, (), "The label") for place in there
+        ]
+        if len(there) == 1:
+            found = [self.scorer.score(asked[0], said[there[0]], rows[there[0]])]
+        else:
+            found = self.scorer.score_rows(asked, [said[at] for at in there], [rows[at] for at in there]) if there else []
+        known = dict(zip(there, found, strict=True))
+        replies = [self._reply(known.get(at) or self.scorer.lost(failed(*_UNFOUND))) for at in range(len(rows))]
         return replies[0] if len(replies) == 1 else _together(replies)
 
     def _row(self, label: Any) -> dict[str, Any]:
@@ -97,12 +107,6 @@ class OpenRLHFReward:
         if not isinstance(row, dict):
             raise ConfigError(f"json_label=True, but a label is {label!r:.80}; give JSON objects of columns.")
         return row
-
-    def _asked(self, row: dict[str, Any]) -> Any:
-        if self._prompt not in row:
-            there = ", ".join(sorted(map(str, row))) or "none"
-            raise ConfigError(f"The label has no key '{self._prompt}' (prompt=); the keys are: {there}.")
-        return row[self._prompt]
 
     def _reply(self, found: Outcome[float]) -> dict[str, Any]:
         logs = self.scorer.numbers(found, self.components)
@@ -118,20 +122,7 @@ class OpenRLHFReward:
         return min(1.0, max(0.0, reward.normalized(value) if bounded else value))
 
 
-def openrlhf_reward(reward: object, **settings: Any) -> OpenRLHFReward:
-    """What the file that `--reward.remote_url` names calls `reward_func`.
-
-    Args:
-        reward: whatever `RowScorer` takes.
-        **settings: `components`, names of the parts of the score that go into `extra_logs`, the same for every completion;
-            `json_label`, whether a label is a JSON object of columns instead of the reference, of which `prompt` may name the
-            one to show as the prompt (else it is the text with its chat template); `on_error`, "mean" (by default), "worst",
-            "raise", "none" or a number; and `reference`, `columns`, `llm`, `options`, `worst`, … of `RowScorer`.
-
-    Raises:
-        ConfigError: as `RowScorer` does.
-    """
-    return OpenRLHFReward(reward, **settings)
+openrlhf_reward = OpenRLHFReward
 
 
 def response_of(query: str, prompt: str) -> str | None:

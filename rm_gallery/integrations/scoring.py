@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
 from rm_gallery.core.data.schema import DataOutput, DataSample
@@ -23,34 +21,21 @@ from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.compose import METRICS, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.integrations.causes import GroupMeans, OnError, checked_on_error, flags, value_of
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"
 """A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves as such."""
 Row: TypeAlias = "Mapping[str, Any] | None"
-OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
-"""What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
-everybody's advantage alone), the worst score of the reward, or a number. What the completion caused is a score, the worst."""
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """What a scorer takes beside the fields of its reward."""
 LARGEST = 3.4028234663852886e38
 """The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no number at all."""
-GROUP_MEAN = "group_mean"
-"""Key of an outcome's extra data: what the others of its group have on average."""
 _NO_GROUP = ""
 """Where rows are that are no samples, and so have no prompt: the mean of all stands for them."""
-_GROUPS = 4096
 _ALONE = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
-
-
-class NoScore(RMGalleryError):
-    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's short code."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 def scored_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
@@ -98,27 +83,18 @@ def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     return [{name: values[place] for name, values in columns.items()} for place in range(n)]
 
 
-def plain(value: Any) -> Any:
-    """A value with lists and dicts where a trainer's data has arrays, numpy scalars, tensors and configuration nodes."""
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [plain(each) for each in value]
-    return value
+def picked(given: Mapping[str, Any], key: str | None, usual: Sequence[str], what: str, option: str = "prompt=") -> Any:
+    """What stands under `key`, or without one under the first usual key that has a value; None where none has.
 
-
-def checked_on_error(on_error: OnError, *, none: bool = True, worst: bool = True) -> OnError:
-    """`on_error` as it is; ConfigError when it is no such choice, or one the target has no word for."""
-    words = [word for word, known in (("none", none), ("raise", True), ("mean", worst), ("worst", worst)) if known]
-    number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
-    if number or on_error in words:
-        return on_error
-    choices = ", ".join(f'"{word}"' for word in words)
-    raise ConfigError(f"on_error is {on_error!r:.80}; give {choices} or a finite number.")
+    Raises:
+        ConfigError: `what` has no such key; names those it has, and the option that says which.
+    """
+    if key is None:
+        return next((given[name] for name in usual if given.get(name) is not None), None)
+    if key not in given:
+        there = ", ".join(sorted(map(str, given))) or "none"
+        raise ConfigError(f"{what} has no key '{key}' ({option}); its keys: {there}.")
+    return given[key]
 
 
 class RowScorer:
@@ -168,7 +144,8 @@ class RowScorer:
             hints = "; ".join(f"'{name}' may be meant as {near[0]}=" for name, near in meant.items() if near)
             raise ConfigError(f"{error} Of the adapter's own arguments, {hints}.") from error
         if worst is not None:
-            self.reward = _with_worst(self.reward, worst)
+            self.reward = self.reward.model_copy(update={"worst": worst})
+            self.reward.check_worst()
         self.on_error = checked_on_error(on_error)
         self.columns = {**(columns or {}), **({"reference": reference} if reference is not None else {})}
         for field, column in self.columns.items():
@@ -183,7 +160,7 @@ class RowScorer:
         self.largest = math.inf
         """Scores beyond it, and components, are as good as none."""
         self._watch = _Watch(self.name)
-        self._means = _Means()
+        self._means = GroupMeans()
         self._fits = False
         """Whether a row that came by itself had all columns."""
 
@@ -223,16 +200,17 @@ class RowScorer:
         found = self._sample_or_fault(prompt, completion, row)
         if isinstance(found, Outcome):
             return self.lost(found)
-        done = self.reward.evaluate(found, options=self._look if self._alone is None else _quiet(self._alone))
-        return self._noted(done)
+        return self._noted(self.reward.evaluate(found, options=self._options_alone()))
 
     async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Outcome[float]:
         """Awaitable twin of `score`, from any event loop."""
         found = self._sample_or_fault(prompt, completion, row)
         if isinstance(found, Outcome):
             return self.lost(found)
-        done = await self.reward.async_evaluate(found, options=self._look if self._alone is None else _quiet(self._alone))
-        return self._noted(done)
+        return self._noted(await self.reward.async_evaluate(found, options=self._options_alone()))
+
+    def _options_alone(self) -> RunOptions | None:
+        return self._look if self._alone is None else _quiet(self._alone)
 
     def lost(self, found: Outcome[float]) -> Outcome[float]:
         """The outcome of a row that came by itself and is no sample, noted like any other."""
@@ -247,18 +225,7 @@ class RowScorer:
         Raises:
             NoScore: there is no score and `on_error` is "raise".
         """
-        if found.score is not None or self.on_error == "none":
-            return found.score
-        if self.on_error == "raise":
-            raise NoScore(f"{self.name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
-        if isinstance(self.on_error, str) or found.cause == "answer":
-            mean = found.extra.get(GROUP_MEAN) if self.on_error == "mean" and found.cause != "answer" else None
-            worst = self.reward.worst_score if mean is None else mean
-            if worst is None:
-                why = f"{self.name} gave no score, and has no worst one ({found.reason}): {found.message}"
-                raise NoScore(why, found.reason)
-            return float(worst)
-        return float(self.on_error)
+        return value_of(found, self.on_error, self.name, self.reward.worst_score)
 
     def numbers(self, found: Outcome[float], components: Sequence[str] = ()) -> dict[str, float]:
         """What a target gets that has no word for "no score": finite numbers, under the same keys for every completion.
@@ -276,8 +243,7 @@ class RowScorer:
             self._watch.note_parts(found, components)
         absent = value if found.score is None or broken_by_answer(found) else 0.0
         parts = {name: found.components.get(name, absent) for name in components}
-        flags = {name: float(found.status == name) for name in ("unscored", "failed")}
-        return {**parts, "score": value, **flags}
+        return {**parts, "score": value, **flags(found)}
 
     # -- rows to samples, samples to outcomes ---------------------------------------------------------------------------
 
@@ -379,48 +345,6 @@ class RowScorer:
         return found
 
 
-def _with_worst(reward: BaseReward, worst: float) -> BaseReward:
-    made: BaseReward = reward.model_copy(update={"worst": worst})
-    made.check_worst()
-    return made
-
-
-class _Means:
-    """The mean score of each group that was seen lately: what stands for a score that is missing by nobody's fault in it.
-
-    Where a group comes in one call it is that of the others in the call; where completions come one by one, of those before.
-    """
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._all = 0, 0.0
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[_Means], tuple[()]]:
-        return _Means, ()  # another process has groups of its own
-
-    def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
-        """Take in the scores of a call, by group, and tell those without one what the others have on average."""
-        with self._lock:
-            known = {name: self._taken(name, group) for name, group in groups.items()}
-            for name, group in groups.items():
-                n, total = known[name] if known[name][0] else self._all
-                for found in group:
-                    if found.score is None and n:
-                        found.extra = {**found.extra, GROUP_MEAN: total / n}
-
-    def _taken(self, name: str, group: Sequence[Outcome[float]]) -> tuple[int, float]:
-        """Number and sum of the scores the group has in this call, or else had in those before."""
-        own = [found.score for found in group if found.score is not None]
-        new = len(own), math.fsum(own)
-        before = self._groups.pop(name, (0, 0.0))
-        self._groups[name] = before[0] + new[0], before[1] + new[1]
-        self._all = self._all[0] + new[0], self._all[1] + new[1]
-        while len(self._groups) > _GROUPS:
-            self._groups.popitem(last=False)
-        return new if own else before
-
-
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
     """Components to report, by name; ConfigError for a name that `numbers`, or the adapter itself (`own`), gives something else."""
     names = (components,) if isinstance(components, str) else tuple(components)
@@ -464,6 +388,32 @@ def for_training(
     return scorer
 
 
+class TrainerReward:
+    """What adapters have in common: a reward with the options of `RowScorer`, checked for training; picklable, named after it."""
+
+    takes_none: ClassVar[bool] = False
+    """Whether the trainer has a word for "no score"."""
+    one_by_one: ClassVar[str] = ""
+    """What to do instead where completions come one by one and the reward compares them; empty where they come in groups."""
+    advice: ClassVar[str] = "give a WeightedSum of it with a negative weight"
+    """What to do where a lower score is better."""
+    reported: ClassVar[tuple[str, ...] | None] = None
+    """What is reported beside components, which may not be called so; None for an adapter that has no place for any."""
+
+    def __init__(self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "mean", **scoring: Any) -> None:
+        """Build the reward; nothing is scored yet.
+
+        Raises:
+            ConfigError: as `RowScorer` does, and for a choice that the trainer cannot take.
+        """
+        if components and self.reported is None:
+            raise ConfigError(f"components is {components!r:.80}; {type(self).__name__} has no place for any.")
+        checked = checked_on_error(on_error, none=self.takes_none)
+        self.scorer = for_training(RowScorer(reward, on_error=checked, **scoring), self.advice, one_by_one=self.one_by_one)
+        self.components = component_names(components, *(self.reported or ()))
+        self.__name__ = self.scorer.name
+
+
 def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
     if not isinstance(given, Mapping):
         raise ConfigError(f"options is {given!r:.80}; give RunOptions(…) or a dict of its fields.")
@@ -476,11 +426,9 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
 
 def _quiet(options: RunOptions) -> RunOptions:
     """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a training run."""
-    return (
-        options
-        if options.control is not None
-        else replace(options, control=RunControl(quiet=True, max_outage=options.deadline))
-    )
+    if options.control is not None:
+        return options
+    return replace(options, control=RunControl(quiet=True, max_outage=options.deadline))
 
 
 class _Watch:

@@ -10,31 +10,36 @@ skyrl_gym is imported when the first environment is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import (
-    OnError,
-    RowScorer,
-    checked_on_error,
-    component_names,
-    for_training,
-    plain,
-)
+from rm_gallery.integrations.scoring import TrainerReward
 
 _SPECS = ("reward_spec", "reward_model")
 
 
-class SkyRLReward:
-    """The `entry_point` of an environment: makes one per rollout, all with the same reward; picklable. See `skyrl_reward`."""
+class SkyRLReward(TrainerReward):
+    """What `skyrl_gym.register(id="math", entry_point=…)` takes; the data's rows name it with `env_class: math`.
 
-    def __init__(self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "mean", **scoring: Any) -> None:
-        """Build the reward; nothing is scored yet."""
-        scorer = RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring)
-        self.scorer = for_training(scorer, one_by_one="SkyRL's environments know nothing of one another.")
-        self.components = component_names(components)
+    It makes an environment per rollout, all with the same reward; picklable.
+    The action is the answer; the columns are the row's `extra_info` and its other fields, and `ground_truth` of `reward_spec`
+    (or `reward_model`), which is the reference unless another is named. `step` ends the episode; its `metadata` has the
+    outcome, `get_metrics` the numbers.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        **scoring: `components`, names of the parts of the score that go into the metrics; `on_error`, "mean" (by default),
+            "worst", "raise" or a number; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+
+    one_by_one = "SkyRL's environments know nothing of one another."
+    reported = ()
 
     def __call__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> Any:
         """The environment of one rollout, with the row of the dataset that SkyRL gives it."""
@@ -47,22 +52,7 @@ class SkyRLReward:
         return found
 
 
-def skyrl_reward(reward: object, **settings: Any) -> SkyRLReward:
-    """What `skyrl_gym.register(id="math", entry_point=…)` takes; the data's rows name it with `env_class: math`.
-
-    The action is the answer; the columns are the row's `extra_info` and its other fields, and `ground_truth` of `reward_spec`
-    (or `reward_model`), which is the reference unless another is named. `step` ends the episode; its `metadata` has the
-    outcome, `get_metrics` the numbers.
-
-    Args:
-        reward: whatever `RowScorer` takes.
-        **settings: `components`, names of the parts of the score that go into the metrics; `on_error`, "mean" (by default),
-            "worst", "raise" or a number; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
-
-    Raises:
-        ConfigError: as `RowScorer` does.
-    """
-    return SkyRLReward(reward, **settings)
+skyrl_reward = SkyRLReward
 
 
 def _row(extras: Mapping[str, Any]) -> dict[str, Any]:

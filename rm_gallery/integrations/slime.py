@@ -14,15 +14,9 @@ from typing import Any
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.openrlhf import without_end_marks
-from rm_gallery.integrations.scoring import (
-    OnError,
-    RowScorer,
-    broken_by_answer,
-    checked_on_error,
-    for_training,
-    refuse_comparing,
-)
+from rm_gallery.integrations.scoring import TrainerReward, broken_by_answer, refuse_comparing
 
 SCORE = "score"
 COMPONENTS, STATUS = "reward_components", "reward_status"
@@ -31,7 +25,7 @@ _NORMALISED = ("grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline")
 _DIVIDED = ("grpo", "gspo", "cispo")
 
 
-class SlimeReward:
+class SlimeReward(TrainerReward):
     """An async object that scores a sample or a list of samples; keep it in a module: `--custom-rm-path my_rewards.math`.
 
     Args:
@@ -49,21 +43,10 @@ class SlimeReward:
     `--custom-reward-post-process-path rm_gallery.integrations.slime.post_process`.
     """
 
-    def __init__(
-        self,
-        reward: object,
-        *,
-        reference: str | None = "label",
-        on_error: OnError = "mean",
-        **scoring: Any,
-    ) -> None:
+    def __init__(self, reward: object, *, reference: str | None = "label", on_error: OnError = "mean", **scoring: Any) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
+        super().__init__(reward, reference=reference, on_error=on_error, **scoring)
         self._mean = on_error == "mean"
-        if on_error == "none":
-            raise ConfigError('on_error is "none"; slime needs a number: give "mean", "worst", "raise" or a finite number.')
-        kept = checked_on_error(on_error, none=False)
-        self.scorer = for_training(RowScorer(reward, reference=reference, on_error=kept, **scoring))
-        self.__name__ = self.scorer.name
         self._seen: set[str] = set()
 
     async def __call__(self, args: Any, samples: Any, **kwargs: Any) -> Any:
@@ -127,9 +110,7 @@ def _mean(found: Sequence[Outcome[float]], key: str) -> float | None:
     return statistics.fmean(there) if there else None
 
 
-def slime_reward(reward: object, **settings: Any) -> SlimeReward:
-    """The object for slime's and miles' `--custom-rm-path`; `SlimeReward` says what it takes."""
-    return SlimeReward(reward, **settings)
+slime_reward = SlimeReward
 
 
 def _row(sample: Any) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.grading_runner import asks_for_judge
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.integrations.scoring import OnError, RowScorer, broken_by_answer, for_training
+from rm_gallery.integrations.causes import OnError
+from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
 
 Values = list["float | None"]
 _HELPERS = ("trainer_state", "log_extra", "log_metric")
@@ -202,7 +203,7 @@ class TrlReward:
             with suppress(_GivenUp):
                 return self._values(await asyncio.wrap_future(batch), columns, first)
 
-    def _values(self, batch: _Batch, helpers: Mapping[str, Any], first: bool) -> Values:
+    def _values(self, batch: _ScoredBatch, helpers: Mapping[str, Any], first: bool) -> Values:
         found, dropped = batch.found[self._at], batch.dropped
         if self._logs and (first or self.component is None):
             if callable(log_metric := helpers.get("log_metric")):
@@ -283,7 +284,7 @@ class _Later(Sequence["float | None"]):
         return self._values()[index]
 
 
-class _Batch(NamedTuple):
+class _ScoredBatch(NamedTuple):
     """Outcomes of a batch by scorer, and which completions are left out by all of them."""
 
     found: list[list[Outcome[float]]]
@@ -295,7 +296,7 @@ class _GivenUp(Exception):
 
 
 @contextmanager
-def _settling(batch: Future[_Batch]) -> Iterator[None]:
+def _settling(batch: Future[_ScoredBatch]) -> Iterator[None]:
     """Hands an error on to whoever else waits for the outcomes."""
     try:
         yield
@@ -313,20 +314,13 @@ class _Batches:
     def __init__(self, scorers: list[RowScorer], users: int = 1) -> None:
         self.scorers = scorers
         self._users = users
-        self._begin()
-
-    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[tuple[Any, Future[_Batch], list[int]]] = []
+        self._open: list[tuple[Any, Future[_ScoredBatch], list[int]]] = []
 
-    def __getstate__(self) -> tuple[list[RowScorer], int]:
-        return self.scorers, self._users
+    def __reduce__(self) -> tuple[type[_Batches], tuple[list[RowScorer], int]]:
+        return _Batches, (self.scorers, self._users)
 
-    def __setstate__(self, state: tuple[list[RowScorer], int]) -> None:
-        self.scorers, self._users = state
-        self._begin()
-
-    def claim(self, completions: Any) -> tuple[Future[_Batch], bool]:
+    def claim(self, completions: Any) -> tuple[Future[_ScoredBatch], bool]:
         """The outcomes to come, and whether it is the caller's to find them."""
         with self._lock:
             for entry in self._open:
@@ -335,20 +329,20 @@ class _Batches:
                     if len(entry[2]) == self._users:
                         self._open.remove(entry)
                     return entry[1], False
-            batch: Future[_Batch] = Future()
+            batch: Future[_ScoredBatch] = Future()
             batch.set_running_or_notify_cancel()  # so that one who waits for it and is cancelled takes it from nobody
             if self._users > 1:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
             return batch, True
 
-    def score(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _Batch:
+    def score(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _ScoredBatch:
         """Score a batch with every scorer, at once where there are several."""
         if len(self.scorers) > 1:
             return library_loop.run(self.ascore(prompts, completions, columns), "A reward function", "`ascored`")
         rows = self._rows(completions, columns)
         return self._settled([self.scorers[0].score_rows(prompts, completions, rows)])
 
-    async def ascore(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _Batch:
+    async def ascore(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _ScoredBatch:
         """Awaitable twin of `score`."""
         rows = self._rows(completions, columns)
         going = (scorer.ascore_rows(prompts, completions, rows) for scorer in self.scorers)
@@ -367,10 +361,10 @@ class _Batches:
         }
         return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
-    def _settled(self, found: list[list[Outcome[float]]]) -> _Batch:
+    def _settled(self, found: list[list[Outcome[float]]]) -> _ScoredBatch:
         n = len(found[0])
         if len(found) == 1:
-            return _Batch(found, [False] * n)
+            return _ScoredBatch(found, [False] * n)
         dropped = [
             any(
                 outcomes[place].status == "failed" or outcomes[place].reason in _UNREAD
@@ -379,7 +373,7 @@ class _Batches:
             )
             for place in range(n)
         ]
-        return _Batch(found, dropped)
+        return _ScoredBatch(found, dropped)
 
 
 @lru_cache(maxsize=1)

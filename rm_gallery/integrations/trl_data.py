@@ -24,7 +24,7 @@ from rm_gallery.integrations.scoring import scored_of
 Samples = Iterable[DataSample | dict[str, Any]]
 
 
-class Rows(list[dict[str, Any]]):
+class TrainingRows(list[dict[str, Any]]):
     """Rows for `datasets.Dataset.from_list`; `left_out` counts by reason the samples (of steps and unpaired: answers) that
     gave none.
     """
@@ -35,7 +35,7 @@ class Rows(list[dict[str, Any]]):
         self.left_out: Counter[str] = Counter()
 
 
-class _Answer(NamedTuple):
+class _ScoredAnswer(NamedTuple):
     output: DataOutput
     score: float | None
     """Larger is better, whatever the reward says; None without one."""
@@ -52,7 +52,7 @@ def preference_rows(
     margin: bool = False,
     chat: bool = True,
     **building: Any,
-) -> Rows:
+) -> TrainingRows:
     """Rows of `prompt`, `chosen` and `rejected`, for DPOTrainer, RewardTrainer and CPO-like trainers.
 
     Args:
@@ -73,7 +73,7 @@ def preference_rows(
         raise ConfigError(f"pairs is {pairs!r:.80}; give 'extremes' or 'all'.")
     if margin and reward is None:
         raise ConfigError("margin is the difference of two scores, and labels have none: give a reward as well.")
-    rows = Rows()
+    rows = TrainingRows()
     built, run = _built(reward, building)
     for sample, answers, why in _answers(samples, built, run):
         found = _labelled(answers) if built is None else _ranked(answers, pairs, gap)
@@ -93,7 +93,7 @@ def preference_rows(
 
 def unpaired_rows(
     samples: Samples, reward: object = None, *, threshold: float | None = None, chat: bool = True, **building: Any
-) -> Rows:
+) -> TrainingRows:
     """Rows of `prompt`, `completion` and `label` (whether the completion is desirable), for KTOTrainer.
 
     Args:
@@ -104,7 +104,7 @@ def unpaired_rows(
         chat: as in `preference_rows`, as is what is raised.
         **building: as in `preference_rows`.
     """
-    rows = Rows()
+    rows = TrainingRows()
     built, run = _built(reward, building)
     limit = None if built is None else _limit(built, threshold)
     for sample, answers, _ in _answers(samples, built, run):
@@ -123,14 +123,14 @@ def unpaired_rows(
     return rows
 
 
-def step_rows(samples: Samples, reward: object = None, *, threshold: float | None = None, **building: Any) -> Rows:
+def step_rows(samples: Samples, reward: object = None, *, threshold: float | None = None, **building: Any) -> TrainingRows:
     """Rows of `prompt` (text), `completions` (texts of the steps) and `labels` (whether each is right), for PRM trainers.
 
     Steps come from the outputs; their label `correctness`, or a stepwise reward's score of at least `threshold`, says
     whether they are right. What follows the first step that nothing is known about is left off. Arguments as in
     `unpaired_rows`. TRL had such a trainer up to version 1.13.
     """
-    rows = Rows()
+    rows = TrainingRows()
     built, run = _built(reward, building)
     if built is not None and built.kind != "stepwise":
         raise ConfigError(f"{built.name} is {built.kind}; steps are scored by stepwise rewards.")
@@ -173,12 +173,12 @@ def _built(reward: object, building: dict[str, Any]) -> tuple[BaseReward | None,
 
 def _answers(
     samples: Samples, built: BaseReward | None, run: dict[str, Any]
-) -> Iterator[tuple[DataSample, list[_Answer], str]]:
+) -> Iterator[tuple[DataSample, list[_ScoredAnswer], str]]:
     """Samples with their answers and scores, and why where fewer than two have one."""
     if built is None:
         for place, raw in enumerate(samples):
             sample = raw if isinstance(raw, DataSample) else as_sample(raw, place)
-            yield sample, [_Answer(output, None, None, "") for output in sample.output], ""
+            yield sample, [_ScoredAnswer(output, None, None, "") for output in sample.output], ""
         return
     turn = 1.0 if built.higher_is_better else -1.0
     for sample in built.evaluate_batch(samples, **run):
@@ -186,7 +186,7 @@ def _answers(
         for output in sample.output:
             found = scored_of(built, output)
             score = None if found.score is None else turn * found.score
-            answers.append(_Answer(output, score, found.score, "" if score is not None else found.reason))
+            answers.append(_ScoredAnswer(output, score, found.score, "" if score is not None else found.reason))
         unscored = [answer.why for answer in answers if answer.score is None]
         yield sample, answers, unscored[0] if len(answers) - len(unscored) < 2 and unscored else ""
 
@@ -200,13 +200,13 @@ def _limit(reward: BaseReward, threshold: float | None) -> float:
     return threshold if reward.higher_is_better else -threshold
 
 
-def _labelled(answers: Sequence[_Answer]) -> list[tuple[_Answer, _Answer]]:
+def _labelled(answers: Sequence[_ScoredAnswer]) -> list[tuple[_ScoredAnswer, _ScoredAnswer]]:
     chosen = [answer for answer in answers if preference_of(answer.output) == "chosen"]
     rejected = [answer for answer in answers if preference_of(answer.output) == "rejected"]
     return list(product(chosen, rejected))
 
 
-def _ranked(answers: Sequence[_Answer], pairs: str, gap: float) -> list[tuple[_Answer, _Answer]]:
+def _ranked(answers: Sequence[_ScoredAnswer], pairs: str, gap: float) -> list[tuple[_ScoredAnswer, _ScoredAnswer]]:
     known = [(answer.score, answer) for answer in answers if answer.score is not None]
     known.sort(key=lambda each: -each[0])
     asked = combinations(known, 2) if pairs == "all" else [(known[0], known[-1])] if len(known) > 1 else []
@@ -225,7 +225,7 @@ def _prompt(sample: DataSample, chat: bool) -> Any:
     return sample.input[0].text
 
 
-def _completion(sample: DataSample, answer: _Answer, chat: bool) -> Any:
+def _completion(sample: DataSample, answer: _ScoredAnswer, chat: bool) -> Any:
     output = answer.output
     if not chat:
         return output.answer.text

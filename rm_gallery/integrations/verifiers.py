@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import NoScore, OnError, RowScorer, component_names, for_training, plain
+from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
+from rm_gallery.integrations.scoring import TrainerReward
 
 KEPT = "rm_gallery"
 """Key of a v0 state that holds the numbers of this rollout, by reward."""
@@ -24,8 +26,27 @@ _DATA = (str, int, float, bool, type(None), list, tuple, dict)
 _NO_COLUMNS = frozenset(("parser", "client", "model", "resources", "runtime", "prompt", "completion", "state", "trace"))
 
 
-class VerifiersReward:
-    """A reward for verifiers' scoring; async, picklable, named after the reward. See `verifiers_reward`."""
+class VerifiersReward(TrainerReward):
+    """A reward for `vf.Rubric(funcs=[…])` (v0), or for a v1 task: `correct = vf.reward(verifiers_reward(…))` in its class.
+
+    v0: the columns are the dataset's, `info` and `answer`, which is the reference unless another is named. v1: the columns are
+    the fields of the task's data; name the reference (`reference="answer"`) unless the field is `reference` or `ground_truth`.
+    Components and flags of a v1 trace are metrics `NAME/…`.
+
+    Args:
+        reward: whatever `RowScorer` takes.
+        **scoring: `name`, what the reward is called in charts, which must differ within a rubric; `components`, names of the
+            parts of the score that are charted; `on_error`, "none", "raise", "mean", "worst" or a number; and `reference`, `columns`,
+            `llm`, `options`, … of `RowScorer`.
+
+    Raises:
+        ConfigError: as `RowScorer` does.
+    """
+
+    takes_none = True
+    one_by_one = "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a prompt at once."
+    advice = "give it a negative weight"
+    reported = ()
 
     def __init__(
         self,
@@ -37,11 +58,7 @@ class VerifiersReward:
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
-        scorer = RowScorer(reward, on_error=on_error, name=name, **scoring)
-        groups = "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a prompt at once."
-        self.scorer = for_training(scorer, "give it a negative weight", one_by_one=groups)
-        self.components = component_names(components)
-        self.__name__ = self.scorer.name
+        super().__init__(reward, components=components, on_error=on_error, name=name, **scoring)
 
     async def __call__(
         self,
@@ -75,12 +92,11 @@ class VerifiersReward:
 
     def _recorded(self, trace: Any, found: Outcome[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
-        flags = {name: float(found.status == name) for name in ("unscored", "failed")}
         parts = {name: found.components[name] for name in self.components or found.components if name in found.components}
-        trace.record_metrics({f"{self.__name__}/{name}": value for name, value in {**parts, **flags}.items()})
+        trace.record_metrics({f"{self.__name__}/{name}": value for name, value in {**parts, **flags(found)}.items()})
         value = self.scorer.value(found)
         if value is None:
-            raise NoScore(f"{self.__name__} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+            raise no_score(self.__name__, found)
         return value
 
     def _kept(self, state: Any, found: Outcome[float]) -> float:
@@ -90,28 +106,11 @@ class VerifiersReward:
         if isinstance(state, dict):
             state.setdefault(KEPT, {})[self.__name__] = numbers
             if value is None and state.get("error") is None:
-                why = f"{self.__name__} gave no score ({found.status}, {found.reason}): {found.message}"
-                state["error"] = _error(why, found.reason)
+                state["error"] = _error(no_score(self.__name__, found))
         return numbers["score"]
 
 
-def verifiers_reward(reward: object, **settings: Any) -> VerifiersReward:
-    """A reward for `vf.Rubric(funcs=[…])` (v0), or for a v1 task: `correct = vf.reward(verifiers_reward(…))` in its class.
-
-    v0: the columns are the dataset's, `info` and `answer`, which is the reference unless another is named. v1: the columns are
-    the fields of the task's data; name the reference (`reference="answer"`) unless the field is `reference` or `ground_truth`.
-    Components and flags of a v1 trace are metrics `NAME/…`.
-
-    Args:
-        reward: whatever `RowScorer` takes.
-        **settings: `name`, what the reward is called in charts, which must differ within a rubric; `components`, names of the
-            parts of the score that are charted; `on_error`, "none", "raise", "mean", "worst" or a number; and `reference`, `columns`,
-            `llm`, `options`, … of `RowScorer`.
-
-    Raises:
-        ConfigError: as `RowScorer` does.
-    """
-    return VerifiersReward(reward, **settings)
+verifiers_reward = VerifiersReward
 
 
 def verifiers_rubric(
@@ -159,13 +158,13 @@ class _Metric:
         return float(state.get(KEPT, {}).get(self._reward, {}).get(self._part, 0.0))
 
 
-def _error(why: str, reason: str) -> Exception:
+def _error(found: NoScore) -> Exception:
     """The error that labels a v0 rollout: verifiers' own kind, which its callers look for."""
     try:
         from verifiers import Error
     except ImportError:
-        return NoScore(why, reason)
-    made: Exception = Error(why)
+        return found
+    made: Exception = Error(str(found))
     return made
 
 

@@ -16,18 +16,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.integrations.scoring import (
-    Conversation,
-    OnError,
-    RowScorer,
-    checked_on_error,
-    component_names,
-    for_training,
-    plain,
-    refuse_comparing,
-)
+from rm_gallery.integrations.causes import OnError
+from rm_gallery.integrations.scoring import Conversation, TrainerReward, picked, refuse_comparing
 
 ROUTER = "router"
 """`base_url` that stands for the reward model which verl itself serves."""
@@ -36,7 +29,7 @@ ONE_BY_ONE = "The batch reward manager of earlier versions takes groups (`comput
 _PROMPTS = ("prompt", "raw_prompt", "question")
 
 
-class VerlReward:
+class VerlReward(TrainerReward):
     """A reward in verl's three forms; picklable.
 
     Args:
@@ -53,6 +46,8 @@ class VerlReward:
         ConfigError: as `RowScorer` does.
     """
 
+    reported = ("acc",)
+
     def __init__(
         self,
         reward: object,
@@ -63,8 +58,7 @@ class VerlReward:
         **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
-        self.scorer = for_training(RowScorer(reward, on_error=checked_on_error(on_error, none=False), **scoring))
-        self.components = component_names(components, "acc")
+        super().__init__(reward, components=components, on_error=on_error, **scoring)
         self._prompt = prompt
 
     async def compute_score(
@@ -74,17 +68,20 @@ class VerlReward:
 
         `beside` is what verl adds when it serves a reward model; it is not used.
         """
-        refuse_comparing(self.scorer, ONE_BY_ONE)
-        row = _row(data_source, ground_truth, extra_info)
-        return self._numbers(await self.scorer.ascore(self._asked(row), solution_str, row))
+        asked, row = self._alone(data_source, ground_truth, extra_info)
+        return self._numbers(await self.scorer.ascore(asked, solution_str, row))
 
     def compute_score_sync(
         self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **beside: Any
     ) -> dict[str, float]:
         """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no async function."""
+        asked, row = self._alone(data_source, ground_truth, extra_info)
+        return self._numbers(self.scorer.score(asked, solution_str, row))
+
+    def _alone(self, *given: Any) -> tuple[Conversation, dict[str, Any]]:
         refuse_comparing(self.scorer, ONE_BY_ONE)
-        row = _row(data_source, ground_truth, extra_info)
-        return self._numbers(self.scorer.score(self._asked(row), solution_str, row))
+        row = _row(*given)
+        return self._asked(row), row
 
     def compute_scores(
         self,
@@ -101,16 +98,13 @@ class VerlReward:
         return [self._numbers(each) for each in found]
 
     def _asked(self, row: Mapping[str, Any]) -> Conversation:
-        names = _PROMPTS if self._prompt is None else (self._prompt,)
-        asked = next((row[name] for name in names if row.get(name) is not None), None)
-        there = ", ".join(sorted(map(str, row)))
+        asked: Conversation = picked(row, self._prompt, _PROMPTS, "extra_info")
         if asked is None and self.scorer.reward.compares:
+            there = ", ".join(sorted(map(str, row)))
             raise ConfigError(
                 f"{self.scorer.name} compares the responses to one prompt, and extra_info holds no prompt; put it there and "
                 f"name its key (prompt=). The keys are: {there}."
             )
-        if asked is None and self._prompt is not None:
-            raise ConfigError(f"extra_info has no key '{self._prompt}' (prompt=); the keys are: {there}.")
         return asked
 
     def _numbers(self, found: Outcome[float]) -> dict[str, float]:
@@ -172,14 +166,14 @@ async def compute_score(
 
     `settings` are `reward` and the settings of `VerlReward`; `base_url: router` is the reward model that verl serves.
     """
-    return await _named(settings, alone=True).compute_score(data_source, solution_str, ground_truth, extra_info)
+    return await _named(settings).compute_score(data_source, solution_str, ground_truth, extra_info)
 
 
 def compute_score_sync(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
 ) -> dict[str, float]:
     """The blocking twin of `compute_score`, for the `remote` reward manager."""
-    return _named(settings, alone=True).compute_score_sync(data_source, solution_str, ground_truth, extra_info)
+    return _named(settings).compute_score_sync(data_source, solution_str, ground_truth, extra_info)
 
 
 def compute_scores(
@@ -193,7 +187,7 @@ def compute_scores(
     return _named(settings).compute_scores(data_sources, solution_strs, ground_truths, extra_infos)
 
 
-def _named(settings: dict[str, Any], *, alone: bool = False) -> VerlReward:
+def _named(settings: dict[str, Any]) -> VerlReward:
     address = settings.pop("reward_router_address", None)
     settings.pop("reward_model_tokenizer", None)
     if settings.get("base_url") == ROUTER:
@@ -202,10 +196,7 @@ def _named(settings: dict[str, Any], *, alone: bool = False) -> VerlReward:
         settings["base_url"] = f"http://{address}/v1"
     if "reward" not in settings:
         raise ConfigError(f"No reward is named; add +{_KWARGS}.reward=NAME (rm-gallery list shows the names).")
-    made = _made(json.dumps(plain(settings), sort_keys=True))
-    if alone:
-        refuse_comparing(made.scorer, ONE_BY_ONE)
-    return made
+    return _made(json.dumps(plain(settings), sort_keys=True))
 
 
 @functools.lru_cache(maxsize=64)

@@ -13,8 +13,8 @@ from rm_gallery.core.model.reward_server import RewardServer
 from rm_gallery.core.outcome import Outcome, failed, outcome_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, RequestError, RMGalleryError
 from rm_gallery.gallery.rm.trained.served import RemoteReward
-from rm_gallery.integrations.scoring import NoScore, OnError, checked_on_error
-from rm_gallery.serve.formats import MAX_ITEMS
+from rm_gallery.integrations.causes import OnError, checked_on_error, no_score
+from rm_gallery.serve.formats import FIELDS, MAX_ITEMS
 
 Item = Mapping[str, Any]
 """What the server's own format takes: `messages`, or `prompt` and `completion`; and `reference`, `row`, `id`."""
@@ -126,7 +126,7 @@ class RewardClient:
         if found.score is not None or self.on_error == "none":
             return found.score
         if self.on_error == "raise":
-            raise NoScore(f"{target} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+            raise no_score(target, found)
         return float(self.on_error)
 
     # -- the server -----------------------------------------------------------------------------------------------------
@@ -229,15 +229,12 @@ def _split(target: str) -> tuple[str, str]:
     return kind, name
 
 
-_FIELDS = frozenset({"messages", "prompt", "completion", "reference", "row", "id"})
-
-
 def _item(prompt: Any, completion: Any, fields: dict[str, Any]) -> dict[str, Any]:
     given = {"prompt": prompt, "completion": completion, **fields}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _check(item: Item, where: str) -> None:
-    unknown = item.keys() - _FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
+    unknown = item.keys() - FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
     if unknown:
-        raise ConfigError(f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(_FIELDS))}.")
+        raise ConfigError(f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(FIELDS))}.")

@@ -1,4 +1,4 @@
-"""What happens to every request before and after it is scored: id, body, limits, errors. One place for all formats."""
+"""What happens to every request before and after it is scored: id, body, limits, errors, counters. One place for all formats."""
 
 from __future__ import annotations
 
@@ -8,22 +8,164 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
+from ipaddress import ip_address
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
+from pydantic import Field
 
-from rm_gallery.core.utils.errors import logger
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.core.utils.file import deeper
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import Configured, unknown_name
 from rm_gallery.core.utils.secrets import redact
 from rm_gallery.serve.formats import Codec, Refused, invalid
 from rm_gallery.serve.formats import Scope as Access
-from rm_gallery.serve.lane import Handler
-from rm_gallery.serve.settings import Metrics, ServeSettings
-from rm_gallery.serve.tokens import Tokens
+from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.tokens import TokenFile
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class ServeSettings(Configured):
+    """Settings of a server; ConfigError names the field that does not fit."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    """0 takes a free one."""
+    open: bool = False
+    """Whether other machines may ask without a token."""
+    max_body: int = Field(default=8 << 20, ge=1)
+    """Bytes of a request's body."""
+    max_bytes: int = Field(default=512 << 20, ge=1)
+    """Bytes of all bodies that have arrived and are being read or scored; on top of that requests are refused with 429."""
+    max_depth: int = Field(default=64, ge=2)
+    """Levels of nesting of a JSON body."""
+    max_waiting: int = Field(default=8192, ge=1)
+    """Completions that wait for one reward or evaluator; on top of that requests are refused with 429."""
+    max_workers: int | None = Field(default=None, ge=1)
+    """Judgements of one reward in flight; None takes the reward's own where it was given one, else 128."""
+    deadline: float = Field(default=60.0, gt=0)
+    """Seconds one request may take; a client may ask for less with the header X-Timeout-Seconds."""
+    read_timeout: float = Field(default=30.0, gt=0)
+    """Seconds a client may take to send a body."""
+    keep_alive: float = Field(default=30.0, gt=0)
+    """Seconds an idle connection is kept."""
+    linger: float = Field(default=1.0, ge=0)
+    """Seconds after SIGTERM during which requests are still taken, with the word that the connection closes."""
+    certificate: str | None = None
+    """File with the certificate, for TLS."""
+    key: str | None = None
+    """File with its key."""
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def check_access(self, has_tokens: bool) -> None:
+        """Raise ConfigError when other machines could ask and nobody said that they may."""
+        if not (self.local or has_tokens or self.open):
+            raise ConfigError(
+                f"--host {self.host} lets other machines ask and there are no tokens; make one with `rm-gallery serve-token "
+                "create` and give --tokens FILE, or say --open."
+            )
+
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper bounds of latency in seconds."""
+
+
+class Metrics:
+    """Counters of one server."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, int], int] = defaultdict(int)
+        """By route and HTTP status."""
+        self.seconds: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
+        """By route, the answered requests per bucket of latency."""
+        self.total_seconds: dict[str, float] = defaultdict(float)
+        self.outcomes: dict[tuple[str, str], int] = defaultdict(int)
+        """By target and status, the completions."""
+        self.in_flight = 0
+        """Requests that are being answered."""
+        self.bytes = 0
+        """Bytes of their bodies."""
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count a reply."""
+        self.requests[route, status] += 1
+        self.seconds[route][bisect_left(BUCKETS, seconds)] += 1
+        self.total_seconds[route] += seconds
+
+    def scored(self, target: str, found: Sequence[Outcome[float]]) -> None:
+        """Count outcomes."""
+        outcomes = self.outcomes
+        for each in found:
+            outcomes[target, each.status] += 1
+
+    def exposed(self, handler: Any) -> bytes:
+        """Everything in Prometheus' text format."""
+        try:
+            from prometheus_client import CollectorRegistry, generate_latest
+        except ImportError as error:
+            raise MissingExtra("prometheus-client", "serve", "/metrics") from error
+        metrics = self
+
+        class Collector:
+            def collect(self) -> Iterable[Metric]:
+                return metrics._families(handler)
+
+        registry = CollectorRegistry()
+        registry.register(Collector())
+        return generate_latest(registry)
+
+    def _families(self, handler: Any) -> Iterable[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        requests = CounterMetricFamily("rm_gallery_requests", "Requests answered.", labels=("route", "status"))
+        for (route, status), n in self.requests.items():
+            requests.add_metric((route, str(status)), n)
+        yield requests
+        seconds = HistogramMetricFamily("rm_gallery_request_seconds", "Seconds per request.", labels=("route",))
+        for route, counts in self.seconds.items():
+            buckets, below = [], 0
+            for bound, n in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+                below += n
+                buckets.append((bound, below))
+            seconds.add_metric((route,), buckets, self.total_seconds[route])
+        yield seconds
+        completions = CounterMetricFamily(
+            "rm_gallery_completions", "Completions by what became of them.", labels=("target", "outcome")
+        )
+        for (target, outcome), n in self.outcomes.items():
+            completions.add_metric((target, outcome), n)
+        yield completions
+        yield GaugeMetricFamily("rm_gallery_requests_in_flight", "Requests being answered.", self.in_flight)
+        yield GaugeMetricFamily("rm_gallery_body_bytes", "Bytes of the bodies of these requests.", self.bytes)
+        waiting = GaugeMetricFamily("rm_gallery_waiting", "Completions waiting for a reward.", labels=("reward",))
+        calls = CounterMetricFamily(
+            "rm_gallery_judge_calls", "Calls of a reward's judge: made, cached, retries.", labels=("reward", "kind")
+        )
+        for name, lane in handler.lanes.items():
+            waiting.add_metric((name,), lane.waiting)
+            for kind, n in lane.run.counters().items():
+                if n:
+                    calls.add_metric((name, kind), n)
+        yield waiting
+        yield calls
+
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -44,7 +186,7 @@ FAULT = Refused(500, "internal", "The server failed; its log names the request i
 class Door:
     """Lets requests in and answers them through a handler."""
 
-    def __init__(self, handler: Handler, settings: ServeSettings, tokens: Tokens | None = None) -> None:
+    def __init__(self, handler: Handler, settings: ServeSettings, tokens: TokenFile | None = None) -> None:
         self.handler = handler
         self.settings = settings
         self.tokens = tokens
@@ -91,12 +233,7 @@ class Door:
         metrics.answered(codec.path, status, perf_counter() - began)
 
     async def show(
-        self,
-        found: Callable[[], Awaitable[tuple[int, Any]]],
-        access: Access | None,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        self, found: Callable[[], Awaitable[tuple[int, Any]]], access: Access | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -153,9 +290,9 @@ class Door:
             room.check(int(declared))
         chunks: list[bytes] = []
         size = 0
-        with _Limit(self.settings.read_timeout) as limit:
+        with _ReadTimeout(self.settings.read_timeout) as limit:
             while True:
-                message = await limit.wait(receive)
+                message = await limit.wait(receive())
                 if message["type"] == "http.disconnect":
                     raise Refused(400, "incomplete", "The connection ended before the body was complete.")
                 chunk: bytes = message.get("body", b"")
@@ -173,9 +310,9 @@ class Door:
             return
         left = 32 * self.settings.max_body
         try:
-            with _Limit(self.settings.read_timeout) as limit:
+            with _ReadTimeout(self.settings.read_timeout) as limit:
                 while left > 0:
-                    message = await limit.wait(receive)
+                    message = await limit.wait(receive())
                     left -= len(message.get("body", b""))
                     if not message.get("more_body"):
                         return
@@ -211,13 +348,40 @@ class _Gone(Exception):
     """The client hung up."""
 
 
-class _Presence:
+class _Cut:
+    """Ends the waits of the task that made it from outside, with the error that says why."""
+
+    __slots__ = ("_task", "_why")
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._why: Exception | None = None
+
+    async def wait(self, answer: Awaitable[T]) -> T:
+        """What is waited for; the error given to `cut`, where that comes first."""
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._why is None:
+                raise
+            if self._task is not None and sys.version_info >= (3, 11):
+                self._task.uncancel()
+            raise self._why from None
+
+    def cut(self, why: Exception) -> None:
+        """End the wait."""
+        self._why = why
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Presence(_Cut):
     """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for it."""
 
-    __slots__ = ("_gone", "_message", "_task")
+    __slots__ = ("_message",)
 
     def __init__(self, receive: Receive) -> None:
-        self._task, self._gone = asyncio.current_task(), False
+        super().__init__()
         self._message = asyncio.ensure_future(receive())
         self._message.add_done_callback(self._heard)
 
@@ -228,59 +392,26 @@ class _Presence:
         self._message.remove_done_callback(self._heard)
         self._message.cancel()
 
-    async def wait(self, answer: Awaitable[T]) -> T:
-        """The answer; _Gone when nobody waits for it any more."""
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            if not self._gone:
-                raise
-            if self._task is not None and sys.version_info >= (3, 11):
-                self._task.uncancel()
-            raise _Gone from None
-
     def _heard(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
         if not message.cancelled() and message.exception() is None and message.result()["type"] == "http.disconnect":
-            self._gone = True
-            if self._task is not None:
-                self._task.cancel()
+            self.cut(_Gone())
 
 
-class _Limit:
-    """A bound on the time that several waits take together."""
+class _ReadTimeout(_Cut):
+    """A bound on the time that several waits take together: Refused (408) when it is over."""
 
-    __slots__ = ("_handle", "_late", "_seconds", "_task")
+    __slots__ = ("_handle",)
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._late = False
-        self._handle: asyncio.TimerHandle | None = None
+        super().__init__()
+        late = Refused(408, "slow", f"The body did not arrive within {seconds:g} s.")
+        self._handle = asyncio.get_running_loop().call_later(seconds, self.cut, late)
 
-    def __enter__(self) -> _Limit:
+    def __enter__(self) -> _ReadTimeout:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-
-    async def wait(self, receive: Receive) -> MutableMapping[str, Any]:
-        """The next message; Refused (408) when the time is over."""
-        if self._handle is None:
-            self._task = asyncio.current_task()
-            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
-        try:
-            return await receive()
-        except asyncio.CancelledError:
-            if not self._late:
-                raise
-            if self._task is not None and sys.version_info >= (3, 11):
-                self._task.uncancel()
-            raise Refused(408, "slow", f"The body did not arrive within {self._seconds:g} s.") from None
-
-    def _expire(self) -> None:
-        self._late = True
-        if self._task is not None:
-            self._task.cancel()
+        self._handle.cancel()
 
 
 def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:

@@ -1,13 +1,15 @@
-"""What the formats of others have in common: where they are mounted, what they ask for, and what becomes of a missing score."""
+"""What request formats have in common (where they are mounted, what they ask for, what becomes of a missing score), and the
+server's own: one completion, or many with an outcome for each.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import RMGalleryError
@@ -100,26 +102,23 @@ class Turn(Open):
     tool_call_id: str | None = None
 
 
-class Format(NamedTuple):
+@dataclass(frozen=True)
+class Format(Codec):
     """A request format of somebody else's, and the fields it has for ours."""
 
-    name: str
-    path: str
-    title: str
+    title: str = ""
     """Who sends it."""
-    fields: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str], ...] = ()
     """Their fields and what they are here; `→` marks those of the reply."""
-    no_score: str
+    no_score: str = ""
     """What the sender gets for a completion without a score."""
-    codec: Callable[[str, str], Codec]
-    """The codec under a name at a path."""
     places: tuple[tuple[str, str], ...] = ()
     """Names and paths where it is mounted; none for the usual ones."""
 
     def codecs(self) -> tuple[Codec, ...]:
         """The format at every place where it is mounted."""
         usual = tuple((f"{self.name}{suffix}", f"{place}{self.path}") for suffix, place in PLACES)
-        return tuple(self.codec(name, path) for name, path in self.places or usual)
+        return tuple(replace(self, name=name, path=path) for name, path in self.places or usual)
 
 
 ON_ERROR = {"on_error": (float, "The number to send where there is no score; without it such a request is refused.")}
@@ -204,11 +203,6 @@ def _may_help(found: Outcome[float]) -> bool:
     return found.status == "failed" and found.reason not in ("invalid_item", "data", "invalid_request")
 
 
-def flags(found: Outcome[float]) -> dict[str, float]:
-    """What tells a number that stands for a missing score from a score, as the trainers' adapters do."""
-    return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
-
-
 def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
     """The value for `field`: of the column that the query names, else of the first usual one that the row has, else None."""
     named = params.get(field)
@@ -244,3 +238,152 @@ def one_length(where: str, **columns: list[Any] | None) -> int:
     if not 0 < count <= MAX_ITEMS:
         raise invalid(f"{next(iter(lengths))} has {count} entries; 1 to {MAX_ITEMS} are taken at once.")
     return count
+
+
+class ScoreRequest(BaseModel):
+    """One completion: `messages`, whose last assistant turn is judged, or `prompt` and `completion`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    messages: list[dict[str, Any]] | None = None
+    prompt: str | list[dict[str, Any]] | None = None
+    completion: str | list[dict[str, Any]] | None = None
+    reference: Any = Field(default=None, description="The reference answer, for rewards that read one.")
+    row: dict[str, Any] | None = Field(default=None, description="What else is known, by column names.")
+    id: str | None = Field(default=None, description="Given back in the reply.")
+
+
+class ScoreReply(BaseModel):
+    """A score, or why there is none."""
+
+    id: str | None = None
+    score: float | None = Field(description="null unless scored; never 0 for something that failed")
+    status: Literal["scored", "unscored", "failed"]
+    cause: Literal["endpoint", "judge", "answer", "data", "rule", "caller"] | None = Field(
+        default=None, description="who brought it about that there is no score; null for a score"
+    )
+    reason: str = Field(description="a short code; empty for a score")
+    message: str = Field(description="what the judge said, or one sentence about what is wrong")
+    components: dict[str, float]
+
+
+class BatchRequest(BaseModel):
+    """Many completions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    items: list[ScoreRequest] = Field(min_length=1, max_length=MAX_ITEMS)
+
+
+class BatchReply(BaseModel):
+    """One outcome per item, in the order of the items."""
+
+    results: list[ScoreReply]
+
+
+FIELDS = frozenset(ScoreRequest.model_fields)
+
+
+def ask_of(body: Any, where: str = "the body") -> Ask:
+    """The ask of one object; Refused names the field that does not fit."""
+    if not isinstance(body, dict):
+        raise invalid(f"{where} is {_kind(body)}; it is an object with messages, or prompt and completion.")
+    unknown = body.keys() - FIELDS
+    if unknown:
+        raise invalid(f"{where} has the unknown field {min(unknown)!r:.60}; known: {', '.join(sorted(FIELDS))}.")
+    messages, completion, prompt = body.get("messages"), body.get("completion"), body.get("prompt")
+    if messages is None:
+        if completion is None:
+            raise invalid(f"{where} has neither messages nor completion; give one of them.")
+    elif completion is not None or prompt is not None:
+        raise invalid(f"{where} has messages and prompt or completion; give one or the other.")
+    row, given = body.get("row"), body.get("id")
+    if row is not None and type(row) is not dict:
+        raise invalid(f"{where}: row is {_kind(row)}; it is an object of columns.")
+    if given is not None and type(given) is not str:
+        raise invalid(f"{where}: id is {_kind(given)}; it is a string.")
+    return Ask(
+        None if messages is None else turns(messages, f"{where}: messages"),
+        prompt if prompt is None or type(prompt) is str else turns(prompt, f"{where}: prompt"),
+        completion if completion is None or type(completion) is str else turns(completion, f"{where}: completion"),
+        body.get("reference"),
+        row,
+        given or "",
+    )
+
+
+def turns(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of messages; Refused for anything else."""
+    if type(value) is not list or not value:
+        raise invalid(f"{where} is {_kind(value)}; it is a text or a list of messages with role and content.")
+    for place, turn in enumerate(value):
+        if type(turn) is not dict or type(turn.get("role")) is not str:
+            raise invalid(f"{where}[{place}] is no message; a message is an object with role and content.")
+    return value
+
+
+def _kind(value: Any) -> str:
+    if value == []:
+        return "an empty list"
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _one(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+    return f"reward:{path['name']}", [ask_of(body)]
+
+
+def _many(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
+    items = body.get("items") if isinstance(body, dict) else None
+    if type(items) is not list or not items or len(body) > 1:
+        raise invalid('the body is not {"items": [one object per completion, …]} with at least one item.')
+    if len(items) > MAX_ITEMS:
+        raise invalid(f"items has {len(items)} entries; at most {MAX_ITEMS} are taken at once.")
+    return f"reward:{path['name']}", [_item(item, place) for place, item in enumerate(items)]
+
+
+def _item(item: Any, place: int) -> Ask:
+    try:
+        return ask_of(item, f"items[{place}]")
+    except Refused as error:
+        given = item.get("id") if isinstance(item, dict) else None
+        return Ask(problem=str(error), id=given if isinstance(given, str) else "")
+
+
+def reply_of(ask: Ask, scored: Outcome[float]) -> dict[str, Any]:
+    """An outcome as the server says it."""
+    return {"id": ask.id or None, **scored.to_dict()}
+
+
+def _render_one(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    return 504 if found[0].reason == "deadline" else 200, reply_of(asks[0], found[0])
+
+
+def _render_many(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    return 200, {"results": list(map(reply_of, asks, found))}
+
+
+_EXAMPLE = {"prompt": "What is 2 + 2?", "completion": "4", "reference": "4"}
+
+NATIVE = (
+    Codec(
+        "reward",
+        "/v1/rewards/{name}",
+        _one,
+        _render_one,
+        ScoreRequest,
+        ScoreReply,
+        _EXAMPLE,
+        "Score one completion with a reward.",
+    ),
+    Codec(
+        "reward_batch",
+        "/v1/rewards/{name}/batch",
+        _many,
+        _render_many,
+        BatchRequest,
+        BatchReply,
+        {"items": [_EXAMPLE]},
+        "Score many completions with a reward, with an outcome for each.",
+    ),
+)

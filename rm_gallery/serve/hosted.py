@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, Field, RootModel
 
 from rm_gallery.core.outcome import Outcome
+from rm_gallery.integrations.causes import flags
 from rm_gallery.serve.formats import (
     COLUMNS,
     MAX_ITEMS,
@@ -19,14 +20,12 @@ from rm_gallery.serve.formats import (
     PROMPTS,
     REFERENCES,
     Ask,
-    Codec,
     Format,
     Open,
     Params,
     Turn,
     column,
     conversation,
-    flags,
     invalid,
     kept_of,
     numbers,
@@ -347,10 +346,19 @@ _ROW = f"row; the reference is the column that `?reference=` names, else the fir
 _ITEM_PROMPT = f"prompt: the column that `?prompt=` names, else the first of {', '.join(PROMPTS)}"
 FORMATS = (
     Format(
-        "google",
-        "/google",
-        "Google reinforcement tuning (`cloud_run_reward_scorer`)",
-        (
+        "google", "/google", _google, _google_reply, GoogleRequest, GoogleReply,
+        {
+            "example": {
+                "contents": [{"role": "user", "parts": [{"text": "What is 2 + 2?"}]}],
+                "references": {"answer": "4"},
+            },
+            "response": {"parts": [{"text": "4"}]},
+            "metadata": {"step": 1, "tuning_job_id": 7},
+        },
+        "Score one completion in the format of Google's reinforcement tuning.",
+        {**ON_ERROR, "reference": COLUMNS["reference"]},
+        title="Google reinforcement tuning (`cloud_run_reward_scorer`)",
+        fields=(
             ("example.systemInstruction, example.contents", "prompt; role model is assistant, function calls are tool calls"),
             ("response", "completion; parts marked as thought are its reasoning"),
             ("example.references", f"{_ROW}, else the only one"),
@@ -358,76 +366,57 @@ FORMATS = (
             ("→ reward", "score; the service clips it to [-1, 1]"),
             ("→ user_requested_aux_info", "message"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _google, _google_reply, GoogleRequest, GoogleReply,
-            {
-                "example": {
-                    "contents": [{"role": "user", "parts": [{"text": "What is 2 + 2?"}]}],
-                    "references": {"answer": "4"},
-                },
-                "response": {"parts": [{"text": "4"}]},
-                "metadata": {"step": 1, "tuning_job_id": 7},
-            },
-            "Score one completion in the format of Google's reinforcement tuning.",
-            {**ON_ERROR, "reference": COLUMNS["reference"]},
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "azure",
-        "/azure",
-        "Azure Foundry (grader of type `endpoint`)",
-        (
+        "azure", "/azure", _azure, _azure_reply, AzureRequest, AzureReply,
+        {
+            "sample": {"choices": [{"message": {"role": "assistant", "content": "4"}}]},
+            "item": {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "reference_answer": "4"},
+            "trace_id": "trace_1",
+        },
+        "Score one completion in the format of Azure's endpoint grader.",
+        {**ON_ERROR, **COLUMNS},
+        title="Azure Foundry (grader of type `endpoint`)",
+        fields=(
             ("sample.choices[0].message, else sample.output_text and output_tools", "completion"),
             ("item", f"{_ROW}; {_ITEM_PROMPT}"),
             ("trace_id", "id"),
             ("→ score", "score"),
         ),
-        REFUSED + "; the service then leaves the rollout out",
-        lambda name, path: Codec(
-            name, path, _azure, _azure_reply, AzureRequest, AzureReply,
-            {
-                "sample": {"choices": [{"message": {"role": "assistant", "content": "4"}}]},
-                "item": {"messages": [{"role": "user", "content": "What is 2 + 2?"}], "reference_answer": "4"},
-                "trace_id": "trace_1",
-            },
-            "Score one completion in the format of Azure's endpoint grader.",
-            {**ON_ERROR, **COLUMNS},
-        ),
+        no_score=REFUSED + "; the service then leaves the rollout out",
     ),
     Format(
-        "aws",
-        "/aws",
-        "AWS Bedrock and SageMaker (reward function behind a Lambda)",
-        (
+        "aws", "/aws", _aws, _aws_reply, AwsRequest, AwsReply,
+        [
+            {
+                "id": "1",
+                "messages": [
+                    {"role": "user", "content": "What is 2 + 2?"},
+                    {"role": "assistant", "content": "4"},
+                ],
+                "metadata": {"reference_answer": "4"},
+            }
+        ],
+        "Score completions in the format of AWS reward functions.",
+        {**ON_ERROR, "reference": COLUMNS["reference"]},
+        title="AWS Bedrock and SageMaker (reward function behind a Lambda)",
+        fields=(
             ("[i].messages", "the conversation, its last assistant turn is scored"),
             ("[i].metadata, [i].reference_answer and other fields", _ROW),
             ("[i].id", "id"),
             ("→ [i].aggregate_reward_score", "score"),
             ("→ [i].metrics_list", "components, unscored and failed (0 or 1)"),
         ),
-        REFUSED + " and the metric unscored or failed = 1",
-        lambda name, path: Codec(
-            name, path, _aws, _aws_reply, AwsRequest, AwsReply,
-            [
-                {
-                    "id": "1",
-                    "messages": [
-                        {"role": "user", "content": "What is 2 + 2?"},
-                        {"role": "assistant", "content": "4"},
-                    ],
-                    "metadata": {"reference_answer": "4"},
-                }
-            ],
-            "Score completions in the format of AWS reward functions.",
-            {**ON_ERROR, "reference": COLUMNS["reference"]},
-        ),
+        no_score=REFUSED + " and the metric unscored or failed = 1",
     ),
     Format(
-        "openai_run",
-        "/run",
-        "OpenAI graders (`graders/run`)",
-        (
+        "openai_run", "/run", _openai, _openai_reply, OpenaiRequest, OpenaiReply,
+        {"grader": {"type": "python", "name": "math"}, "model_sample": "4", "item": {"prompt": "2 + 2?", "answer": "4"}},
+        "Score one completion in the format of OpenAI's graders.",
+        {**ON_ERROR, **COLUMNS},
+        title="OpenAI graders (`graders/run`)",
+        fields=(
             ("grader.name", "name of the reward, where the path names none"),
             ("model_sample", "completion"),
             ("item", f"{_ROW}; {_ITEM_PROMPT}"),
@@ -435,12 +424,6 @@ FORMATS = (
             ("→ sub_rewards, metadata.scores", "components"),
             ("→ metadata.errors", "the reason for a missing score, as a flag"),
         ),
-        "`reward` null (with `?on_error=NUMBER` that number) and a flag in `metadata.errors`",
-        lambda name, path: Codec(
-            name, path, _openai, _openai_reply, OpenaiRequest, OpenaiReply,
-            {"grader": {"type": "python", "name": "math"}, "model_sample": "4", "item": {"prompt": "2 + 2?", "answer": "4"}},
-            "Score one completion in the format of OpenAI's graders.",
-            {**ON_ERROR, **COLUMNS},
-        ),
+        no_score="`reward` null (with `?on_error=NUMBER` that number) and a flag in `metadata.errors`",
     ),
 )  # fmt: skip

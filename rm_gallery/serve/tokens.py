@@ -61,7 +61,7 @@ class Token:
         return (1.0 - self.left) / per_second
 
 
-class Tokens:
+class TokenFile:
     """The tokens of a file, which is read again when it changes: one that is revoked there is refused within a second."""
 
     def __init__(self, path: Path) -> None:
@@ -156,18 +156,18 @@ def _token(entry: dict[str, Any]) -> Token:
     return Token(entry["id"], entry["name"], digest, frozenset(entry["scopes"]), per_minute, entry.get("created", ""))
 
 
+def _entry(token: Token) -> dict[str, Any]:
+    """A token as the file holds it."""
+    kept = {"id": token.id, "name": token.name, "sha256": token.digest.hex(), "scopes": sorted(token.scopes)}
+    return {**kept, "per_minute": token.per_minute, "created": token.created}
+
+
 def create_token(path: Path, name: str, scopes: Sequence[str], per_minute: int | None = None) -> str:
     """Add a token to a file, which is made if need be and readable by its owner alone; returns the token, kept nowhere."""
     secret = secrets.token_urlsafe(32)
-    entry = {
-        "id": secrets.token_hex(6),
-        "name": name,
-        "sha256": hashlib.sha256(secret.encode()).hexdigest(),
-        "scopes": list(scopes),
-        "per_minute": per_minute,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-    token = _token(entry)
+    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    digest = hashlib.sha256(secret.encode()).digest()
+    token = _token(_entry(Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made)))
     with _alone(path):
         tokens = read_tokens(path) if path.exists() else {}
         if any(known.name == name for known in tokens.values()):
@@ -206,21 +206,10 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, tokens: Sequence[Token]) -> None:
-    entries = [
-        {
-            "id": token.id,
-            "name": token.name,
-            "sha256": token.digest.hex(),
-            "scopes": sorted(token.scopes),
-            "per_minute": token.per_minute,
-            "created": token.created,
-        }
-        for token in tokens
-    ]
     before = os.umask(0o077) if os.name != "nt" else 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, as_json({"tokens": entries}))
+        write_whole(path, as_json({"tokens": list(map(_entry, tokens))}))
     except OSError as error:
         raise ConfigError(f"the tokens file {path} cannot be written: {error.strerror}") from error
     finally:

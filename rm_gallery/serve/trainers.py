@@ -1,27 +1,27 @@
-"""The request formats of trainers: OpenRLHF's remote reward, slime's and miles' remote_rm, and vLLM's /score and /classify."""
+"""The request formats of training: reward-kit, OpenRLHF's remote reward, slime's and miles' remote_rm, vLLM's /score and /classify."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, Field, RootModel, TypeAdapter
 
 from rm_gallery.core.outcome import Outcome
+from rm_gallery.integrations.causes import flags
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     ON_ERROR,
     Ask,
-    Codec,
     Format,
     Open,
     Params,
+    Refused,
     Turn,
     conversation,
-    flags,
     invalid,
     kept_of,
     numbers,
@@ -29,6 +29,123 @@ from rm_gallery.serve.formats import (
     read,
     target_of,
 )
+
+# -- reward-kit and eval-protocol ---------------------------------------------------------------------------------------------
+
+
+class EvaluateRequest(Open):
+    """A conversation; further keywords of the function stand in `kwargs` or beside the other fields."""
+
+    messages: list[Turn]
+    ground_truth: Any = Field(default=None, description="The reference, of any type.")
+    original_messages: list[Turn] | None = None
+    tools: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+
+
+class MetricReply(BaseModel):
+    """One component."""
+
+    is_score_valid: bool
+    score: float
+    reason: str
+
+
+class EvaluateReply(BaseModel):
+    """A result. Where there is no score it is null and `is_score_valid` is false: with `error` the judging broke, without it
+    there was nothing to judge by, as `reason` says.
+    """
+
+    score: float | None
+    is_score_valid: bool
+    reason: str | None
+    metrics: dict[str, MetricReply]
+    step_outputs: list[dict[str, Any]] | None
+    error: str | None
+
+
+class EvaluateBatch(RootModel[Annotated[list[EvaluateRequest], Field(min_length=1, max_length=MAX_ITEMS)]]):
+    """Many conversations."""
+
+
+class EvaluateReplies(RootModel[list[EvaluateReply]]):
+    """One result per conversation, in their order."""
+
+
+def _ask(body: Any, where: str = "") -> Ask:
+    found = read(EvaluateRequest, body, where)
+    row = {**(found.model_extra or {}), **(found.kwargs or {})}
+    return Ask(
+        messages=body["messages"],
+        reference=found.ground_truth,
+        row=row,
+        original_messages=body.get("original_messages"),
+        tools=found.tools,
+    )
+
+
+def _one(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    return target_of(params) or "evaluator:", [_ask(body)]
+
+
+def _many(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    if not isinstance(body, list) or not 0 < len(body) <= MAX_ITEMS:
+        raise invalid(f"the body is no list of 1 to {MAX_ITEMS} conversations.")
+    asks = []
+    for place, item in enumerate(body):
+        try:
+            asks.append(_ask(item, f"[{place}]"))
+        except Refused as refused:
+            asks.append(Ask(messages=[], problem=str(refused)))
+    return target_of(params) or "evaluator:", asks
+
+
+def _result(found: Outcome[float]) -> dict[str, Any]:
+    """An outcome as an EvaluateResult; a result without a valid score has no number that could be taken for one."""
+    said = found.message or None
+    base: dict[str, Any] = {"score": found.score, "is_score_valid": found.score is not None, "reason": said}
+    base |= {"metrics": {}, "step_outputs": None, "error": None}
+    if found.status == "failed":
+        return {**base, "error": f"{found.reason}: {found.message}"}
+    metrics = {name: {"is_score_valid": True, "score": part, "reason": ""} for name, part in found.components.items()}
+    told = found.extra.get("metrics")
+    for name, metric in told.items() if isinstance(told, Mapping) else ():
+        if isinstance(metric, Mapping) and "score" in metric:
+            metrics[name] = {**metrics.get(name, {}), **metric}
+    # what a function put there may be anything
+    steps = _ANYTHING.dump_python(found.extra.get("step_outputs"), mode="json", fallback=str)
+    return {**base, "metrics": metrics, "step_outputs": steps}
+
+
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def _one_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    return 504 if found[0].reason == "deadline" else 200, _result(found[0])
+
+
+def _many_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    return 200, list(map(_result, found))
+
+
+_EXAMPLE = {
+    "messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}],
+    "ground_truth": "4",
+    "kwargs": {"strict": True},
+}
+_FIELDS = (
+    ("messages", "the conversation, its last assistant turn is scored"),
+    ("ground_truth", "reference, of any type"),
+    ("original_messages", "the prompt's messages"),
+    ("tools", "tools"),
+    ("kwargs, and every other field", "row: keywords of the function"),
+    ("→ score, reason", "score, message"),
+    ("→ metrics.NAME.score", "components"),
+    ("→ is_score_valid", "false for unscored and failed"),
+    ("→ error", "reason and message of what failed"),
+)
+_NO_SCORE = "`score` null and `is_score_valid` false; `error` where it failed"
+
 
 # -- OpenRLHF ----------------------------------------------------------------------------------------------------------------
 
@@ -141,15 +258,20 @@ class VllmScoreEntry(BaseModel):
     score: float
 
 
-class VllmScoreReply(BaseModel):
-    """Scores in the order of the pairs."""
+class PoolingReply(BaseModel):
+    """What both replies begin with."""
 
     id: str
     object: str = "list"
     created: int
     model: str
-    data: list[VllmScoreEntry]
     usage: PoolingUsage
+
+
+class VllmScoreReply(PoolingReply):
+    """Scores in the order of the pairs."""
+
+    data: list[VllmScoreEntry]
 
 
 class VllmClassifyRequest(Open):
@@ -169,15 +291,10 @@ class VllmClassifyEntry(BaseModel):
     num_classes: int
 
 
-class VllmClassifyReply(BaseModel):
+class VllmClassifyReply(PoolingReply):
     """Scores in the order of the texts."""
 
-    id: str
-    object: str = "list"
-    created: int
-    model: str
     data: list[VllmClassifyEntry]
-    usage: PoolingUsage
 
 
 def _model_target(model: str | None, params: Params) -> str:
@@ -235,77 +352,87 @@ REFUSED = "HTTP 503 for failed, 422 for unscored; with `?on_error=NUMBER` that n
 
 FORMATS = (
     Format(
-        "openrlhf",
-        "/get_reward",
-        "OpenRLHF (`--reward.remote_url`)",
-        (
+        "evaluate", "/evaluate", _one, _one_reply, EvaluateRequest, EvaluateReply, _EXAMPLE,
+        "Score one conversation in reward-kit's format.",
+        title="reward-kit, eval-protocol",
+        fields=_FIELDS,
+        no_score=_NO_SCORE,
+        places=(
+            ("evaluate", "/evaluate"),
+            ("evaluate_as_reward", "/reward"),
+            ("evaluation", "/v1/evaluations/{id}"),
+            ("evaluate_evaluation", "/v1/evaluations/{id}/evaluate"),
+            ("evaluate_reward", "/v1/rewards/{name}/evaluate"),
+        ),
+    ),
+    Format(
+        "evaluate_batch", "/evaluate/batch", _many, _many_reply, EvaluateBatch, EvaluateReplies, [_EXAMPLE],
+        "Score many conversations in reward-kit's format, with a result for each.",
+        title="the same, many at once",
+        fields=(("[i]", "as above; an item that does not fit is failed and costs no other one"),),
+        no_score=_NO_SCORE,
+        places=(
+            ("evaluate_batch", "/evaluate/batch"),
+            ("evaluation_batch", "/v1/evaluations/{id}/batch"),
+            ("evaluate_reward_batch", "/v1/rewards/{name}/evaluate/batch"),
+        ),
+    ),
+    Format(
+        "openrlhf", "/get_reward", _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
+        {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
+        "Score completions in OpenRLHF's format.",
+        {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
+        title="OpenRLHF (`--reward.remote_url`)",
+        fields=(
             ("prompts[i]", "prompt"),
             ("query[i] behind prompts[i], special tokens at its ends left out", "completion"),
             ("labels[i]", "reference, and label of the row"),
             ("→ rewards[i], scores[i]", "score"),
             ("→ extra_logs", "unscored and failed (0 or 1), and the components that `?components=a,b` names"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _openrlhf, _openrlhf_reply, OpenrlhfRequest, OpenrlhfReply,
-            {"query": ["What is 2 + 2?4</s>"], "prompts": ["What is 2 + 2?"], "labels": ["4"]},
-            "Score completions in OpenRLHF's format.",
-            {**ON_ERROR, "components": (str, "Components to log, separated by commas; always the same for all completions.")},
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "remote_rm",
-        "/rm",
-        "slime, miles (`--rm-type remote_rm`)",
-        (
+        "remote_rm", "/rm", _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
+        {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
+        "Score one completion in the format of slime's and miles' remote_rm.",
+        {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
+        title="slime, miles (`--rm-type remote_rm`)",
+        fields=(
             ("prompt", "prompt"),
             ("response, special tokens at its end left out", "completion"),
             ("label", "reference, and label of the row"),
             ("metadata", "row"),
             ("→ the body", "score; with `?keys=true` an object with score, components, unscored and failed (0 or 1)"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _remote_rm, _remote_rm_reply, RemoteRmRequest, RemoteRmReply,
-            {"prompt": "What is 2 + 2?", "response": "4", "label": "4"},
-            "Score one completion in the format of slime's and miles' remote_rm.",
-            {**ON_ERROR, "keys": (bool, "Whether to answer with an object of all components.")},
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "vllm_score",
-        "/score",
-        "clients of vLLM `/score`",
-        (
+        "vllm_score", "/score", _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,
+        {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
+        "Score pairs of prompt and answer in the format of vLLM's /score.",
+        ON_ERROR,
+        title="clients of vLLM `/score`",
+        fields=(
             ("model", "name of the reward, where the path names none"),
             ("text_1 (queries)", "prompt; one for all, or one each"),
             ("text_2 (documents)", "completion"),
             ("→ data[i].score", "score"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _vllm_score, _vllm_score_reply, VllmScoreRequest, VllmScoreReply,
-            {"text_1": "What is 2 + 2?", "text_2": ["4", "5"]},
-            "Score pairs of prompt and answer in the format of vLLM's /score.",
-            ON_ERROR,
-        ),
+        no_score=REFUSED,
     ),
     Format(
-        "vllm_classify",
-        "/classify",
-        "clients of vLLM `/classify`, verl's reward router",
-        (
+        "vllm_classify", "/classify", _vllm_classify, _vllm_classify_reply, VllmClassifyRequest, VllmClassifyReply,
+        {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
+        "Score texts or a conversation in the format of vLLM's /classify.",
+        ON_ERROR,
+        title="clients of vLLM `/classify`, verl's reward router",
+        fields=(
             ("model", "name of the reward, where the path names none"),
             ("input", "completion, without a prompt"),
             ("messages", "the conversation, its last assistant turn is scored"),
             ("→ data[i].probs[0]", "score"),
         ),
-        REFUSED,
-        lambda name, path: Codec(
-            name, path, _vllm_classify, _vllm_classify_reply, VllmClassifyRequest, VllmClassifyReply,
-            {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]},
-            "Score texts or a conversation in the format of vLLM's /classify.",
-            ON_ERROR,
-        ),
+        no_score=REFUSED,
     ),
 )  # fmt: skip

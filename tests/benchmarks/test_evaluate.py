@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rm_gallery.core.data.export import to_jsonl
 from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.data.schema import BaseDataSet
+from rm_gallery.core.data.schema import BaseDataSet, to_jsonl
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry

@@ -301,5 +301,5 @@ def test_a_trace_as_json_is_a_line_a_judgement() -> None:
 
 
 def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "app", Mock(side_effect=RMGalleryError("the judge is gone")))
+    monkeypatch.setattr(main, "_command", Mock(side_effect=RMGalleryError("the judge is gone")))
     assert run("doctor") == Done(1, "", "rm-gallery: the judge is gone\n")

@@ -12,8 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rm_gallery.core.data.export import from_jsonl, from_parquet, to_jsonl, to_parquet
-from rm_gallery.core.data.schema import BaseDataSet, DataOutput, DataSample, Reward, RewardDimensionWithScore, RewardIssue, Step
+from rm_gallery.core.data.schema import (
+    BaseDataSet,
+    DataOutput,
+    DataSample,
+    Reward,
+    RewardDimensionWithScore,
+    RewardIssue,
+    Step,
+    from_jsonl,
+    from_parquet,
+    to_jsonl,
+    to_parquet,
+)
 from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction
 from rm_gallery.core.utils.errors import DataError
 from tests.data.loading import load, numbered, write

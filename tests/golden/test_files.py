@@ -12,7 +12,7 @@ import openpyxl
 import pytest
 
 from rm_gallery.core.data.load.base import create_loader
-from rm_gallery.core.data.load.readers import Reading, file_sources
+from rm_gallery.core.data.load.readers import ReadOptions, file_sources
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from tests.golden.golden import Line, check, files
 
@@ -50,7 +50,7 @@ def test_files_are_read_as_rows(path: Path, tmp_path: Path) -> None:
 
     def answer(given: Line) -> Line:
         try:
-            (source,) = file_sources(written(tmp_path, given), Reading(**given.get("reading", {})))
+            (source,) = file_sources(written(tmp_path, given), ReadOptions(**given.get("reading", {})))
             rows = [{"error": told(row)} if isinstance(row, DataError) else row for _, row in source.rows()]
             assert source.count() == len(rows)
             if len(rows) > 1:
@@ -67,7 +67,7 @@ def test_result_files_give_rows(path: Path, tmp_path: Path) -> None:
     def answer(line: Line) -> Line:
         file = tmp_path / line["file"]
         file.write_text("\n".join(map(json.dumps, line["content"])), encoding="utf-8")
-        (source,) = file_sources(file, Reading(sheet=line.get("sheet")))
+        (source,) = file_sources(file, ReadOptions(sheet=line.get("sheet")))
         try:
             rows = [row for _, row in source.rows()]
             assert source.count() == len(rows)

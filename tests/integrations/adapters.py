@@ -17,10 +17,10 @@ from rm_gallery.core.reward.blame import NEUTRAL, PLAIN
 from rm_gallery.integrations.areal import areal_reward, areal_workflow
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
+from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.nemo_rl import RewardEnvironment, nemo_rl_reward
 from rm_gallery.integrations.openenv import RolloutReward, openenv_rubric
 from rm_gallery.integrations.openrlhf import openrlhf_reward
-from rm_gallery.integrations.scoring import NoScore
 from rm_gallery.integrations.skyrl import skyrl_reward
 from rm_gallery.integrations.slime import slime_reward
 from rm_gallery.integrations.trl import trl_reward, trl_rewards

@@ -11,7 +11,7 @@ import pytest
 
 from rm_gallery import ConfigError, FakeLLM, reward_function
 from rm_gallery.integrations.benchmax import BenchmaxRewards
-from rm_gallery.integrations.scoring import NoScore
+from rm_gallery.integrations.causes import NoScore
 from tests.integrations.adapters import Moody
 from tests.integrations.test_scoring import Longest
 

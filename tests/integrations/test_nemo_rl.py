@@ -10,8 +10,8 @@ import pytest
 
 from rm_gallery import ConfigError
 from rm_gallery.integrations import nemo_rl
+from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.nemo_rl import RewardEnvironment, nemo_rl_reward, register_nemo_rl
-from rm_gallery.integrations.scoring import NoScore
 from tests.integrations.adapters import Moody
 
 

@@ -25,7 +25,7 @@ def test_labels_of_json_are_columns_and_others_are_named() -> None:
     given = reward(["q 4"], ["q "], [{"gold": "4", "question": "2+2?"}])  # some loaders parse them
     assert given == {"rewards": 1.0, "scores": 1.0, "extra_logs": {"unscored": 0.0, "failed": 0.0}}
     assert given == reward(["q 4"], ["q "], ['{"gold": "4", "question": "2+2?"}'])
-    with pytest.raises(ConfigError, match=r"no key 'query' \(prompt=\); the keys are: gold, question"):
+    with pytest.raises(ConfigError, match=r"no key 'query' \(prompt=\); its keys: gold, question"):
         openrlhf_reward(Moody, json_label=True, prompt="query")(["q 4"], ["q "], ['{"gold": "4", "question": "?"}'])
     with pytest.raises(ConfigError, match="prompt is 'question'.*json_label=True as well"):
         openrlhf_reward(Moody, prompt="question")

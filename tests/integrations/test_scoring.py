@@ -19,8 +19,9 @@ from rm_gallery import (
     RewardResult,
     reward_function,
 )
+from rm_gallery.core.data.load.readers import plain
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.integrations.scoring import RowScorer, component_names, plain, rows_of, scored_of
+from rm_gallery.integrations.scoring import RowScorer, component_names, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
 from tests.integrations.adapters import Moody
 from tests.reward.rewards import ranked, scored

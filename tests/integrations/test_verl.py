@@ -39,7 +39,7 @@ def test_it_asks_with_the_first_prompt_there_is_and_verls_own_truth_wins() -> No
     assert [reward("x", "a", "own", {**info, **beside})["score"] for info in infos] == [9.0, 10.0, 12.0]
     named = verl_reward(told, worst=0.0, sync=True, prompt="other")
     assert named("x", "a", "own", {"prompt": "p", "other": "o"})["score"] == 13.0
-    with pytest.raises(ConfigError, match=r"no key 'other' \(prompt=\); the keys are: data_source, ground_truth, prompt"):
+    with pytest.raises(ConfigError, match=r"no key 'other' \(prompt=\); its keys: data_source, ground_truth, prompt"):
         named("x", "a", "own", {"prompt": "p"})
 
 

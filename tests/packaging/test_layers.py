@@ -96,7 +96,7 @@ def calls() -> list[tuple[str, int, str]]:
     ("names", "allowed"),
     [
         (("print",), ("rm_gallery/cli/", "rm_gallery/core/sandbox/inside/")),
-        (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ("rm_gallery/serve/server.py",)),
+        (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ("rm_gallery/serve/app.py",)),
         (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
         (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
         (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/processes/",)),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rm_gallery.core.sandbox.boot import Runner
 from rm_gallery.core.sandbox.code_tests import AssertTests, CodeTestReport, CodeTests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.runner import Runner
 
 QUICK = SandboxLimits(wall_seconds=4.0, cpu_seconds=1.0, memory_mb=256, output_kb=64)
 

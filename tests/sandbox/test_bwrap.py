@@ -136,7 +136,7 @@ import asyncio, ctypes, os, sys
 from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.sandbox.code_tests import AssertTests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.runner import get_runner
 
 def call(code, **limits):
     return run_code_tests(code, AssertTests(["f()"]), runner=get_runner(), limits=SandboxLimits(**limits))

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.sandbox.boot import Runner
 from rm_gallery.core.sandbox.bwrap import BwrapRunner
 from rm_gallery.core.sandbox.code_tests import (
     AssertTests,
@@ -24,7 +23,7 @@ from rm_gallery.core.sandbox.code_tests import (
 )
 from rm_gallery.core.sandbox.inside.testing import same_output, same_value
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.runner import Runner, get_runner
 from rm_gallery.core.sandbox.sql import compare_results, run_query
 from rm_gallery.core.utils.errors import DataError
 from tests.golden.golden import Line, check, files, lines

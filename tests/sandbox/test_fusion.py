@@ -11,7 +11,7 @@ from aiohttp import web
 
 from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, HumanEvalTests, InputOutputTests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner
+from rm_gallery.core.sandbox.runner import get_runner
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
 from rm_gallery.gallery.rm.code.execution import CodeExecutionReward
 from tests.golden import golden

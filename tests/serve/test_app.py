@@ -18,11 +18,10 @@ from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.serve.app import CODECS, REFUSALS, create_app
-from rm_gallery.serve.formats import MAX_ITEMS, Ask, Refused
-from rm_gallery.serve.lane import Handler, RewardLane
-from rm_gallery.serve.native import NATIVE
-from rm_gallery.serve.settings import ServeSettings
-from rm_gallery.serve.tokens import Tokens, create_token
+from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.formats import MAX_ITEMS, NATIVE, Ask, Refused
+from rm_gallery.serve.handler import Handler, RewardLane
+from rm_gallery.serve.tokens import TokenFile, create_token
 from tests.serve.asking import asked, code_of
 from tests.support.children import ROOT
 
@@ -61,7 +60,7 @@ class Deployed:
         self.lane.close()
 
 
-def app_of(path: str = "", tokens: Tokens | None = None, **settings: Any) -> Any:
+def app_of(path: str = "", tokens: TokenFile | None = None, **settings: Any) -> Any:
     """An application with the reward "math" and the route of a path (with all routes, where none is named)."""
     codecs = [CODEC[path]] if path in CODEC else [] if path else None
     return create_app(Handler({"math": Number()}, Deployed()), ServeSettings(**settings), codecs, tokens)
@@ -113,7 +112,7 @@ def test_every_route_is_described() -> None:
 def test_who_has_no_token_or_one_for_something_else_is_refused(method: str, path: str, tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     given = {scope: create_token(file, scope, [scope]) for scope in ("read", "evaluate", "deploy")}
-    app = app_of(path, Tokens(file))
+    app = app_of(path, TokenFile(file))
     ask = {"method": method, "url": url_of(path), "content": example(path)}
     named: list[dict[str, str]] = [
         {},
@@ -138,7 +137,7 @@ def test_a_rate_is_kept_to_the_request(method: str, path: str, tmp_path: Path) -
         return
     token = create_token(tmp_path / "tokens.json", "few", ["read", "evaluate"], 2)
     ask = {"method": method, "url": url_of(path), "content": example(path), "headers": {"X-Api-Key": token}}
-    replies = asked(app_of(path, Tokens(tmp_path / "tokens.json")), *[ask] * 3)
+    replies = asked(app_of(path, TokenFile(tmp_path / "tokens.json")), *[ask] * 3)
     assert sorted(reply.status_code for reply in replies) == [200, 200, 429]
     late = next(reply for reply in replies if reply.status_code == 429)
     refused(method, path, late, 429, "rate_limited")

@@ -22,7 +22,8 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
 from rm_gallery.gallery.rm.trained.served import RemoteReward, item_of
-from rm_gallery.integrations.scoring import NoScore, RowScorer
+from rm_gallery.integrations.causes import NoScore
+from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.serve.client import RewardClient
 from tests.support.reward_server import RewardServer

@@ -17,9 +17,9 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.serve.app import create_app
+from rm_gallery.serve.door import BUCKETS, Metrics, ServeSettings
 from rm_gallery.serve.formats import Ask, Codec, Refused
-from rm_gallery.serve.lane import Handler
-from rm_gallery.serve.settings import BUCKETS, Metrics, ServeSettings
+from rm_gallery.serve.handler import Handler
 from tests.serve.asking import asked, code_of, get
 
 SECRET = "sk-secret-0123456789abcdef0123456789abcdef"

@@ -18,6 +18,7 @@ from rm_gallery.evaluation.store import StoreError
 from rm_gallery.serve import evaluations
 from rm_gallery.serve.evaluations import ServedEvaluators, payload_of
 from rm_gallery.serve.formats import Ask, Refused
+from rm_gallery.serve.handler import ServedEvaluators, payload_of
 
 CODE = "def evaluate(messages, **kwargs):\n    return float(messages[-1].content)\n"
 U, A = {"role": "user", "content": "q"}, {"role": "assistant", "content": "4"}

@@ -20,9 +20,9 @@ from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import RowScorer
-from rm_gallery.serve import lane as module
+from rm_gallery.serve import handler as module
 from rm_gallery.serve.formats import Ask, Refused
-from rm_gallery.serve.lane import Handler, RewardLane, sample_of
+from rm_gallery.serve.handler import Handler, RewardLane, sample_of
 
 
 def result(name: str, score: float) -> RewardResult:

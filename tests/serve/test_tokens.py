@@ -13,7 +13,7 @@ import pytest
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve import tokens as module
 from rm_gallery.serve.formats import Refused
-from rm_gallery.serve.tokens import Tokens, create_token, read_tokens, revoke_token
+from rm_gallery.serve.tokens import TokenFile, create_token, read_tokens, revoke_token
 
 
 class Clock:
@@ -39,13 +39,13 @@ def bearer(token: str) -> dict[bytes, bytes]:
     return {b"authorization": b"Bearer " + token.encode()}
 
 
-def refusal(tokens: Tokens, headers: dict[bytes, bytes], scope: Any = "evaluate") -> tuple[Any, ...]:
+def refusal(tokens: TokenFile, headers: dict[bytes, bytes], scope: Any = "evaluate") -> tuple[Any, ...]:
     with pytest.raises(Refused) as raised:
         tokens.authorize(headers, scope)
     return raised.value.status, raised.value.code, raised.value.retry_after
 
 
-def spent(tokens: Tokens, token: str) -> int:
+def spent(tokens: TokenFile, token: str) -> int:
     """How many requests are let in before one is refused."""
     for n in range(100):
         try:
@@ -68,7 +68,7 @@ def test_tokens_made_at_once_are_all_kept(file: Path) -> None:
 
 def test_only_the_whole_token_opens_and_only_its_scopes(file: Path) -> None:
     token, other = create_token(file, "a", ["evaluate"]), create_token(file, "b", ["read"])
-    tokens = Tokens(file)
+    tokens = TokenFile(file)
     assert len(tokens) == 2
     for headers in (bearer(token), {b"authorization": b"bearer  " + token.encode()}, {b"x-api-key": token.encode()}):
         assert tokens.authorize(headers, "evaluate").name == "a"
@@ -89,14 +89,14 @@ def test_every_digit_of_what_is_kept_counts(file: Path, place: int) -> None:
     digest = kept["tokens"][0]["sha256"]
     kept["tokens"][0]["sha256"] = f"{digest[:place]}{'0' if digest[place] != '0' else '1'}{digest[place + 1 :]}"
     file.write_bytes(orjson.dumps(kept))
-    assert refusal(Tokens(file), bearer(token))[0] == 401
+    assert refusal(TokenFile(file), bearer(token))[0] == 401
     file.write_bytes(orjson.dumps({"tokens": [{**kept["tokens"][0], "sha256": digest}]}))
-    assert Tokens(file).authorize(bearer(token), "evaluate").name == "a"
+    assert TokenFile(file).authorize(bearer(token), "evaluate").name == "a"
 
 
 def test_a_rate_fills_up_with_time_and_never_above_a_minute(file: Path, clock: Clock) -> None:
     token, free = create_token(file, "a", ["evaluate"], 6), create_token(file, "free", ["evaluate"])
-    tokens = Tokens(file)
+    tokens = TokenFile(file)
     assert spent(tokens, token) == 6
     assert refusal(tokens, bearer(token)) == (429, "rate_limited", pytest.approx(10.0))
     clock.now += 4.0
@@ -112,7 +112,7 @@ def test_a_rate_fills_up_with_time_and_never_above_a_minute(file: Path, clock: C
 
 def test_a_file_that_changes_is_followed_and_what_was_spent_stays_spent(file: Path, clock: Clock) -> None:
     token = create_token(file, "a", ["evaluate"], 3)
-    tokens = Tokens(file)
+    tokens = TokenFile(file)
     for _ in range(2):
         tokens.authorize(bearer(token), "evaluate")
     later = create_token(file, "later", ["evaluate"])
@@ -129,7 +129,7 @@ def test_a_file_that_changes_is_followed_and_what_was_spent_stays_spent(file: Pa
 @pytest.mark.parametrize("broken", [b"{", b"{}", None])
 def test_nobody_gets_in_by_breaking_the_file(file: Path, clock: Clock, broken: bytes | None) -> None:
     token = create_token(file, "a", ["evaluate"])
-    tokens = Tokens(file)
+    tokens = TokenFile(file)
     whole = file.read_bytes()
     file.unlink() if broken is None else file.write_bytes(broken)
     clock.now += module.LOOK_SECONDS + 0.1
@@ -160,4 +160,4 @@ def test_what_the_file_keeps(file: Path) -> None:
     for changed in ({"per_minute": True}, {"per_minute": -1}, {"scopes": ["all"]}, {"sha256": "x"}):
         file.write_bytes(orjson.dumps({"tokens": [{**entry, **changed}]}))
         with pytest.raises(ConfigError):
-            Tokens(file)
+            TokenFile(file)

@@ -11,8 +11,8 @@ import uvicorn
 
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.serve.app import create_app
-from rm_gallery.serve.lane import Evaluators, Handler
-from rm_gallery.serve.settings import ServeSettings
+from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.handler import Evaluators, Handler
 
 
 class RewardServer:

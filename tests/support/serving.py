@@ -23,8 +23,8 @@ class Serving:
 
     def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **settings: Any) -> None:
         start = (
-            f"from functools import partial\nfrom rm_gallery.serve import settings\n"
-            f"settings.ServeSettings = partial(settings.ServeSettings, **{settings!r})\n"
+            f"from functools import partial\nfrom rm_gallery.serve import door\n"
+            f"door.ServeSettings = partial(door.ServeSettings, **{settings!r})\n"
             "from rm_gallery.cli.main import main\nmain()"
         )
         self.process = subprocess.Popen(

@@ -7,7 +7,7 @@ message keeps everything it came with on the way there and back: null content, c
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,6 +17,7 @@ from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, To
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import build
 
+M = TypeVar("M", bound=ChatMessage)
 _ROLES = {role.value: role for role in MessageRole}
 _PLAIN = frozenset({"role", "content"})
 _AFTER, _ABSENT = "(after)", "(absent)"
@@ -24,7 +25,7 @@ _AFTER, _ABSENT = "(after)", "(absent)"
 _OWN = frozenset({_AFTER, _ABSENT})
 
 
-class Readable(BaseModel):
+class MappingRecord(BaseModel):
     """A record that reads as an object (`result.score`) and as a mapping of its fields (`result["score"]`, `dict(result)`)."""
 
     def _fields(self) -> dict[str, Any]:
@@ -62,17 +63,17 @@ class Readable(BaseModel):
         return self._fields().items()
 
 
-class CalledFunction(Readable, ToolFunction):
+class CalledFunction(MappingRecord, ToolFunction):
     """Name and arguments of a called function, as an object and as a mapping."""
 
 
-class Call(Readable, ToolCall):
+class MessageToolCall(MappingRecord, ToolCall):
     """A tool call of a `Message`, as an object and as a mapping."""
 
     function: CalledFunction = Field(default_factory=CalledFunction)
 
 
-class Message(Readable):
+class Message(MappingRecord):
     """One turn of a conversation as a reward function reads it; keys beyond these fields are kept as fields.
 
     `content` is text, None (a turn that only calls tools) or a list of OpenAI content parts; `text` is always text.
@@ -83,7 +84,7 @@ class Message(Readable):
     role: str
     content: str | list[dict[str, Any]] | None = ""
     name: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[MessageToolCall] | None = None
     tool_call_id: str | None = None
     function_call: dict[str, Any] | None = None
 
@@ -209,13 +210,10 @@ def sample_of_messages(
     Raises:
         DataError: a message does not fit; it is named by its position.
     """
-    turns = message_dicts(messages)
+    turns, begins, prompt = _divided(messages, original_messages)
     metadata = _metadata(row, ground_truth, tools)
-    prompt = None if original_messages is None else message_dicts(original_messages, "original_messages")
-    begins = _prompt_ends(turns, prompt)
-    if prompt is not None and begins is None:
+    if prompt is not None:
         metadata["original_messages"] = prompt
-    begins = _completion_begins(turns) if begins is None else begins
     return _sample(turns, begins, metadata, unique_id)
 
 
@@ -317,11 +315,16 @@ def chat_messages(messages: Any, what: str = "messages") -> list[ChatMessage]:
 
 def split_turns(messages: Any, original_messages: Any = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A conversation as prompt and completion, divided where `sample_of_messages` divides it."""
-    turns = message_dicts(messages)
-    prompt = None if original_messages is None else message_dicts(original_messages, "original_messages")
-    begins = _prompt_ends(turns, prompt)
-    begins = _completion_begins(turns) if begins is None else begins
+    turns, begins, _ = _divided(messages, original_messages)
     return turns[:begins], turns[begins:]
+
+
+def _divided(messages: Any, original: Any) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]] | None]:
+    """The turns, where the completion begins, and the prompt that was given where the conversation does not begin with it."""
+    turns = message_dicts(messages)
+    prompt = None if original is None else message_dicts(original, "original_messages")
+    begins = _prompt_ends(turns, prompt)
+    return (turns, _completion_begins(turns), prompt) if begins is None else (turns, begins, None)
 
 
 def group_of(sample: DataSample) -> str:
@@ -359,25 +362,20 @@ def dict_of(message: ChatMessage) -> dict[str, Any]:
 
 
 def _chat(turn: dict[str, Any], where: str) -> ChatMessage:
-    if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
-        return build(ChatMessage, {**_EMPTY, "role": _ROLES[turn["role"]], "content": turn["content"], "additional_kwargs": {}})
-    try:
-        return ChatMessage.model_validate(_kept(turn, where))
-    except ValidationError as error:
-        raise _misfit(error, where) from error
+    return _made(ChatMessage, turn, where, {})
 
 
 def _step(turn: dict[str, Any], where: str) -> Step:
+    return _made(Step, turn, where, {"label": {}, "reward": Reward()})
+
+
+def _made(kind: type[M], turn: dict[str, Any], where: str, own: dict[str, Any]) -> M:
+    """The message of a turn, `own` being what it has beside it; a plain turn is not validated again."""
     if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
-        fields: dict[str, Any] = {
-            **_EMPTY,
-            "role": _ROLES[turn["role"]],
-            "content": turn["content"],
-            "additional_kwargs": {},
-        }
-        return build(Step, {**fields, "label": {}, "reward": Reward()})
+        said: dict[str, Any] = {"role": _ROLES[turn["role"]], "content": turn["content"], "additional_kwargs": {}}
+        return build(kind, {**_EMPTY, **said, **own})
     try:
-        return Step.model_validate(_kept(turn, where))
+        return kind.model_validate(_kept(turn, where))
     except ValidationError as error:
         raise _misfit(error, where) from error
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
-from rm_gallery.core.data.conversation import Readable, dict_of, messages_of
+from rm_gallery.core.data.conversation import MappingRecord, dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, write_scores
@@ -36,7 +36,7 @@ def _number(value: Any) -> Any:
 Score = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 
 
-class MetricResult(Readable):
+class MetricResult(MappingRecord):
     """One component of a result: a finite score, why, and whether it could be judged at all."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -46,7 +46,7 @@ class MetricResult(Readable):
     reason: str = ""
 
 
-class StepOutput(Readable):
+class StepOutput(MappingRecord):
     """What was found out about one step of a conversation."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -59,7 +59,7 @@ class StepOutput(Readable):
     control_plane_info: dict[str, Any] | None = None
 
 
-class EvaluateResult(Readable):
+class EvaluateResult(MappingRecord):
     """What a reward function says about a conversation: a finite score, why, and the components it was made of.
 
     `is_score_valid=False` says that there was nothing to judge by (unscored, never a 0); `error` that the judging broke.

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from rm_gallery.core.sandbox.boot import LocalRunner
 from rm_gallery.core.sandbox.inside.answer import FORK_FAILED, OUTPUT_LIMIT, REPLY
 from rm_gallery.core.sandbox.inside.base import MAX_FRAME
 from rm_gallery.core.sandbox.inside.codec import decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, framed
+from rm_gallery.core.sandbox.runner import LocalRunner
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded, SandboxUnavailable
 
 _BOOT_SECONDS = 30.0
@@ -38,6 +38,14 @@ class Attempt:
         """Record the outcome of the unit under test."""
         self.outcomes[self.next_unit] = (reason, detail)
         self.next_unit += 1
+
+    def settle(self, outcomes: dict[int, tuple[str, str]], units: int) -> int:
+        """Add its outcomes to those of a whole sample; return the unit to go on with, `units` where nothing is left."""
+        outcomes.update(self.outcomes)
+        if not self.all_rest:
+            return self.next_unit
+        outcomes.update({number: (self.all_rest, self.all_detail) for number in range(self.next_unit, units)})
+        return units
 
     def stop_by(self, reason: str, *, loaded: bool, surely: bool = False, detail: str = "") -> None:
         """Record that the process ended while the current unit ran.
@@ -259,8 +267,7 @@ class PairAttempt:
 
 
 def _framed(job: dict[str, object]) -> bytes:
-    body = encode(job, limit=MAX_FRAME)
-    return len(body).to_bytes(4, "big") + body
+    return framed(encode(job, limit=MAX_FRAME))
 
 
 def as_text(value: Any) -> str:
@@ -298,8 +305,8 @@ class ProgramAttempt:
             ended: list[bool] = []
             pump.on_read(process.stdout, lambda data: self._take(pump, process, data) if data else ended.append(True))
             pump.on_read(process.stderr, self._prints.take)
-            job = encode({"code": code, "output_bytes": self._output_bytes}, limit=MAX_FRAME)
-            pump.write(process.stdin, boot + len(job).to_bytes(4, "big") + job)
+            job: dict[str, object] = {"code": code, "output_bytes": self._output_bytes}
+            pump.write(process.stdin, boot + _framed(job))
             while not self._over and not ended and not self._stopped((process,)):
                 pump.turn(self._clock.wait())
             if ended and not self._over:
@@ -335,7 +342,7 @@ class ProgramAttempt:
                 raise DataError(f"input {unit} of a code test has {len(stdin)} bytes; the limit is {MAX_FRAME}")
             self._prints.reset()
             self._clock.start_unit()
-            pump.write(process.stdin, len(stdin).to_bytes(4, "big") + stdin)
+            pump.write(process.stdin, framed(stdin))
 
     def _judge(self, body: bytes) -> None:
         try:

@@ -13,14 +13,27 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
+import sysconfig
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.sandbox import boot
-from rm_gallery.core.sandbox.boot import BOOT, LocalRunner, Role, Setting, boot_message
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, tasks_of_user
+from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, framed, tasks_of_user
+from rm_gallery.core.sandbox.runner import (
+    BOOT,
+    PREFIX,
+    LocalRunner,
+    Role,
+    Setting,
+    boot_message,
+    environment,
+    executable,
+    is_package,
+    version,
+)
 from rm_gallery.core.utils.errors import SandboxUnavailable
 
 _REAP_SECONDS = 2.0
@@ -128,18 +141,17 @@ def unavailable(reason: str) -> str:
 def _start(
     program: str, way: str, role: Role, limits: SandboxLimits, packages: Sequence[str] = ()
 ) -> tuple[SandboxProcess, bytes]:
-    mounts, inside = boot.package_mounts(packages)
+    visible, inside = package_mounts(packages)
     settings: dict[str, Setting] = {"strict": True, "paths": inside}
     if way == "root":
         # a user of its own per sandbox: the kernel exempts root from process limits, and counts every other user's
         settings["user"] = random.SystemRandom().randrange(1 << 29, 1 << 30)
     elif not _counts_per_namespace():
         settings["processes"] = int(limits.processes) + tasks_of_user()
-    command = [boot.inside_executable(), "-S", "-s", "-c", BOOT]
-    environment = boot.environment()
+    command = [f"{PREFIX}/bin/python{version()}", "-S", "-s", "-c", BOOT]
     try:
-        options = [program, *_walls(way), *boot.mounts(), *mounts, *_temp(program, limits), "--remount-ro", "/"]
-        process = BwrapProcess(options, command, limits=limits, environment=environment, filter_program=system_call_filter())
+        options = [program, *_walls(way), *mounts(), *visible, *_temp(program, limits), "--remount-ro", "/"]
+        process = BwrapProcess(options, command, limits=limits, environment=environment(), filter_program=system_call_filter())
     except OSError as error:
         raise SandboxUnavailable(f"bubblewrap could not be started: {error}") from error
     return process, boot_message(role, limits, settings)
@@ -153,13 +165,65 @@ def _walls(way: str) -> list[str]:
         options += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         options += ["--unshare-all", "--uid", "65534", "--gid", "65534"]
-    options += ["--setenv", "LD_LIBRARY_PATH", f"{boot.PREFIX}/lib"]
+    options += ["--setenv", "LD_LIBRARY_PATH", f"{PREFIX}/lib"]
     # folders made only as the way to a mount would be closed to the sandbox's user
-    for folder in ("/dev", "/usr", "/packages", boot.PREFIX, f"{boot.PREFIX}/bin"):
+    for folder in ("/dev", "/usr", "/packages", PREFIX, f"{PREFIX}/bin"):
         options += ["--dir", folder]
     for device in ("null", "zero", "urandom"):
         options += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     return options
+
+
+_SYSTEM_LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/lib32", "/lib", "/lib64", "/lib32")
+
+
+@functools.cache
+def mounts() -> tuple[str, ...]:
+    """Return the bubblewrap options that make the interpreter and the system's libraries visible, read-only.
+
+    Folders of installed packages are covered by empty ones: what is installed beside the interpreter is nobody's business
+    inside, and it may hold the project itself.
+    """
+    options: list[str] = []
+    if executable().startswith("/nix/"):
+        options += ["--dir", "/nix", "--ro-bind", "/nix/store", "/nix/store"]
+    for path in _SYSTEM_LIBRARIES:
+        if os.path.islink(path):
+            options += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            options += ["--ro-bind", path, path]
+    options += ["--ro-bind", executable(), f"{PREFIX}/bin/python{version()}"]
+    libraries = Path(sys.base_prefix) / "lib"
+    standard = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
+    inside_standard = f"{PREFIX}/{sys.platlibdir}/python{version()}"
+    if sys.base_prefix == "/usr" or not standard.is_relative_to(libraries):
+        options += ["--ro-bind", str(standard), inside_standard]
+        hidden = ["/usr/lib/python3/dist-packages", f"/usr/lib/python{version()}/dist-packages"]
+        hidden += [f"{inside_standard}/{name}" for name in ("site-packages", "dist-packages") if (standard / name).is_dir()]
+    else:
+        options += ["--ro-bind", str(libraries), f"{PREFIX}/lib"]
+        hidden = [f"{PREFIX}/lib/{path.parent.name}/{path.name}" for path in libraries.glob("python3*/*-packages")]
+    for path in hidden:
+        if path.startswith(PREFIX) or os.path.isdir(path):
+            options += ["--tmpfs", path, "--remount-ro", path]
+    return tuple(options)
+
+
+def package_mounts(folders: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options that make extra package folders visible, and their paths inside.
+
+    A folder that is itself a package (it holds `__init__.py`) is visible alone, without what lies beside it.
+    """
+    options: list[str] = []
+    inside: list[str] = []
+    for number, folder in enumerate(folders):
+        inside.append(f"/packages/{number}")
+        target = inside[-1]
+        if is_package(folder):
+            options += ["--dir", target]
+            target += f"/{os.path.basename(os.path.abspath(folder))}"
+        options += ["--ro-bind", os.path.realpath(folder), target]
+    return options, inside
 
 
 def _temp(program: str, limits: SandboxLimits) -> list[str]:
@@ -217,7 +281,7 @@ def _ask(program: str, way: str, limits: SandboxLimits) -> tuple[dict[str, Any] 
         with Pump() as pump:
             pump.on_read(process.stdout, answer.extend)
             pump.on_read(process.stderr, stderr.extend)
-            pump.write(process.stdin, boot + len(question).to_bytes(4, "big") + question)
+            pump.write(process.stdin, boot + framed(question))
             until = time.monotonic() + _PROBE_SECONDS
             while process.exit_code(0) is None and time.monotonic() < until:
                 pump.turn(0.05)

@@ -10,8 +10,8 @@ from typing import Any, Union
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
 from rm_gallery.core.sandbox.attempt import Attempt, Clock, PairAttempt, ProgramAttempt, as_text
-from rm_gallery.core.sandbox.boot import LocalRunner, RemoteRunner, Runner
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 
@@ -249,12 +249,7 @@ def unit_count(tests: CodeTests) -> int:
 
 
 def _run_locally(
-    code: str,
-    tests: CodeTests,
-    units: int,
-    runner: LocalRunner,
-    limits: SandboxLimits,
-    deadline: float,
+    code: str, tests: CodeTests, units: int, runner: LocalRunner, limits: SandboxLimits, deadline: float
 ) -> CodeTestReport:
     began = time.monotonic()
     attempt_from = _attempts(code, tests, units, runner, limits)
@@ -263,11 +258,7 @@ def _run_locally(
     while first < units:
         attempt = attempt_from(first, Clock(limits, began + deadline, first_start=not starts))
         starts += 1
-        outcomes.update(attempt.outcomes)
-        first = attempt.next_unit
-        if attempt.all_rest:
-            outcomes.update({number: (attempt.all_rest, attempt.all_detail) for number in range(first, units)})
-            break
+        first = attempt.settle(outcomes, units)
     return build_report(outcomes, units, began, runner, starts)
 
 

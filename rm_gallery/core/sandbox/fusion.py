@@ -15,18 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from rm_gallery.core.sandbox.attempt import Attempt, as_text, output_bound
-from rm_gallery.core.sandbox.boot import RemoteResult, RemoteRunner, source_of
-from rm_gallery.core.sandbox.code_tests import (
-    CodeTestReport,
-    CodeTests,
-    InputOutputTests,
-    answer_job,
-    build_report,
-    test_job,
-)
+from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, InputOutputTests, answer_job, build_report, test_job
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.sandbox.runner import RemoteResult, RemoteRunner, source_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, ProviderError
 
 if TYPE_CHECKING:
@@ -153,11 +146,7 @@ async def run_remotely(
         first = 0
         while first < units:
             attempt = await session.replay(answer_job(code, tests), {**test_job(tests), "first": first, "units": units})
-            session.outcomes.update(attempt.outcomes)
-            first = attempt.next_unit
-            if attempt.all_rest:
-                session.outcomes.update({number: (attempt.all_rest, attempt.all_detail) for number in range(first, units)})
-                break
+            first = attempt.settle(session.outcomes, units)
     return build_report(session.outcomes, units, began, runner, session.runs)
 
 

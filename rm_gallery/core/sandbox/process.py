@@ -70,14 +70,14 @@ class SandboxLimits:
 
 
 @dataclass(frozen=True)
-class Usage:
+class ProcessTreeUsage:
     """Resident bytes and number of processes of a tree."""
 
     resident_bytes: int
     processes: int
 
 
-def tree_usage(root: int) -> Usage | None:
+def tree_usage(root: int) -> ProcessTreeUsage | None:
     """Return the usage of `root` and its descendants, or None where /proc cannot tell."""
     resident = processes = 0
     pending = [root]
@@ -94,7 +94,7 @@ def tree_usage(root: int) -> Usage | None:
         processes += 1
         if processes > 4096:
             break
-    return Usage(resident, processes) if processes else None
+    return ProcessTreeUsage(resident, processes) if processes else None
 
 
 def children_of(pid: int) -> list[int]:
@@ -109,21 +109,21 @@ def children_of(pid: int) -> list[int]:
 def tasks_of_user() -> int:
     """Count the threads of this process's user: where the kernel counts them all, a limit has to start from there."""
     user, total = os.getuid(), 0
-    try:
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    if os.stat(f"/proc/{name}").st_uid == user:
-                        total += len(os.listdir(f"/proc/{name}/task"))
-                except OSError:
-                    continue
-    except OSError:
-        return 0
+    with contextlib.suppress(OSError):
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == user:
+                    total += len(os.listdir(f"/proc/{name}/task"))
     return total
 
 
 _CHUNK = 65536
 _HIGH_WATER = 1 << 20
+
+
+def framed(payload: bytes) -> bytes:
+    """A message as it goes to a sandboxed process: its length in four bytes, then itself."""
+    return len(payload).to_bytes(4, "big") + payload
 
 
 class Pump:

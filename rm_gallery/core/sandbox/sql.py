@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Union
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
@@ -26,12 +27,7 @@ _FEW_ROWS = 50
 _MAX_MATCHING = 400
 _STEPS_BETWEEN_CHECKS = 1000
 
-_READING = {
-    sqlite3.SQLITE_SELECT,
-    sqlite3.SQLITE_READ,
-    sqlite3.SQLITE_FUNCTION,
-    getattr(sqlite3, "SQLITE_RECURSIVE", 33),
-}
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, getattr(sqlite3, "SQLITE_RECURSIVE", 33)}
 _NEVER = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE, sqlite3.SQLITE_DROP_VTABLE}
 # functions that reach outside or make megabytes out of nothing
 _FORBIDDEN_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "zeroblob", "randomblob"}
@@ -62,7 +58,7 @@ async def run_query_apart(
     pool = get_pool("sql", memory_cap=_WORKER_BYTES)
     try:
         allowed = building + deadline + _AFTER_DEADLINE
-        return await pool.asubmit(_run_query, schema, query, deadline, max_rows, deadline=allowed)
+        return await pool.asubmit(partial(run_query, deadline=deadline, max_rows=max_rows), schema, query, deadline=allowed)
     except DeadlineExceeded:
         return QueryResult(error="deadline")
     except MemoryError:
@@ -78,15 +74,7 @@ async def same_results(found: QueryResult, expected: QueryResult, *, ordered: bo
     if len(found.rows) <= _FEW_ROWS:
         return compare_results(found.rows, expected.rows, ordered=ordered)
     pool = get_pool("sql", memory_cap=_WORKER_BYTES)
-    return await pool.asubmit(_compare, found.rows, expected.rows, ordered)
-
-
-def _compare(found: Sequence[Row], expected: Sequence[Row], ordered: bool) -> bool:
-    return compare_results(found, expected, ordered=ordered)
-
-
-def _run_query(schema: str, query: str, deadline: float, max_rows: int) -> QueryResult:
-    return run_query(schema, query, deadline=deadline, max_rows=max_rows)
+    return await pool.asubmit(partial(compare_results, ordered=ordered), found.rows, expected.rows)
 
 
 def run_query(schema: str, query: str, *, deadline: float = 5.0, max_rows: int = 10_000) -> QueryResult:
@@ -211,17 +199,9 @@ def _numbers(row: Sequence[Cell]) -> tuple[float, ...]:
 
 
 def _perfect_matching(left: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> bool:
-    """Augmenting paths (Kuhn): every left row gets a right row of its own within the tolerance."""
-    fits = [[j for j, other in enumerate(right) if _same_row(row, other)] for row in left]
-    owner: dict[int, int] = {}
+    """Whether every left row can get a right row of its own within the tolerance."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    def place(row: int, seen: set[int]) -> bool:
-        for j in fits[row]:
-            if j not in seen:
-                seen.add(j)
-                if j not in owner or place(owner[j], seen):
-                    owner[j] = row
-                    return True
-        return False
-
-    return all(place(row, set()) for row in range(len(left)))
+    fits = csr_array([[_same_row(row, other) for other in right] for row in left])
+    return bool((maximum_bipartite_matching(fits, perm_type="column") >= 0).all())

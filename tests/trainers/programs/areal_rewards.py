@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardResult  # noqa: E402
 from rm_gallery.integrations.areal import RewardWorkflow, areal_reward, areal_workflow  # noqa: E402
-from rm_gallery.integrations.scoring import NoScore  # noqa: E402
+from rm_gallery.integrations.causes import NoScore  # noqa: E402
 from tests.integrations.adapters import Moody  # noqa: E402
 
 for name in ("RewardAPI", "areal"):

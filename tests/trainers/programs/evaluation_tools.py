@@ -15,7 +15,7 @@ from langsmith.evaluation import run_evaluator
 from langsmith.schemas import Example, Run
 
 from rm_gallery.integrations.callables import langfuse_evaluator, langsmith_evaluator
-from rm_gallery.integrations.scoring import NoScore
+from rm_gallery.integrations.causes import NoScore
 from tests.integrations.adapters import Moody
 
 logging.getLogger("langfuse").setLevel(logging.CRITICAL)

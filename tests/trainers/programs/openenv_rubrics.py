@@ -15,8 +15,9 @@ from openenv.core.env_server.interfaces import Environment  # noqa: E402
 from openenv.core.env_server.types import Action, Observation, State  # noqa: E402
 from openenv.core.rubrics import Gate, LLMJudge, Rubric, Sequential, TrajectoryRubric, WeightedSum  # noqa: E402
 
+from rm_gallery.integrations.causes import NoScore  # noqa: E402
 from rm_gallery.integrations.openenv import RubricReward, openenv_rubric  # noqa: E402
-from rm_gallery.integrations.scoring import NoScore, RowScorer  # noqa: E402
+from rm_gallery.integrations.scoring import RowScorer  # noqa: E402
 from tests.integrations.adapters import Moody  # noqa: E402
 
 

@@ -7,7 +7,7 @@ import os
 import random
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -25,17 +25,9 @@ from rm_gallery.core.data.load.converters import (
     load_options,
     nearest,
 )
-from rm_gallery.core.data.load.readers import (
-    HubSource,
-    Reading,
-    Row,
-    RowItem,
-    RowSource,
-    file_sources,
-    memory_source,
-)
+from rm_gallery.core.data.load.readers import HubSource, ReadOptions, Row, RowItem, RowSource, file_sources, memory_source
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
-from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra
+from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.file import seeded_positions
 
 __all__ = ["DataConverter", "DataConverterRegistry", "DataLoader", "LoadReport", "RowRef", "create_loader"]
@@ -70,10 +62,7 @@ class LoadReport:
         """What a person who reads figures about these samples should know of them, a sentence each."""
         found = [
             (self.skipped, f"skipped {self.skipped:,} of {self.rows:,} rows; first: {''.join(self.messages[:1])}"),
-            (
-                self.duplicates,
-                f"{self.duplicates:,} of {self.samples:,} samples are equal to an earlier one; all are kept",
-            ),
+            (self.duplicates, f"{self.duplicates:,} of {self.samples:,} samples are equal to an earlier one; all are kept"),
             (
                 self.id_collisions,
                 f"{self.id_collisions:,} of {self.samples:,} samples have the id of a different one; all are kept",
@@ -147,10 +136,7 @@ class DataLoader(ABC):
             **self.origin(),
             "limit": self.options.limit,
             "seed": self.options.seed,
-            "rows": report.rows,
-            "skipped": report.skipped,
-            "duplicates": report.duplicates,
-            "id_collisions": report.id_collisions,
+            **{name: getattr(report, name) for name in ("rows", "skipped", "duplicates", "id_collisions")},
         }
         if report.messages:
             about["skipped_rows"] = report.messages
@@ -218,8 +204,6 @@ class DataLoader(ABC):
         if report.skipped == report.rows:
             raise DataError(f"loader '{self.name}': no usable row among {report.rows}; first: {report.messages[0]}")
         if report.skipped or report.id_collisions:
-            from rm_gallery.core.utils.errors import logger
-
             logger.warning("loader '{}': {}", self.name, "; ".join(report.notes()))
 
 
@@ -231,7 +215,7 @@ class LocalDataLoader(DataLoader):
     """
 
     strategy = "local"
-    config_keys = COMMON_KEYS | {"path", "data", *(field.name for field in fields(Reading))}
+    config_keys = COMMON_KEYS | {"path", "data", *(field.name for field in fields(ReadOptions))}
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError unless exactly one of `path` and `data` is given and the keys are known."""
@@ -242,9 +226,7 @@ class LocalDataLoader(DataLoader):
             raise ConfigError(f"loader '{self.name}' needs the config key 'path' or 'data', found {found}")
         if path is not None and (not isinstance(path, (str, os.PathLike)) or not str(path)):
             raise ConfigError(f"config key 'path' must be a file or folder, found {path!r}; tables go into 'data'")
-        for key in ("records_key", "encoding", "separator", "sheet"):
-            if config.get(key) is not None and not isinstance(config[key], str):
-                raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
+        _check_texts(config, ("records_key", "encoding", "separator", "sheet"))
         row = config.get("header_row")
         if row is not None and (not isinstance(row, int) or isinstance(row, bool) or row < 1):
             raise ConfigError(f"config key 'header_row' must be a whole number of at least 1, found {row!r}")
@@ -255,9 +237,9 @@ class LocalDataLoader(DataLoader):
             return [memory_source(self.config["data"])]
         return file_sources(Path(self.config["path"]).expanduser(), self.reading())
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """How files are to be read."""
-        return Reading(**{field.name: self.config.get(field.name) for field in fields(Reading)})
+        return ReadOptions(**{field.name: self.config.get(field.name) for field in fields(ReadOptions)})
 
     def origin(self) -> dict[str, Any]:
         """The path, where there is one."""
@@ -278,9 +260,7 @@ class HuggingFaceDataLoader(DataLoader):
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError for unknown keys and values of the wrong type."""
         check_keys(config, self.config_keys, self.strategy)
-        for key in ("path", "dataset_config", "split", "revision"):
-            if config.get(key) is not None and not isinstance(config[key], str):
-                raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
+        _check_texts(config, ("path", "dataset_config", "split", "revision"))
         if not all(isinstance(part, str) for part in config.get("parts", ())):
             raise ConfigError(f"config key 'parts' must be a list of names of hub data sets, found {config['parts']!r}")
         if not isinstance(config.get("streaming", False), bool):
@@ -334,6 +314,12 @@ class HuggingFaceDataLoader(DataLoader):
         """Hub name, configuration, split and revision."""
         keys = ("dataset_config", "split", "revision")
         return {"path": self._path(), **{key: self.config[key] for key in keys if self.config.get(key) is not None}}
+
+
+def _check_texts(config: Mapping[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if config.get(key) is not None and not isinstance(config[key], str):
+            raise ConfigError(f"config key '{key}' must be text, found {config[key]!r}")
 
 
 @contextmanager

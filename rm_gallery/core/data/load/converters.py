@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
 
 import orjson
 
-from rm_gallery.core.data.export import from_record, is_record
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, from_record, is_record
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.utils import models
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -43,8 +42,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = models.nearest(name, names)
     if close:
         return "did you mean " + " or ".join(f"'{item}'" for item in close) + "?"
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return "known: " + (", ".join(names[:MAX_NAMES]) + more if names else "none")
+    return "known: " + (listed(names) or "none")
 
 
 def shown(value: object) -> str:
@@ -162,9 +160,8 @@ def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
         raise DataError(f"{where}, column '{column}': unknown role {shown(item['role'])}; {nearest(role, _ROLES)}")
     content = item.get("content")
     # Only a message that calls something may say nothing.
-    if content is None and not (item.get("tool_calls") or item.get("function_call")):
-        raise wrong(where, column, "content of text or content parts", content)
-    if content is not None and not isinstance(content, (str, list)):
+    silent = content is None and (item.get("tool_calls") or item.get("function_call"))
+    if not (silent or isinstance(content, str | list)):
         raise wrong(where, column, "content of text or content parts", content)
     return {**{key: field for key, field in item.items() if field is not None}, "role": role, "content": content or ""}
 

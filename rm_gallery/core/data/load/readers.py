@@ -1,14 +1,18 @@
-"""Rows out of files and memory: which reader a source needs, and those for parquet, frames and lists."""
+"""Rows out of files and memory: which reader a source needs, the bytes and lines of files, parquet, frames, lists and hub splits."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from rm_gallery.core.data.load.converters import RowRef, listed, shown
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -41,7 +45,7 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How files are to be read, where that is not left to be found.
 
     Attributes:
@@ -122,23 +126,19 @@ class _Unpacking:
 def _group_rows(
     file: Any, group: int, start: int, keep: Sequence[int] | None, name: str, room: _Unpacking
 ) -> Iterator[RowItem]:
+    import pyarrow as pa
+
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False):
         room.note(batch)
         end = start + batch.num_rows
         positions: Sequence[int] = range(start, end)
         if keep is not None:
             positions = keep[bisect_left(keep, start) : bisect_left(keep, end)]
-            batch = _taken(batch, [position - start for position in positions])
+            batch = batch.take(pa.array([position - start for position in positions], type=pa.int64()))
         for position, row in zip(positions, _batch_rows(batch), strict=True):
             where = RowRef(name, position + 1)
             yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
         start = end
-
-
-def _taken(batch: Any, positions: list[int]) -> Any:
-    import pyarrow as pa
-
-    return batch.take(pa.array(positions, type=pa.int64()))
 
 
 def _batch_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
@@ -177,6 +177,51 @@ def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> 
         )
 
 
+BOM = b"\xef\xbb\xbf"
+LONGEST_LINE = 1 << 26
+"""Bytes of one JSON line."""
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of a gzip file, as long as they are not out of all proportion to it."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._packed = path, gzip.GzipFile(fileobj=file)
+        self._sizes = path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._packed.readinto(buffer)
+        self._sizes = self._sizes[0], self._sizes[1] + found
+        check_unpacked(self._path, *self._sizes)
+        return found
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked where it ends in .gz; DataError when it is empty or cannot be read."""
+    check_not_empty(path)
+    compressed = path.name.lower().endswith(".gz")
+    try:
+        with path.open("rb") as file:
+            yield cast(IO[bytes], io.BufferedReader(_Unpacked(path, file))) if compressed else file
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file with their numbers from 1, without a byte order mark."""
+    with opened(path) as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+            if len(line) > LONGEST_LINE:
+                raise DataError(
+                    f"{RowRef(str(path), number, 'line')}: longer than {LONGEST_LINE:,} bytes, the most one line may have"
+                )
+            yield number, line.removeprefix(BOM) if number == 1 else line
+
+
 def rows_in(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file or folder as they are; raises DataError at the first that cannot be read."""
     for source in file_sources(path):
@@ -186,12 +231,12 @@ def rows_in(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def file_sources(path: Path, reading: Reading | None = None) -> list[RowSource]:
+def file_sources(path: Path, reading: ReadOptions | None = None) -> list[RowSource]:
     """The sources a path stands for: a file, or every data file below a folder, sorted by path.
 
     Raises DataError for a missing path, an unknown extension, and a folder without data files.
     """
-    reading = reading or Reading()
+    reading = reading or ReadOptions()
     if path.is_dir():
         files = sorted(_files_below(path), key=lambda file: file.relative_to(path).parts)
         if not files:
@@ -215,10 +260,9 @@ def _suffix(file_name: str) -> str:
     return "" if name.endswith(".gz") and suffix in _BINARY_SUFFIXES else suffix
 
 
-def _file_source(path: Path, reading: Reading) -> RowSource:
-    from rm_gallery.core.data.load.result_files import InspectSource
+def _file_source(path: Path, reading: ReadOptions) -> RowSource:
+    from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
     from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
-    from rm_gallery.core.data.load.text_readers import JsonLinesSource, JsonSource
 
     suffix = _suffix(path.name)
     if suffix in (".parquet", ".pq"):
@@ -306,7 +350,10 @@ def memory_source(data: Any) -> RowSource:
 
 
 def plain(value: Any) -> Any:
-    """The value without numpy or pandas types, through lists and dicts. An array of one element stays a list."""
+    """The value of plain Python types, where data has arrays, numpy scalars, tensors, pandas' values and configuration nodes.
+
+    Through lists and dicts, whose keys become texts. An array of one element stays a list.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -320,6 +367,10 @@ def plain(value: Any) -> Any:
         return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
     if hasattr(value, "tolist"):
         return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [plain(item) for item in value]
     return value
 
 

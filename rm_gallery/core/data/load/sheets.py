@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rm_gallery.core.data.load.converters import MAX_NAMES, RowRef, listed, nearest
-from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked, plain
-from rm_gallery.core.data.load.text_readers import numbered_lines, opened
+from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked, numbered_lines, opened, plain
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 
 _MARKS = (
@@ -464,8 +463,6 @@ def _row(header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], 
 
 def _letters(place: int) -> str:
     """The letters of a column, counted from 0."""
-    letters, place = "", place + 1
-    while place:
-        place, rest = divmod(place - 1, 26)
-        letters = chr(65 + rest) + letters
-    return letters
+    from openpyxl.utils import get_column_letter
+
+    return str(get_column_letter(place + 1))

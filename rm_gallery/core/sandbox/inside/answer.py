@@ -20,7 +20,7 @@ from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, e
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import CodeType
     from typing import Any
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MAX_REFERENCES = 100_000
 
 
-class Candidate:
+class CandidateNamespace:
     """The answer's namespace and the objects it handed out by reference."""
 
     def __init__(self) -> None:
@@ -36,6 +36,18 @@ class Candidate:
         sys.modules["candidate"] = module
         self._names: dict[str, Any] = module.__dict__
         self._kept: list[object] = []
+        self._operations: dict[str, Callable[..., object]] = {
+            "call": self._call,
+            "find": self._find,
+            "get": getattr,
+            "set": setattr,
+            "item": lambda target, key: target[key],
+            "len": len,
+            "str": str,
+            "iter": iter,  # the iterator stays here
+            "next": lambda target: next(((item,) for item in target), ()),
+        }
+        """What can be asked for; the last gives (item,), or () at the end."""
 
     def load(self, job: Mapping[str, Any]) -> bytes:
         """Execute the answer; the reply lists the names that can be called, or the error."""
@@ -53,7 +65,7 @@ class Candidate:
         message: Any = decode(request, resolve=self._kept.__getitem__)
         operation, number, arguments = message[0], message[1], message[2:]
         try:
-            result = getattr(self, f"op_{operation}")(*arguments)
+            result = self._operations[operation](*arguments)
             return encode((number, "ok", result), keep=self._keep)
         except TooLarge:
             return encode((number, "too large"))
@@ -68,51 +80,18 @@ class Candidate:
         self._kept.append(value)
         return len(self._kept) - 1
 
-    def op_call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
+    def _call(self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> object:
         """Call a function by its name, or a kept object."""
         function = self._find(target) if type(target) is str else target
         return function(*arguments, **keywords)
 
-    def op_find(self, name: str) -> object:
-        """Return a function itself, so that it can be passed as an argument."""
-        return self._find(name)
-
     def _find(self, name: str) -> Any:
+        """A function itself, so that it can be passed as an argument."""
         if name in self._names:
             return self._names[name]
         if "Solution" in self._names and hasattr(self._names["Solution"], name):
             return getattr(self._names["Solution"](), name)
         raise NameError(f"name '{name}' is not defined")
-
-    def op_get(self, target: Any, name: str) -> object:
-        """Read an attribute."""
-        return getattr(target, name)
-
-    def op_set(self, target: Any, name: str, value: object) -> None:
-        """Set an attribute."""
-        setattr(target, name, value)
-
-    def op_item(self, target: Any, key: object) -> object:
-        """Read an item."""
-        return target[key]
-
-    def op_len(self, target: Any) -> int:
-        """Return the length."""
-        return len(target)
-
-    def op_str(self, target: Any) -> str:
-        """Return the text form."""
-        return str(target)
-
-    def op_iter(self, target: Any) -> object:
-        """Start an iteration; the iterator stays here."""
-        return iter(target)
-
-    def op_next(self, target: Any) -> tuple[object, ...]:
-        """Return (item,), or () at the end."""
-        for item in target:
-            return (item,)
-        return ()
 
 
 def _describe(error: BaseException) -> tuple[list[str], str]:
@@ -132,7 +111,7 @@ def replay_functions(job: Mapping[str, Any], requests: list[bytes]) -> None:
     """Load the answer, handle a fixed list of requests, print the replies: one whole program without a live channel."""
     add_site_names()
     out = own_stdout()
-    candidate = Candidate()
+    candidate = CandidateNamespace()
     for reply in [candidate.load(job), *map(candidate.handle, requests)]:
         write_line(out, "A", reply)
     os._exit(0)
@@ -147,7 +126,7 @@ def serve_functions(settings: Mapping[str, Any]) -> None:
     try:
         job: Any = decode(channel.read())
         channel.write(b"")  # tells the parent that the clock may start
-        candidate = Candidate()
+        candidate = CandidateNamespace()
         channel.write(candidate.load(job))
         while True:
             channel.write(candidate.handle(channel.read()))

@@ -1,4 +1,6 @@
-"""What every sandboxed process begins with: messages, confinement, the texts of a program; and the probe that tries the walls."""
+"""What every sandboxed process begins with: messages, confinement, the texts of a program; the probe that tries the walls, and
+the process that stays and answers message by message.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from rm_gallery.core.sandbox.inside.codec import decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 
@@ -239,3 +241,33 @@ def steady_hashes() -> None:
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def serve_service(settings: Mapping[str, Any]) -> None:
+    """Confine this process, open the entry that the first message names, and answer every further message with its bytes.
+
+    The first message is `{"module", "function", "job"}`: `function(job)` gives what answers. Sent back are an empty message
+    when that begins, then ("ok", "") or ("error", what was raised), then one answer for each message.
+    """
+    confine(settings)
+    os.nice(5)  # whoever serves others must not wait for the code it serves
+    sys.path += settings["paths"]
+    channel = take_standard_streams()
+    try:
+        first: Any = decode(channel.read())
+        channel.write(b"")
+        try:
+            module = __import__(first["module"], fromlist=[first["function"]])
+            answer: Callable[[bytes], bytes] = getattr(module, first["function"])(first["job"])
+            said = ("ok", "")
+        except BaseException as error:  # noqa: BLE001 - told to the parent, which gives this process up
+            said = ("error", f"{type(error).__name__}: {error}"[:1000])
+        channel.write(encode(said))
+        own = os.getpid()
+        while said[0] == "ok":
+            said_now = answer(channel.read())
+            if os.getpid() != own:
+                os._exit(0)  # a fork of the code under test that came back here: only its parent answers
+            channel.write(said_now)
+    except PeerGone:
+        return

@@ -56,7 +56,7 @@ def not_vacuous(array: Any) -> Any:
     return array.view(Empty)
 
 
-class Link:
+class CandidateConnection:
     """Sends requests and turns replies into values; `fatal` is set when no later reply can be trusted or expected."""
 
     def __init__(self, exchange: Callable[[bytes], bytes]) -> None:
@@ -178,7 +178,7 @@ def error_reason(names: list[str]) -> str:
 class RemoteFunction:
     """Stands for one of the answer's top-level callables."""
 
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: CandidateConnection, name: str) -> None:
         self._link = link
         self.__name__ = self.__qualname__ = name
 
@@ -195,7 +195,7 @@ def _depth_of(value: RemoteObject) -> int:
 class RemoteObject:
     """Stands for an object of a type that does not cross; it is equal to itself only, whatever its class says there."""
 
-    def __init__(self, link: Link, number: int, depth: int) -> None:
+    def __init__(self, link: CandidateConnection, number: int, depth: int) -> None:
         object.__setattr__(self, "_link", link)
         object.__setattr__(self, "_depth", depth)
         object.__setattr__(self, "_number", number)

@@ -18,7 +18,7 @@ from rm_gallery.core.sandbox.inside.base import (
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.inside.remote import Link, RemoteFunction, error_reason, is_description
+from rm_gallery.core.sandbox.inside.remote import CandidateConnection, RemoteFunction, error_reason, is_description
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class BrokenTests(Exception):
 class Bench:
     """One sample's tests with their namespace; every unit reports (number, reason, detail)."""
 
-    def __init__(self, job: Mapping[str, Any], link: Link) -> None:
+    def __init__(self, job: Mapping[str, Any], link: CandidateConnection) -> None:
         self._job = job
         self._link = link
         module = type(sys)("tests")
@@ -278,7 +278,7 @@ def _defined_in(tree: Any) -> set[str]:
 
 def run_tests(job: Mapping[str, Any], hello: bytes, exchange: Callable[[bytes], bytes], report: Report) -> None:
     """Run the units from `job['first']` on, reporting 'unit', 'dead' or 'broken' records."""
-    link = Link(exchange)
+    link = CandidateConnection(exchange)
     bench = Bench(job, link)
     try:
         reason, detail = bench.prepare(hello)

@@ -15,7 +15,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, extract_code, parse_code_tests, run_code_tests
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.sandbox.select import get_runner, shown_sandbox
+from rm_gallery.core.sandbox.runner import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
 from rm_gallery.core.text.blocks import parse_python, split_fences
 from rm_gallery.core.text.reasoning import split_reasoning

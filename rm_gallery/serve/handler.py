@@ -1,12 +1,13 @@
-"""All that is asked of one reward at a time: one standing run, a bounded queue before it, and the time each request has."""
+"""What answers: a lane per reward (one standing run, a bounded queue before it, the time each request has) and deployed evaluators."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -17,9 +18,14 @@ from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import planned, standing_run
-from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable, logger
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.secrets import redact
+from rm_gallery.evaluation.bundle import DamagedBundle
+from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
+from rm_gallery.evaluation.pool import LIMITS
+from rm_gallery.evaluation.store import Store, StoreError, UnknownEvaluator
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.formats import Ask, Refused
 
@@ -30,15 +36,13 @@ _PATH = re.compile(r"(?<![\w/:.~…])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s'\"<>:]+[/\\
 """The path of a file of this machine, and its last part."""
 
 
-class _Call:
+@dataclass(slots=True)
+class _PendingRequest:
     """A request that waits for its outcomes."""
 
-    __slots__ = ("found", "left", "waiter")
-
-    def __init__(self, found: list[Any], left: int, waiter: asyncio.Future[None]) -> None:
-        self.found = found
-        self.left = left
-        self.waiter = waiter
+    found: list[Any]
+    left: int
+    waiter: asyncio.Future[None]
 
 
 class RewardLane:
@@ -55,7 +59,7 @@ class RewardLane:
         self.waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = count()
-        self._open: dict[int, tuple[_Call, Any]] = {}
+        self._open: dict[int, tuple[_PendingRequest, Any]] = {}
         """By number of a unit: who asked, and the place of its outcome, or the places of its outputs."""
         self._fresh: list[tuple[int, DataSample, Deadline]] = []
         self._rate = 0.0
@@ -79,7 +83,7 @@ class RewardLane:
             raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
         loop = self._loop = asyncio.get_running_loop()
         found: list[Any] = [None] * n
-        call = _Call(found, 0, loop.create_future())
+        call = _PendingRequest(found, 0, loop.create_future())
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
         deadline = Deadline(limit)
         groups: dict[str, int] = {}
@@ -135,25 +139,22 @@ class RewardLane:
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, [number for number, _, _ in fresh])
 
-    def _expire(self, call: _Call) -> None:
+    def _expire(self, call: _PendingRequest) -> None:
         if not call.waiter.done():
             call.waiter.set_result(None)
 
     # -- on any thread --------------------------------------------------------------------------------------------------
 
     def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
-        assert self._loop is not None
-        try:
-            library_loop.post(self._loop, lambda: self._settle(results))
-        except RuntimeError:  # the server's loop is closed: nobody waits
-            return
+        self._post(lambda: self._settle(results))
 
     def _broken(self, error: BaseException, numbers: list[int]) -> None:
+        self._post(lambda: self._settle_broken(error, numbers))
+
+    def _post(self, work: Callable[[], None]) -> None:
         assert self._loop is not None
-        try:
-            library_loop.post(self._loop, lambda: self._settle_broken(error, numbers))
-        except RuntimeError:
-            return
+        with suppress(RuntimeError):  # the server's loop is closed: nobody waits
+            library_loop.post(self._loop, work)
 
     # -- on the server's loop -------------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class RewardLane:
                 call.found[place] = BROKEN
             self._count_down(call)
 
-    def _count_down(self, call: _Call) -> None:
+    def _count_down(self, call: _PendingRequest) -> None:
         call.left -= 1
         if not call.left and not call.waiter.done():
             call.waiter.set_result(None)
@@ -326,3 +327,130 @@ class Handler:
             lane.close()
         if self.evaluators is not None:
             await self.evaluators.close()
+
+
+LIST_SECONDS = 1.0
+"""How old a list of what is deployed may be."""
+STORE_SECONDS = 5.0
+"""How long a list is waited for."""
+
+
+class ServedEvaluators:
+    """The evaluators of a store as `Handler` asks them.
+
+    Args:
+        store: an open one; it is closed with this.
+        workers: processes per evaluator.
+        limits: what one request may take.
+        sandbox: as in `EvaluatorPool`.
+        max_waiting: completions that may wait for one evaluator; more are refused with 429.
+    """
+
+    def __init__(
+        self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto", max_waiting: int = 8192
+    ) -> None:
+        self._store = store
+        self.shown = store.shown
+        self._live = LiveEvaluators(store, workers=workers, limits=limits, sandbox=sandbox)
+        self._max_waiting = max_waiting
+        self.waiting: dict[str, int] = {}
+        self._listed: list[dict[str, Any]] = []
+        self._at = -LIST_SECONDS
+        self._listing: asyncio.Task[list[dict[str, Any]]] | None = None
+        self._problem = ""
+
+    async def deployed(self) -> Sequence[Mapping[str, Any]]:
+        """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
+        if time.monotonic() - self._at >= LIST_SECONDS:
+            try:  # whoever comes meanwhile waits for the same list: an older one may name another target
+                await asyncio.wait_for(asyncio.shield(self._look()), STORE_SECONDS)
+            except (StoreError, asyncio.TimeoutError) as error:
+                raise self._unreadable(error) from error
+        return self._listed
+
+    def _look(self) -> asyncio.Task[list[dict[str, Any]]]:
+        """The list that is being read, begun if it is not."""
+        if self._listing is None:
+            self._listing = asyncio.ensure_future(asyncio.to_thread(self._live.list))
+            self._listing.add_done_callback(self._looked)
+        return self._listing
+
+    def _looked(self, listing: asyncio.Task[list[dict[str, Any]]]) -> None:
+        self._listing = None
+        if not listing.cancelled() and listing.exception() is None:
+            self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
+
+    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+        """The outcomes of the asks, in their order.
+
+        Raises:
+            Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or store (503).
+        """
+        waiting = self.waiting.get(evaluator_id, 0)
+        if waiting + len(asks) > self._max_waiting:
+            what = f"{waiting} conversations are waiting for {evaluator_id} already; at most {self._max_waiting} may."
+            raise Refused(429, "busy", what, retry_after=1.0)
+        places = [place for place, ask in enumerate(asks) if not ask.problem]
+        found = [failed("invalid_item", ask.problem, "data") for ask in asks]
+        self.waiting[evaluator_id] = waiting + len(asks)
+        try:
+            payloads = [payload_of(asks[place]) for place in places]
+            results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
+        except UnknownEvaluator as error:  # whose message is for the owner of the store: it says where that is
+            what = f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them."
+            raise Refused(404, "unknown_evaluator", what) from error
+        except StoreError as error:
+            raise self._unreadable(error) from error
+        except (SandboxUnavailable, DamagedBundle) as error:
+            logger.error("evaluator {}: {}", evaluator_id, error)
+            what = f"The evaluator {evaluator_id} cannot be run on this server; its log says why."
+            raise Refused(503, "unavailable", what, retry_after=30.0) from error
+        finally:
+            left = self.waiting[evaluator_id] - len(asks)
+            if left:
+                self.waiting[evaluator_id] = left
+            else:
+                del self.waiting[evaluator_id]
+        for place, result in zip(places, results, strict=True):
+            found[place] = scored_of_result(result)
+        return found
+
+    def problem(self) -> str:
+        """Why the store cannot be read, as it was last seen; empty while it can."""
+        if self._problem:  # who hears of it may send no request that would find the store well again
+            self._look()
+        return self._problem
+
+    async def close(self) -> None:
+        """End the processes and close the store."""
+        await self._live.close()
+        self._store.close()
+
+    def _unreadable(self, error: Exception) -> Refused:
+        logger.error("{}", str(error) or f"the store {self.shown} does not answer")
+        self._problem = "the store of evaluators cannot be read"
+        return Refused(503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0)
+
+
+def payload_of(ask: Ask) -> dict[str, Any]:
+    """What the function of an evaluator gets."""
+    messages = ask.messages
+    original = ask.original_messages
+    if messages is None:
+        asked = _turns(ask.prompt, "user")
+        messages = [*asked, *_turns(ask.completion, "assistant")]
+        original = original or asked
+    payload: dict[str, Any] = {"messages": messages, "ground_truth": ask.reference}
+    if original is not None:
+        payload["original_messages"] = original
+    if ask.tools is not None:
+        payload["tools"] = ask.tools
+    if ask.row:
+        payload["kwargs"] = dict(ask.row)
+    return payload
+
+
+def _turns(said: str | list[dict[str, Any]] | None, speaker: str) -> list[dict[str, Any]]:
+    if said is None:
+        return []
+    return [{"role": speaker, "content": said}] if isinstance(said, str) else said

@@ -1,24 +1,180 @@
-"""Choosing where untrusted code runs, limits alone as the last choice, and telling what is available here."""
+"""Where untrusted code runs: what a sandboxed interpreter is started with, limits alone as the last choice, and which runner there is."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import glob
+import importlib.resources
 import importlib.util
+import marshal
+import math
 import os
 import platform
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from types import CodeType
+from typing import ClassVar, Literal, Union
 
-from rm_gallery.core.sandbox import boot, bwrap
-from rm_gallery.core.sandbox.boot import BOOT, Check, LocalRunner, Role, Runner, Setting, boot_message
 from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans, tasks_of_user, tree_usage
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
+
+PREFIX = "/py"
+"""Neutral place of the interpreter inside: the outside path may hold a user's name."""
+
+
+def executable() -> str:
+    """Return the real interpreter behind this process, outside of any virtual environment."""
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    return os.path.realpath(base)
+
+
+def version() -> str:
+    """Return 'major.minor'."""
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def is_package(folder: str) -> bool:
+    """Whether a folder is itself a package and no folder of packages."""
+    return os.path.isfile(os.path.join(folder, "__init__.py"))
+
+
+def environment() -> dict[str, str]:
+    """Return the whole environment of a sandboxed process: nothing of this process's own reaches it."""
+    return {
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "PATH": f"{PREFIX}/bin",
+        "PYTHONUTF8": "1",
+        # equal answers must behave equally: the order of a set of strings is part of that
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+    }
+
+
+Setting = Union[int, bool, str, list[str]]
+_INSIDE = "rm_gallery.core.sandbox.inside"
+
+# what each role needs, in loading order; the last one holds `serve_ROLE`
+_MODULES_OF: dict[str, tuple[str, ...]] = {
+    "functions": ("codec", "base", "answer"),
+    "programs": ("codec", "base", "answer"),
+    "testing": ("codec", "base", "remote", "testing"),
+    "service": ("codec", "base"),
+    "probe": ("codec", "base"),
+}
+
+# the whole command line of a sandboxed process; marshal is safe here because the bytes come from this very process
+BOOT = """
+import marshal, os, sys
+def read(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part:
+            os._exit(97)
+        data += part
+    return data
+modules, settings = marshal.loads(read(int.from_bytes(read(8), "big")))
+sys.argv[:] = [""]
+for name, code in modules:
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+getattr(module, settings["main"])(settings)
+"""
+
+
+@functools.cache
+def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
+    found = []
+    for stem in _MODULES_OF[role]:
+        name = f"{_INSIDE}.{stem}"
+        found.append((name, compile(source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0)))
+    return tuple(found)
+
+
+def source_of(stem: str) -> str:
+    """Return the source text of one inside module."""
+    return (importlib.resources.files(_INSIDE) / f"{stem}.py").read_text(encoding="utf-8")
+
+
+def boot_message(role: str, limits: SandboxLimits, settings: Mapping[str, Setting]) -> bytes:
+    """Return the bytes a booting process reads first: its modules and its settings."""
+    full: dict[str, Setting] = {
+        "cpu_seconds": math.ceil(limits.cpu_seconds),
+        "memory_bytes": limits.memory_bytes,
+        "file_bytes": limits.file_bytes,
+        "processes": int(limits.processes),
+        "paths": [],
+        "main": f"serve_{role}",
+        **settings,
+    }
+    body = marshal.dumps((_modules(role), full))
+    return len(body).to_bytes(8, "big") + body
+
+
+Role = Literal["functions", "programs", "testing", "service", "probe"]
+
+
+class Runner(abc.ABC):
+    """A place where untrusted code runs; instances hold no per-call state and may be shared by threads."""
+
+    name: str
+
+
+class LocalRunner(Runner):
+    """Starts processes on this machine and talks to them through pipes."""
+
+    walls = True
+    """Whether the code is kept away from every other process."""
+
+    @abc.abstractmethod
+    def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
+        """Start one process; return it with the bytes it has to read first.
+
+        Raises SandboxUnavailable when it cannot be started.
+        """
+
+
+@dataclass(frozen=True)
+class RemoteResult:
+    """How one program ended on a remote runner."""
+
+    status: Literal["finished", "error", "deadline", "output limit"]
+    stdout: str
+    stderr: str
+    exit_code: int | None
+
+
+class RemoteRunner(Runner):
+    """Runs a whole program elsewhere and returns what it printed."""
+
+    @abc.abstractmethod
+    async def run(self, code: str, stdin: str, limits: SandboxLimits) -> RemoteResult:
+        """Run one Python program.
+
+        Raises ProviderError when the service gives no usable answer.
+        """
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One line of what this machine can do."""
+
+    name: str
+    ok: bool
+    detail: str
+    """What was found."""
+    fix: str = ""
+    """What to do about it; empty when all is well."""
+
 
 _PREFIX = "rm-gallery-"
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -47,16 +203,16 @@ class SubprocessRunner(LocalRunner):
     def __init__(self, packages: Sequence[str] = ()) -> None:
         if os.name != "posix":
             raise SandboxUnavailable('sandbox="subprocess" needs resource limits, which only POSIX systems have')
-        self._packages = [os.path.dirname(os.path.abspath(p)) if boot.is_package(p) else p for p in packages]
+        self._packages = [os.path.dirname(os.path.abspath(p)) if is_package(p) else p for p in packages]
 
     def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one interpreter in a temp folder of its own; see LocalRunner."""
         _sweep()
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-        environment = {**boot.environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
-        command = [boot.executable(), "-S", "-s", "-c", _DIE_WITH_PARENT + BOOT]
+        surroundings = {**environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
+        command = [executable(), "-S", "-s", "-c", _DIE_WITH_PARENT + BOOT]
         try:
-            process = _ProcessInFolder(command, limits=limits, environment=environment, folder=folder)
+            process = _ProcessInFolder(command, limits=limits, environment=surroundings, folder=folder)
         except OSError as error:
             remove_folder(folder)
             raise SandboxUnavailable(f"no child process could be started: {error}") from error
@@ -152,7 +308,9 @@ def get_runner(sandbox: str = "auto", *, packages: Sequence[str] = ()) -> Runner
     'fusion'). Raises SandboxUnavailable with what to install, ConfigError for an unknown name.
     """
     if sandbox in ("auto", "bwrap"):
-        return bwrap.BwrapRunner(packages)
+        from rm_gallery.core.sandbox.bwrap import BwrapRunner
+
+        return BwrapRunner(packages)
     if sandbox == "subprocess":
         return SubprocessRunner(packages)
     if sandbox.startswith("fusion:"):
@@ -169,22 +327,24 @@ def shown_sandbox(sandbox: str) -> str:
     return re.sub(r"[?#].*", "?***", re.sub(r"[^/:]*(:[^/]*)?@", "***@", sandbox, count=1), flags=re.DOTALL)
 
 
-def doctor() -> list[Check]:
+def doctor() -> list[Capability]:
     """Return what this machine offers for running untrusted code."""
+    from rm_gallery.core.sandbox import bwrap
+
     program = shutil.which("bwrap")
     way, detail = (None, "not installed") if program is None else bwrap.probe(program)
     found = detail if program is None else f"{program}: {detail}"
     filtered, watched = bwrap.system_call_filter() is not None, tree_usage(os.getpid()) is not None
     installed = importlib.util.find_spec("aiohttp") is not None
-    machine, version = f"processor {platform.machine()}", f"Python {boot.version()}"
+    machine, python = f"processor {platform.machine()}", f"Python {version()}"
     memory = "reads /proc" if watched else "no /proc here: only the limit per process holds"
     instead = bwrap.INSTALL if program is None else 'or choose sandbox="subprocess"'
     return [
-        Check("bubblewrap", way is not None, found, "" if way else instead),
-        Check("system-call filter", filtered, machine, "" if filtered else "namespaces and limits still hold"),
-        Check("memory watcher", watched, memory),
-        Check("sandboxed interpreter", os.access(boot.executable(), os.X_OK), version),
-        Check(
+        Capability("bubblewrap", way is not None, found, "" if way else instead),
+        Capability("system-call filter", filtered, machine, "" if filtered else "namespaces and limits still hold"),
+        Capability("memory watcher", watched, memory),
+        Capability("sandboxed interpreter", os.access(executable(), os.X_OK), python),
+        Capability(
             "SandboxFusion client",
             installed,
             "aiohttp" if installed else "no aiohttp",

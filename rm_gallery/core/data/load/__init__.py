@@ -1,1 +1,0 @@
-"""Loaders: files, folders, frames, lists and hub data sets, through one converter per format."""
