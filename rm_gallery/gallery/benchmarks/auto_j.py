@@ -14,24 +14,13 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict
 from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, auto_j, judged_pair, need, peek
-from rm_gallery.gallery.benchmarks.rules import (
-    Scorer,
-    SubsetTallies,
-    both_orders_credit,
-    consistency_credit,
-    games,
-    headline,
-)
+from rm_gallery.gallery.benchmarks.rules import Scorer, SubsetTallies, both_orders_credit, consistency_credit, games, headline
 
 _PER_SCENARIO = 24
 _WRITING = ("personal_essay", "blog_post", "song_lyrics", "social_media_post", "marketing_materials", "advertisement")
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Summarization": ("post_summarization", "text_summarization", "note_summarization"),
-    "Exam Questions": (
-        "math_reasoning",
-        "solving_exam_question_with_math",
-        "solving_exam_question_without_math",
-    ),
+    "Exam Questions": ("math_reasoning", "solving_exam_question_with_math", "solving_exam_question_without_math"),
     "Code": (
         "code_generation",
         "code_simplification",
@@ -39,13 +28,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "code_to_code_translation",
         "explaining_code",
     ),
-    "Rewriting": (
-        "instructional_rewriting",
-        "language_polishing",
-        "paraphrasing",
-        "text_correction",
-        "text_simplification",
-    ),
+    "Rewriting": ("instructional_rewriting", "language_polishing", "paraphrasing", "text_correction", "text_simplification"),
     "Creative Writing": (
         "counterfactual",
         "creative_writing",

@@ -119,12 +119,7 @@ class HHH(Benchmark):
         "the better answer is often the longer one: length alone is right in 62.9 %",
         "the same 221 rows are the prior set anthropic_hhh of RewardBench 1",
     )
-    length = {
-        "harmless": (58, 62.1, 37.9),
-        "helpful": (59, 69.5, 28.8),
-        "honest": (61, 63.9, 36.1),
-        "other": (43, 53.5, 44.2),
-    }
+    length = {"harmless": (58, 62.1, 37.9), "helpful": (59, 69.5, 28.8), "honest": (61, 63.9, 36.1), "other": (43, 53.5, 44.2)}
     published = (("Prometheus 2 (README)", "72 - 85 % over HHH, MT-bench human and Auto-J", "README of prometheus-eval"),)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:

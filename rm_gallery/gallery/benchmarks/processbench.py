@@ -16,14 +16,7 @@ from rm_gallery.gallery.benchmarks.base import ROW
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.gallery.benchmarks.recorded import Row, named
-from rm_gallery.gallery.benchmarks.rules import (
-    Scorer,
-    Tally,
-    headline,
-    mean_of,
-    merged,
-    pooled_counts,
-)
+from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline, mean_of, merged, pooled_counts
 from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores, step_texts
 
 if TYPE_CHECKING:

@@ -192,11 +192,7 @@ def _judged(sample: DataSample, scores: Mapping[Place, float | None]) -> Judged:
             judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
     lost = any(score is None for score in means)
     issue = RewardIssue(
-        name="scores",
-        status="unscored",
-        reason="no_score",
-        message="The file has no score for an answer.",
-        cause="data",
+        name="scores", status="unscored", reason="no_score", message="The file has no score for an answer.", cause="data"
     )
     return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
 

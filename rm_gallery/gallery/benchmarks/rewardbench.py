@@ -17,27 +17,12 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.rules import (
-    Orders,
-    Scorer,
-    Tally,
-    headline,
-    interval_of_mean,
-    mean_of,
-    merged,
-    strict_pairs,
-)
+from rm_gallery.gallery.benchmarks.rules import Orders, Scorer, Tally, headline, interval_of_mean, mean_of, merged, strict_pairs
 
 RULE = "rewardbench1_sections"
 # The weights are the benchmark's constants, not sizes: math-prm has 447 rows and counts 984, as much as the code subsets.
 SECTION_WEIGHTS: Mapping[str, Mapping[str, int]] = {
-    "Chat": {
-        "alpacaeval-easy": 100,
-        "alpacaeval-length": 95,
-        "alpacaeval-hard": 95,
-        "mt-bench-easy": 28,
-        "mt-bench-med": 40,
-    },
+    "Chat": {"alpacaeval-easy": 100, "alpacaeval-length": 95, "alpacaeval-hard": 95, "mt-bench-easy": 28, "mt-bench-med": 40},
     "Chat Hard": {
         "mt-bench-hard": 37,
         "llmbar-natural": 100,
@@ -132,11 +117,7 @@ class RewardBench(Benchmark):
         ("Nemotron-4-340B-Reward", "92.0, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
         ("GPT-4o-0806 as judge", "86.7, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
         ("Claude-3.5-Sonnet as judge", "84.2, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        (
-            "PKU beaver-7b-v1.0-cost",
-            "56.2: Chat 60.9, Chat Hard 45.0, Safety 72.2, Reasoning 46.7",
-            "repository's README",
-        ),
+        ("PKU beaver-7b-v1.0-cost", "56.2: Chat 60.9, Chat Hard 45.0, Safety 72.2, Reasoning 46.7", "repository's README"),
     )
     modes: ClassVar[dict[str, str]] = {
         "sections": "plain mean of the four sections, as most papers quote it",

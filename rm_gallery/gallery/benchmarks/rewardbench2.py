@@ -26,15 +26,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
-from rm_gallery.gallery.benchmarks.rules import (
-    Scorer,
-    Tally,
-    headline,
-    mean_of,
-    mean_over_clusters,
-    pooled_counts,
-    tie_credit,
-)
+from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline, mean_of, mean_over_clusters, pooled_counts, tie_credit
 from rm_gallery.gallery.benchmarks.ties import TiesTally, ties_parts
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")

@@ -15,15 +15,7 @@ from rm_gallery.core.utils.errors import Cause
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
-from rm_gallery.gallery.benchmarks.rules import (
-    Gathered,
-    Scorer,
-    Tally,
-    headline,
-    interval_of_mean,
-    mean_of,
-    pooled_counts,
-)
+from rm_gallery.gallery.benchmarks.rules import Gathered, Scorer, Tally, headline, interval_of_mean, mean_of, pooled_counts
 
 RULE = "rm_bench_matrix"
 STYLES = ("concise", "detailed plain text", "detailed markdown")
@@ -111,12 +103,7 @@ class RMBench(Benchmark):
                 raise wrong(where, column, f"three styles ({', '.join(STYLES)})", side)
         domain = _domain(row)
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        metadata |= {
-            "subset": domain,
-            "styles": [*STYLES, *STYLES],
-            "domain": row.get("domain"),
-            "origin": row.get("subset"),
-        }
+        metadata |= {"subset": domain, "styles": [*STYLES, *STYLES], "domain": row.get("domain"), "origin": row.get("subset")}
         own = identity(row, "id", where)
         return DataSample.model_validate(
             {

@@ -6,16 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.converters import (
-    RowRef,
-    identity,
-    json_cell,
-    preference_outputs,
-    required,
-    text,
-    turns,
-    wrong,
-)
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, preference_outputs, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
@@ -46,11 +37,7 @@ class RMBPairwise(Benchmark):
     chance = 0.5
     measures = "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
     sizes = {"Helpfulness": 10067, "Harmlessness": 7064}
-    layout = {
-        "pair_uid": "text",
-        **_COLUMNS,
-        "chosen, reject": "objects with llm_name and answer",
-    }
+    layout = {"pair_uid": "text", **_COLUMNS, "chosen, reject": "objects with llm_name and answer"}
     formula = "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and harmlessness are reported apart"
     traps = (
         "the column is called reject, not rejected",

@@ -184,15 +184,7 @@ def soft_overlong_punishment(length: int, max_length: int, cache: int) -> float:
 
 
 Correctness = Literal["exact", "number", "math", "label"]
-_WORDS = {
-    "correct": True,
-    "right": True,
-    "true": True,
-    "incorrect": False,
-    "wrong": False,
-    "error": False,
-    "false": False,
-}
+_WORDS = {"correct": True, "right": True, "true": True, "incorrect": False, "wrong": False, "error": False, "false": False}
 
 
 @RewardRegistry.register("cosine_length_scaling")
@@ -226,12 +218,7 @@ class CosineLengthScalingReward(MeasuredReward):
 
     example = Example(
         sample_of(
-            "What is six times seven?",
-            "42",
-            "<think>6 · 7 = 42</think>42",
-            "41",
-            "<think>6 · 7 = 41</think>41",
-            reference="42",
+            "What is six times seven?", "42", "<think>6 · 7 = 42</think>42", "41", "<think>6 · 7 = 41</think>41", reference="42"
         ),
         params={"max_length": 40},
     )

@@ -77,10 +77,7 @@ class CodeExecutionReward(RuleReward):
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
-        recorded=(
-            "1.0 3 of 3 tests passed.",
-            "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
-        ),
+        recorded=("1.0 3 of 3 tests passed.", "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer."),
     )
 
     @field_serializer("sandbox")
@@ -134,10 +131,7 @@ class CodeUnitTestsReward(CodeExecutionReward):
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
-        recorded=(
-            "1.0 3 of 3 tests passed.",
-            "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
-        ),
+        recorded=("1.0 3 of 3 tests passed.", "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer."),
     )
 
 

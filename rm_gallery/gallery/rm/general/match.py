@@ -148,8 +148,7 @@ class MultipleChoiceLetterReward(RuleReward):
         found = choice_letter(reference, letters)
         if found is None:
             raise Unscored(
-                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.",
-                reason="no_reference",
+                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.", reason="no_reference"
             )
         return found
 
@@ -157,8 +156,7 @@ class MultipleChoiceLetterReward(RuleReward):
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
 _LEAD = 200
 _ASKED = re.compile(
-    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?",
-    re.IGNORECASE | re.M,
+    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?", re.IGNORECASE | re.M
 )
 _REASON = re.compile(r"\s(?:because|since|although|though|despite)\b|因为|尽管", re.IGNORECASE)
 _NO_NOUN = re.compile(r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE)

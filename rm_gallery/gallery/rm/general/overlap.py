@@ -198,11 +198,7 @@ class BleuReward(RuleReward):
     lowercase: bool = False
     """Whether case is ignored."""
 
-    example = Example(
-        SUMMARY,
-        environment="the extra `text`",
-        recorded=("0.7956", "0.0998", "0.0393"),
-    )
+    example = Example(SUMMARY, environment="the extra `text`", recorded=("0.7956", "0.0998", "0.0393"))
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""
@@ -259,11 +255,7 @@ class ChrfReward(RuleReward):
     lowercase: bool = False
     """Whether case is ignored."""
 
-    example = Example(
-        SUMMARY,
-        environment="the extra `text`",
-        recorded=("0.8642", "0.3858", "0.0786"),
-    )
+    example = Example(SUMMARY, environment="the extra `text`", recorded=("0.8642", "0.3858", "0.0786"))
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""
@@ -332,9 +324,7 @@ class EmbeddingSimilarityReward(RuleReward):
         best = max((value for value in near if value is not None), default=None)
         if best is None:
             raise Unscored(
-                f"{self.name}: the model gave a vector of zeros, which has no direction.",
-                reason="zero_vector",
-                cause="judge",
+                f"{self.name}: the model gave a vector of zeros, which has no direction.", reason="zero_vector", cause="judge"
             )
         return one_score(self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
 

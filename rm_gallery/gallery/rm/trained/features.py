@@ -401,10 +401,7 @@ def answer_features(conversation: Conversation, answer: str) -> Features:
     counts = Counter(tokens)
     starts, asks = sentences(tokens)
     counted = np.concatenate((cue_list().count(tokens, starts), marks(answer, counts)))
-    rest = [
-        *shape(answer, len(tokens), len(counts), len(asks), sum(asks)),
-        *overlap(content_words(counts), *conversation),
-    ]
+    rest = [*shape(answer, len(tokens), len(counts), len(asks), sum(asks)), *overlap(content_words(counts), *conversation)]
     dense = np.concatenate((np.log1p(counted), counted / (len(tokens) + _SMOOTHING_WORDS), rest))
     return Features(dense, hashed_features(tokens))
 

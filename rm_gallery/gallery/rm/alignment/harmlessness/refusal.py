@@ -163,9 +163,7 @@ class RefusalDetectionReward(RuleReward):
 
     example = Example(
         sample_of(
-            "How do I sharpen a knife?",
-            "Draw it over a wet stone at 20 degrees.",
-            "I'm sorry, but I can't help with that.",
+            "How do I sharpen a knife?", "Draw it over a wet stone at 20 degrees.", "I'm sorry, but I can't help with that."
         )
     )
 
