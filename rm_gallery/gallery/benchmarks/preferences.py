@@ -14,7 +14,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference, is_pair
-from rm_gallery.gallery.benchmarks.rules import PooledScorer, Scorer, SubsetTallies, games, strict_pairs, tie_credit
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, SubsetTallies, games, strict_pairs, tie_credit
 
 
 class Preferences(Benchmark):
@@ -47,12 +47,12 @@ class Preferences(Benchmark):
         """The row by its usual column names."""
         return GenericConverter().convert(row, where)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count under both rules; which one holds is known only at the end."""
         return _Either()
 
 
-class Pairs(Preferences):
+class StrictPairs(Preferences):
     """Strict pairs, pooled; a sample that is no pair is unscored."""
 
     name = "pairs"
@@ -65,12 +65,12 @@ class Pairs(Preferences):
         """Never by itself: it has to be asked for."""
         return False
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
         return PooledScorer(strict_pairs())
 
 
-class Lists(Pairs):
+class Lists(StrictPairs):
     """Best-of-N with tie credit, pooled."""
 
     name = "lists"
@@ -80,7 +80,7 @@ class Lists(Pairs):
     )
     traps = ("it has to be asked for by name",)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
         return PooledScorer(tie_credit())
 
@@ -115,6 +115,12 @@ def voted_outputs(first: str, second: str, vote: int) -> list[dict[str, Any]]:
     return [output(first, labels[0]), output(second, labels[1])]
 
 
+def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
+    """Number of leading turns equal on both sides, leaving each side at least its last turn."""
+    limit = min(len(chosen), len(rejected)) - 1
+    return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
+
+
 def agreement_credit(judged: Judged) -> float | None:
     """1.0 if the verdict of a pair, read as first, second or tie, is the vote; verdicts that change with the order are a tie."""
     first, second, label = games(judged)
@@ -144,7 +150,7 @@ class Votes(Benchmark):
             return None
         return f"people called it a tie; --mode {WITH_TIES} counts ties as a class"
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs."""
         return ThreeClasses() if self.mode == WITH_TIES else PooledScorer(strict_pairs())
 

@@ -7,17 +7,14 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, required, text, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.recorded import Row, named
-from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline, mean_of, merged, pooled_counts
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores, step_texts
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, integer, named, unfit
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, mean_of_parts, merged
+from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,44 +70,34 @@ class ProcessBench(StepBenchmark):
 
         Metadata: `subset`, out of the id or else the file's name, and `generator` where given.
         """
-        steps, label = step_texts(row, "steps", where), _label(required(row, "label", where))
+        steps, label = text_list(row, "steps", where), _label(required(row, "label", where))
         if label is None or label >= len(steps):
             raise wrong(where, "label", f"-1 or a step from 0 to {len(steps) - 1}", row["label"])
         right = [True if label == NONE_WRONG or k < label else False if k == label else None for k in range(len(steps))]
         name = identity(row, "id", where)
         about = {"subset": _set_of(name) or _set_of(PurePath(where.source).stem), "generator": row.get("generator")}
-        return DataSample.model_validate(
-            {
-                "unique_id": name,
-                "input": turns(text(row, "problem", where), "problem", where),
-                "output": [solution(steps, right, first_error=label)],
-                "task_category": "math",
-                "source": self.name,
-                "metadata": {key: value for key, value in about.items() if value},
-            }
-        )
+        asked = turns(text(row, "problem", where), "problem", where)
+        metadata = {key: value for key, value in about.items() if value}
+        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", metadata)
 
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """A row with its id and label."""
         label, name = _label(row["label"]), named(row["id"] if "id" in row else row["idx"], number)
         if label is None:
-            raise DataError(f"recorded row {number}, column 'label': expected -1 or a step, found {shown(row['label'])}.")
+            raise unfit(number, "label", "-1 or a step", row["label"])
         about = {"subset": _set_of(name)} if _set_of(name) else {}
         return DataSample.model_validate(
             {"unique_id": name, "output": [solution([], [], first_error=label)], "metadata": about}
         )
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count solutions."""
         return FirstErrors(self.step_rule, seed)
 
 
 def _label(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= NONE_WRONG else None
+    found = integer(value.strip() if isinstance(value, str) else value)
+    return found if found is not None and found >= NONE_WRONG else None
 
 
 def _set_of(name: str) -> str | None:
@@ -173,21 +160,13 @@ class FirstErrors:
         for name, kinds in sorted(self._sets.items()):
             parts[name], drawn = self._figure(name, kinds)
             draws += [] if drawn is None else [drawn]
-        score = mean_of(part.score for part in parts.values())
-        extra = {
+        extra: dict[str, Any] = {
             name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
             for name in ("error_accuracy", "correct_accuracy")
         }
-        absent = [name for name in SIZES if name not in parts or parts[name].score is None]
-        figure = Figure(
-            RULE,
-            score=score,
-            ci95=interval_of(draws, score),
-            extra={**extra, "step_rule": str(self._rule), "sets_absent": absent},
-            bounds=mean_bounds(part.bounds for part in parts.values()),
-            **pooled_counts(parts.values()),
-        )
-        return headline(figure, parts)
+        extra |= {"step_rule": str(self._rule), "sets_absent": absent(SIZES, parts)}
+        ci95 = interval_of(draws, mean_of(part.score for part in parts.values()))
+        return headline(mean_of_parts(RULE, parts, ci95, extra), parts)
 
     def _figure(self, name: str, kinds: Mapping[bool, Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
         from rm_gallery.core.stats.paired import named_generator

@@ -17,7 +17,17 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.rules import Orders, Scorer, Tally, headline, interval_of_mean, mean_of, merged, strict_pairs
+from rm_gallery.gallery.benchmarks.preferences import shared_turns
+from rm_gallery.gallery.benchmarks.rules import (
+    Orders,
+    RuleScorer,
+    Tally,
+    headline,
+    interval_of_mean,
+    mean_of,
+    merged,
+    strict_pairs,
+)
 
 RULE = "rewardbench1_sections"
 # The weights are the benchmark's constants, not sizes: math-prm has 447 rows and counts 984, as much as the code subsets.
@@ -140,7 +150,7 @@ class RewardBench(Benchmark):
         given = required(row, "prompt", where)
         prompt = turns(json_cell(given) if where.untyped else given, "prompt", where)
         chosen, rejected = _answer_turns(row, "chosen", where), _answer_turns(row, "rejected", where)
-        shared = _shared_turns(chosen, rejected)
+        shared = shared_turns(chosen, rejected)
         # Some files repeat the prompt at the head of both answers.
         repeated = chosen[: len(prompt)] == prompt and shared >= len(prompt)
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
@@ -148,18 +158,12 @@ class RewardBench(Benchmark):
         if prior is not None:
             metadata |= {"subset": prior} | ({"category": metadata["subset"]} if "subset" in metadata else {})
         subset = metadata.get("subset")
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": chosen[:shared] if repeated else prompt + chosen[:shared],
-                "output": [_output(chosen[shared:], "chosen"), _output(rejected[shared:], "rejected")],
-                "task_category": section(subset) if isinstance(subset, str) else None,
-                "source": self.name,
-                "metadata": metadata,
-            }
-        )
+        asked = chosen[:shared] if repeated else prompt + chosen[:shared]
+        outputs = [_output(chosen[shared:], "chosen"), _output(rejected[shared:], "rejected")]
+        task = section(subset) if isinstance(subset, str) else None
+        return self.sample(identity(row, "id", where), asked, outputs, task, metadata)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by subset."""
         return Sections(self.mode)
 
@@ -213,7 +217,7 @@ class PriorSets(RewardBench):
         withdrawn = str((sample.metadata or {}).get("subset")).startswith("pku_")
         return "upstream withdrew this set from scoring" if withdrawn else None
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by set."""
         return Sections("prior")
 
@@ -247,12 +251,6 @@ def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
     if answer[-1]["role"] != "assistant":
         raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {answer[-1]['role']}")
     return answer
-
-
-def _shared_turns(chosen: Turns, rejected: Turns) -> int:
-    """Number of leading turns equal on both sides, leaving each side at least its last turn."""
-    limit = min(len(chosen), len(rejected)) - 1
-    return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
 def _output(answer: Turns, preference: str) -> dict[str, Any]:

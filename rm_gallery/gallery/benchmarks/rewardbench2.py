@@ -21,12 +21,19 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
-from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline, mean_of, mean_over_clusters, pooled_counts, tie_credit
+from rm_gallery.gallery.benchmarks.rules import (
+    RuleScorer,
+    Tally,
+    headline,
+    mean_of,
+    mean_of_parts,
+    mean_over_clusters,
+    tie_credit,
+)
 from rm_gallery.gallery.benchmarks.ties import TiesTally, ties_parts
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
@@ -120,18 +127,12 @@ class RewardBench2(Benchmark):
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
         subset = text(row, "subset", where) if row.get("subset") is not None else None
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": turns(required(row, "prompt", where), "prompt", where),
-                "output": preference_outputs(chosen, rejected),
-                "task_category": subset.lower().replace(" ", "_") if subset else None,
-                "source": self.name,
-                "metadata": _metadata(row, subset, len(chosen), len(rejected)),
-            }
-        )
+        asked = turns(required(row, "prompt", where), "prompt", where)
+        outputs, task = preference_outputs(chosen, rejected), subset.lower().replace(" ", "_") if subset else None
+        about = _metadata(row, subset, len(chosen), len(rejected))
+        return self.sample(identity(row, "id", where), asked, outputs, task, about)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count under the rules of the subsets."""
         return SubsetMean(seed)
 
@@ -258,23 +259,15 @@ class SubsetMean:
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
         known = [(found, n_means if place == 0 else 1) for place, found in enumerate(means) if found is not None]
-        score, whole = mean_of(part.score for part in parts.values()), combined(known)
-        ci95 = None if whole is None else whole.interval()
-        absent = sorted(name for name, part in parts.items() if part.score is None)
+        whole = combined(known)
+        unscored = sorted(name for name, part in parts.items() if part.score is None)
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
-        extra: dict[str, Any] = {"subsets_without_score": absent} if absent else {}
+        extra: dict[str, Any] = {"subsets_without_score": unscored} if unscored else {}
         extra |= {"n_unfit_labels": n_unfit} if n_unfit else {}
         missing = [name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}]
         extra |= {"subsets_absent": missing} if missing else {}
         extra |= self._with_upstream_defaults()
-        figure = Figure(
-            "unweighted_mean_of_subsets",
-            score=score,
-            ci95=ci95,
-            extra=extra,
-            bounds=mean_bounds(part.bounds for part in parts.values()),
-            **pooled_counts(parts.values()),
-        )
+        figure = mean_of_parts("unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra)
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
         return replace(headline(figure, parts), chance=chance)

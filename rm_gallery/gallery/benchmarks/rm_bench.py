@@ -10,12 +10,20 @@ from typing import Any
 from rm_gallery.core.data.load.converters import RowRef, identity, preference_outputs, required, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.utils.errors import Cause
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
-from rm_gallery.gallery.benchmarks.rules import Gathered, Scorer, Tally, headline, interval_of_mean, mean_of, pooled_counts
+from rm_gallery.gallery.benchmarks.rules import (
+    Gathered,
+    RuleScorer,
+    Tally,
+    absent,
+    headline,
+    interval_of_mean,
+    mean_of,
+    mean_of_parts,
+)
 
 RULE = "rm_bench_matrix"
 STYLES = ("concise", "detailed plain text", "detailed markdown")
@@ -105,17 +113,10 @@ class RMBench(Benchmark):
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
         metadata |= {"subset": domain, "styles": [*STYLES, *STYLES], "domain": row.get("domain"), "origin": row.get("subset")}
         own = identity(row, "id", where)
-        return DataSample.model_validate(
-            {
-                # ids are counted from 0 in each file, and the files are scored together
-                "unique_id": f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else "",
-                "input": turns(required(row, "prompt", where), "prompt", where),
-                "output": preference_outputs(chosen, rejected),
-                "task_category": domain,
-                "source": self.name,
-                "metadata": {key: value for key, value in metadata.items() if value is not None},
-            }
-        )
+        # ids are counted from 0 in each file, and the files are scored together
+        name = f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else ""
+        asked = turns(required(row, "prompt", where), "prompt", where)
+        return self.sample(name, asked, preference_outputs(chosen, rejected), domain, given(metadata))
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The domain or subset with the number in its file, or that number alone."""
@@ -130,7 +131,7 @@ class RMBench(Benchmark):
             for part, (i, j) in enumerate(CELLS)
         )
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count the matrices of all domains."""
         return Matrices()
 
@@ -205,22 +206,14 @@ class Matrices:
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
-        score = mean_of(part.score for part in parts.values())
         extra: dict[str, Any] = {level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS}
         extra["ci95"] = {
             level: interval_of_mean({name: matrix.levels[level] for name, matrix in self._domains.items()}) for level in LEVELS
         }
-        extra["domains_absent"] = [name for name in DOMAINS if name not in parts or parts[name].score is None]
+        extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
         ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
-        figure = Figure(
-            "unweighted_mean_of_domains",
-            score=score,
-            ci95=ci95,
-            extra=extra,
-            bounds=mean_bounds(part.bounds for part in parts.values()),
-            **pooled_counts(parts.values()),
-        )
+        figure = mean_of_parts("unweighted_mean_of_domains", parts, ci95, extra)
         if len(parts) == 1:
             only = next(iter(parts.values()))
             figure = replace(only, extra={**only.extra, **extra})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,19 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst_part
-from rm_gallery.gallery.benchmarks.recorded import Group, Row, named, need, number_of, peek
-from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, Scorer, beaten_losers, strict_pairs
+from rm_gallery.gallery.benchmarks.judgements import (
+    Candidate,
+    Judged,
+    JudgeGroup,
+    Judgement,
+    Row,
+    named,
+    need,
+    number_of,
+    peek,
+    worst_part,
+)
+from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, RuleScorer, beaten_losers, strict_pairs
 
 SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
 LICENCE = "none stated"
@@ -37,6 +47,7 @@ class RMBPairwise(Benchmark):
     chance = 0.5
     measures = "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
     sizes = {"Helpfulness": 10067, "Harmlessness": 7064}
+    own_columns = frozenset({"conversation_input", "chosen", "reject"})
     layout = {"pair_uid": "text", **_COLUMNS, "chosen, reject": "objects with llm_name and answer"}
     formula = "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and harmlessness are reported apart"
     traps = (
@@ -54,10 +65,6 @@ class RMBPairwise(Benchmark):
         ),
     )
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A conversation with a chosen and a rejected answer."""
-        return {"conversation_input", "chosen", "reject"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected.
 
@@ -69,13 +76,13 @@ class RMBPairwise(Benchmark):
         models = {"chosen_model": chosen_model, "rejected_model": rejected_model}
         return _sample(row, "pair_uid", [chosen], [rejected], models, where)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
     def recorded_scores(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    ) -> Iterator[tuple[JudgeGroup, Judged]]:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one row.
 
         Such a row holds `pair_uid`, `chosen_reward` and `reject_reward`, and `category_path` in place of the data; what it says of
@@ -112,6 +119,7 @@ class RMBBestOfN(Benchmark):
     version = "rule of the paper; the repository at 2be3180 holds no code for it"
     measures = "whether a reward puts the best answer above every other one of a list"
     sizes = {"Helpfulness": 2109, "Harmlessness": 1677}
+    own_columns = frozenset({"conversation_input", "bon_best", "loser_list"})
     layout = {
         "bon_uid": "text",
         **_COLUMNS,
@@ -126,10 +134,6 @@ class RMBBestOfN(Benchmark):
     )
     length = {"Helpfulness": (2109, 48.9, 18.1), "Harmlessness": (1677, 36.4, 26.8)}
     peers = (("RM-Gallery 0.1 and OpenJudge", "read these lists and score them as pairs, never as lists that pass whole"),)
-
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A conversation with a best answer and a list of losers."""
-        return {"conversation_input", "bon_best", "loser_list"} <= columns.keys()
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the best answer, then the losers; metadata as for the pairs, with `rejected_models`."""
@@ -148,7 +152,7 @@ class RMBBestOfN(Benchmark):
         losers = len(sample.output) - 1
         return (Gathered.part_of(sample, part, losers, [0, part + 1]) for part in range(losers))
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
         return _Lists()
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rm_gallery.core.data.load.converters import RowRef, shown, text_list
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Score, StepOf
-from rm_gallery.gallery.benchmarks.recorded import Group, Row, named, need, number_of
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    JudgeGroup,
+    Judgement,
+    Row,
+    Score,
+    StepOf,
+    named,
+    need,
+    number_of,
+    unfit,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,11 +81,9 @@ class StepBenchmark(Benchmark):
     def under(self, **rule: str) -> Self:
         """This benchmark under another step rule."""
         step_rule = rule.pop("step_rule", None)
-        changed = super().under(**rule)
-        if step_rule is None:
-            return changed
-        changed = copy.copy(changed)
-        changed.step_rule = StepRule.parse(step_rule)
+        changed = copy.copy(super().under(**rule))
+        if step_rule is not None:
+            changed.step_rule = StepRule.parse(step_rule)
         return changed
 
     @property
@@ -106,15 +113,16 @@ class StepBenchmark(Benchmark):
 
     def recorded_scores(
         self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    ) -> Iterator[tuple[JudgeGroup, Judged]]:
         """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several `judge_model` are groups.
 
         The truth stands in the row, as in the published logs, or in the samples it is joined to by id.
         """
         self.under(**rule)
-        known = None if samples is None else self._by_name(samples)
+        # of several samples of one name, the first
+        known = None if samples is None else {name: s for s in reversed(list(samples)) for name in self.ids(s)}
         seen: dict[str, set[str]] = {}
-        groups: dict[str, Group] = {}
+        groups: dict[str, JudgeGroup] = {}
         for number, row in enumerate(rows, 1):
             column = "idx" if "idx" in row and "id" not in row else "id"
             need(row, (column, "scores"), number)
@@ -138,20 +146,13 @@ class StepBenchmark(Benchmark):
                 if sample.sample_id not in names:
                     yield groups[key], Judged(sample, [], "unscored", [_NO_SCORES])
 
-    def _by_name(self, samples: Iterable[DataSample]) -> dict[str, DataSample]:
-        found: dict[str, DataSample] = {}
-        for sample in samples:
-            for name in self.ids(sample):
-                found.setdefault(name, sample)
-        return found
-
 
 _NO_SCORES = RewardIssue(name="scores", status="unscored", reason="no_score", message="A step has no score.", cause="data")
 
 
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
     if not isinstance(scores, (list, tuple)):
-        raise DataError(f"recorded row {number}, column 'scores': expected a list of numbers, found {shown(scores)}.")
+        raise unfit(number, "scores", "a list of numbers", scores)
     found = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
     judgements = [
         Judgement(StepOf(0, place), "unscored" if score is None else "scored", score) for place, score in enumerate(found)
@@ -188,8 +189,3 @@ def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -
             for step, known in zip(steps, right, strict=True)
         ],
     }
-
-
-def step_texts(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
-    """The steps of a solution."""
-    return text_list(row, column, where)

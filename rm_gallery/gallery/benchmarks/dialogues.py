@@ -1,16 +1,17 @@
-"""HH-RLHF: two whole transcripts of a dialogue, of which crowd workers chose one; and HHH alignment, pairs by helpful, honest, harmless."""
+"""Whole dialogues: HH-RLHF, of which crowd workers chose one; HHH alignment, by helpful, honest, harmless; MT-bench, experts' votes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, missing, output, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, missing, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
-from rm_gallery.gallery.benchmarks.rules import PooledScorer, Scorer, strict_pairs
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
+from rm_gallery.gallery.benchmarks.judgements import integer
+from rm_gallery.gallery.benchmarks.preferences import Votes, shared_turns, voted_outputs
 
 # A speaker's mark stands after an empty line, or at the very start.
 _MARK = re.compile(r"(?:\A\s*|\r?\n\r?\n)(Human|Assistant):")
@@ -54,21 +55,11 @@ class HHRLHF(Benchmark):
         metadata say `contexts_differ`. Rows have no id; the content hash is their identity.
         """
         chosen, rejected = _transcript(row, "chosen", where), _transcript(row, "rejected", where)
-        shared = _shared_turns(chosen, rejected)
+        shared = shared_turns(chosen, rejected)
         differ = max(len(chosen), len(rejected)) > shared + 1
-        return DataSample.model_validate(
-            {
-                "input": [{"role": _ROLES[speaker], "content": words} for speaker, words in chosen[:shared]],
-                "output": [output(_answer(chosen[shared:]), "chosen"), output(_answer(rejected[shared:]), "rejected")],
-                "task_category": "conversation",
-                "source": self.name,
-                "metadata": {"contexts_differ": True} if differ else None,
-            }
-        )
-
-    def scorer(self, seed: int = 0) -> Scorer:
-        """Count strict pairs."""
-        return PooledScorer(strict_pairs())
+        asked = [{"role": _ROLES[speaker], "content": words} for speaker, words in chosen[:shared]]
+        outputs = [output(as_answer(chosen[shared:]), "chosen"), output(as_answer(rejected[shared:]), "rejected")]
+        return self.sample("", asked, outputs, "conversation", {"contexts_differ": True} if differ else None)
 
 
 def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
@@ -81,16 +72,11 @@ def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
     return found
 
 
-def _shared_turns(chosen: list[Turn], rejected: list[Turn]) -> int:
-    """Number of leading turns equal in both, leaving each transcript at least its last turn."""
-    limit = min(len(chosen), len(rejected)) - 1
-    return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
-
-
-def _answer(rest: list[Turn]) -> str:
-    (speaker, words), *later = rest
-    marked = [words if speaker == "Assistant" else f"{speaker}: {words}"]
-    return "\n\n".join(marked + [f"{name}: {said}" for name, said in later])
+def as_answer(said: Sequence[Turn]) -> str:
+    """What one side of a dialogue adds, by speaker: its answer, or else all turns with their speakers."""
+    (speaker, words), *later = said
+    head = words if speaker == "Assistant" else f"{speaker}: {words}"
+    return "\n\n".join([head, *(f"{name}: {further}" for name, further in later)])
 
 
 _MARKS = ("###The instruction to evaluate:", "###Response to evaluate:", "###Score Rubrics:")
@@ -133,26 +119,16 @@ class HHH(Benchmark):
         asked, answers, labels = _listed(row, where) if row.get("targets") is not None else _graded(row, where)
         subset = row.get("subset") or row.get("source")
         preferences = ["chosen" if label else "rejected" for label in labels]
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": turns(asked, "input", where),
-                "output": [output(a, preference) for a, preference in zip(answers, preferences, strict=True)],
-                "task_category": "alignment",
-                "source": self.name,
-                "metadata": {"subset": str(subset)} if subset else None,
-            }
-        )
-
-    def scorer(self, seed: int = 0) -> Scorer:
-        """Count strict pairs."""
-        return PooledScorer(strict_pairs())
+        outputs = [output(a, preference) for a, preference in zip(answers, preferences, strict=True)]
+        about = {"subset": str(subset)} if subset else None
+        return self.sample(identity(row, "id", where), turns(asked, "input", where), outputs, "alignment", about)
 
 
-Pair = tuple[str, list[str], list[int]]
+LabelledPair = tuple[str, list[str], list[int]]
+"""A query, its two answers, and 1 for the better one, 0 for the other."""
 
 
-def _listed(row: Mapping[str, Any], where: RowRef) -> Pair:
+def _listed(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     targets = json_cell(row["targets"])
     if not isinstance(targets, Mapping):
         raise wrong(where, "targets", "an object with choices and labels", targets)
@@ -164,7 +140,7 @@ def _listed(row: Mapping[str, Any], where: RowRef) -> Pair:
     return text(row, "input", where), answers, [int(label) for label in labels]
 
 
-def _graded(row: Mapping[str, Any], where: RowRef) -> Pair:
+def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     """The texts between the headings of two grading prompts."""
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
@@ -179,3 +155,83 @@ def _parts(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     if not (first and second and third):
         raise DataError(f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in this order")
     return asked.strip("\n"), answer.strip("\n")
+
+
+_VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
+
+
+class MTBench(Votes):
+    """Agreement with each vote of a person, pooled; several people vote on one pair, and a question has many pairs.
+
+    Conversations are cut after the turn that was voted on, and their last answer is judged. Where the earlier turns of both models are the same they join the
+    input; where they differ, as they mostly do, the whole conversation is the answer, its turns marked by speaker.
+    """
+
+    name = "mt_bench"
+    aliases = ("mt-bench", "mt_bench_human", "mt_bench_human_judgments")
+    hub = "lmsys/mt_bench_human_judgments"
+    split = "human"
+    source = "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, section 4.2"
+    licence = "CC-BY-4.0"
+    version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
+    measures = "how often a judge agrees with an expert's vote on two chat answers"
+    sizes = {"human": 3355, "gpt4_pair": 2400}
+    own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
+    layout = {
+        "question_id": "whole number; 80 questions",
+        "model_a, model_b": "who answered; six models",
+        "winner": "model_a, model_b or tie",
+        "judge": "who voted",
+        "conversation_a, conversation_b": "messages of both turns, whichever was voted on",
+        "turn": "1 or 2: the turn the vote is about",
+    }
+    formula = "without ties: votes that the judge's strict preference is / votes that are no tie; with ties: equal verdicts of three / votes"
+    traps = (
+        "several people vote on a pair and a question has many pairs, so rows are not independent; intervals are by question",
+        "people agree with each other in 81 % of the votes without ties: nothing can be expected far above that",
+        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement and stays in the denominator",
+        "a row about the first turn holds the second one as well; judged whole, the vote is about something else",
+        "the split gpt4_pair holds GPT-4's votes, not people's",
+        "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
+    )
+    published = (
+        ("GPT-4, pairs, with experts", "85 without ties", "arXiv 2306.05685, section 4.2"),
+        ("experts with each other", "81 without ties", "arXiv 2306.05685, section 4.2"),
+    )
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn), models, who voted, `cluster`."""
+        winner = text(row, "winner", where)
+        if winner not in _VOTE:
+            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
+        said = [_said(row, f"conversation_{side}", where) for side in "ab"]
+        shared = shared_turns(*said)
+        answers = [as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]]) for side in said]
+        turn, question = _turn(row, where), identity(row, "question_id", where)
+        about = {"subset": f"turn {turn}" if turn else None, "cluster": question or None, "turn": turn}
+        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")}
+        parts = [question or None, row.get("model_a"), row.get("model_b"), turn, row.get("judge")]
+        name = ":".join(str(part) for part in parts if part is not None)
+        about["tie"] = True if _VOTE[winner] == 0 else None
+        outputs = voted_outputs(answers[0], answers[1], _VOTE[winner])
+        return self.sample(name, said[0][:shared], outputs, "conversation", given(about))
+
+
+def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
+    """The turn that was voted on."""
+    if row.get("turn") is None:
+        return None
+    found = integer(row["turn"])
+    if found is None or found < 1:
+        raise wrong(where, "turn", "a whole number of at least 1", row["turn"])
+    return found
+
+
+def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+    said = turns(json_cell(required(row, column, where)), column, where)
+    turn = _turn(row, where)
+    # the vote is about the answer of that turn, and the file holds the later one, too
+    said = said[: 2 * turn] if turn else said
+    if said[-1]["role"] != "assistant":
+        raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {said[-1]['role']}")
+    return said
