@@ -36,63 +36,31 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 _PER_SCENARIO = 24
-_WRITING = ("personal_essay", "blog_post", "song_lyrics", "social_media_post", "marketing_materials", "advertisement")
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Summarization": ("post_summarization", "text_summarization", "note_summarization"),
-    "Exam Questions": ("math_reasoning", "solving_exam_question_with_math", "solving_exam_question_without_math"),
-    "Code": (
-        "code_generation",
-        "code_simplification",
-        "code_correction_rewriting",
-        "code_to_code_translation",
-        "explaining_code",
-    ),
-    "Rewriting": ("instructional_rewriting", "language_polishing", "paraphrasing", "text_correction", "text_simplification"),
-    "Creative Writing": (
-        "counterfactual",
-        "creative_writing",
-        "writing_presentation_script",
-        *(f"writing_{kind}" for kind in _WRITING),
-    ),
-    "Functional Writing": (
-        "functional_writing",
-        "writing_biography",
-        "writing_cooking_recipe",
-        "writing_email",
-        "writing_job_application",
-        "writing_legal_document",
-        "writing_news_article",
-        "writing_product_description",
-        "writing_scientific_paper",
-        "writing_technical_document",
-    ),
-    "General Communication": (
-        "analyzing_general",
-        "asking_how_to_question",
-        "brainstorming",
-        "chitchat",
-        "explaining_general",
-        "open_question",
-        "planning",
-        "recommendation",
-        "roleplay",
-        "seeking_advice",
-        "value_judgement",
-        "verifying_fact",
-    ),
-    "NLP Tasks": (
-        "classification_identification",
-        "data_analysis",
-        "information_extraction",
-        "keywords_extraction",
-        "others",
-        "question_generation",
-        "ranking",
-        "reading_comprehension",
-        "text_to_text_translation",
-        "title_generation",
-        "topic_modeling",
-    ),
+    group: tuple(scenarios.split())
+    for group, scenarios in {
+        "Summarization": "post_summarization text_summarization note_summarization",
+        "Exam Questions": "math_reasoning solving_exam_question_with_math solving_exam_question_without_math",
+        "Code": "code_generation code_simplification code_correction_rewriting code_to_code_translation explaining_code",
+        "Rewriting": "instructional_rewriting language_polishing paraphrasing text_correction text_simplification",
+        "Creative Writing": (
+            "counterfactual creative_writing writing_presentation_script writing_personal_essay writing_blog_post "
+            "writing_song_lyrics writing_social_media_post writing_marketing_materials writing_advertisement"
+        ),
+        "Functional Writing": (
+            "functional_writing writing_biography writing_cooking_recipe writing_email writing_job_application "
+            "writing_legal_document writing_news_article writing_product_description writing_scientific_paper "
+            "writing_technical_document"
+        ),
+        "General Communication": (
+            "analyzing_general asking_how_to_question brainstorming chitchat explaining_general open_question planning "
+            "recommendation roleplay seeking_advice value_judgement verifying_fact"
+        ),
+        "NLP Tasks": (
+            "classification_identification data_analysis information_extraction keywords_extraction others "
+            "question_generation ranking reading_comprehension text_to_text_translation title_generation topic_modeling"
+        ),
+    }.items()
 }
 _GROUP_OF = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
 _PREFERRED = {0: ("chosen", "rejected"), 1: ("rejected", "chosen"), 2: ("tie", "tie")}

@@ -143,18 +143,7 @@ class Report(Figure):
     def to_dict(self) -> dict[str, Any]:
         """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
         head = {name: getattr(self, name) for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")}
-        tail = (
-            "duplicates",
-            "id_collisions",
-            "skipped",
-            "calls",
-            "cached",
-            "usage",
-            "reasons",
-            "stopped",
-            "notes",
-            "suspicion",
-        )
+        tail = "duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion".split()
         return {
             **head,
             **super().to_dict(),

@@ -194,22 +194,9 @@ _NAMED_FIRST = tuple(re.compile(rf"^ ?Output \({side}\)", re.MULTILINE) for side
 _NAMED_BETTER = tuple(re.compile(rf"Output \({side}\) is better.") for side in "ab")
 
 LLMBAR_METHODS = (
-    "Vanilla",
-    "Vanilla_NoRules",
-    "Vanilla_1shot",
-    "Vanilla_2shot",
-    "CoT",
-    "Metrics",
-    "Reference",
-    "Metrics_Reference",
-    "Swap",
-    "Swap_CoT",
-    "Rating",
-    "Rating_NoRules",
-    "Rating_Metrics",
-    "Rating_Reference",
-    "Rating_Metrics_Reference",
-)
+    "Vanilla Vanilla_NoRules Vanilla_1shot Vanilla_2shot CoT Metrics Reference Metrics_Reference Swap Swap_CoT Rating "
+    "Rating_NoRules Rating_Metrics Rating_Reference Rating_Metrics_Reference"
+).split()
 
 
 def llmbar_answer(text: str) -> Verdict:

@@ -86,7 +86,6 @@ class LengthBaselineReward(RuleReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
-
     name: str = "length_baseline"
     shortest: bool = False
 
@@ -96,7 +95,6 @@ class LengthBaselineReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Count the characters."""
         length = float(len(sample.output[0].answer.text))
         return one_score(self.name, -length if self.shortest else length)
 
@@ -109,7 +107,6 @@ class LengthPenaltyReward(BasePointWiseReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, 0.0)
-
     name: str = "length_penalty"
     min_length: int = Field(default=10, ge=0)
     max_length: int = Field(default=1000, ge=0)
@@ -129,7 +126,6 @@ class LengthPenaltyReward(BasePointWiseReward):
         return self
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Measure the answer against the bounds."""
         length = len(sample.output[0].answer.text)
         excess = max(self.min_length - length, length - self.max_length, 0)
         penalty = self.penalty_rate * excess
@@ -150,7 +146,6 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-
     name: str = "dapo_soft_overlong_punishment"
     max_length: int = Field(default=20480, gt=0)
     cache: int = Field(default=4096, ge=0)
@@ -169,7 +164,6 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
         return self
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Measure the answer."""
         length = self.length_of(sample.output[0].answer)
         reason = f"{length} {self.unit}; punished above {self.max_length - self.cache}, at most from {self.max_length}."
         return one_score(self.name, soft_overlong_punishment(length, self.max_length, self.cache), reason)
@@ -205,7 +199,6 @@ class CosineLengthScalingReward(MeasuredReward):
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "cosine_length_scaling"
     correctness: Correctness = "exact"
     max_length: int = Field(default=4096, gt=0)
@@ -230,7 +223,6 @@ class CosineLengthScalingReward(MeasuredReward):
         return self
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Decide correctness, measure, and scale."""
         right = await self._is_right(sample)
         length = self.length_of(sample.output[0].answer)
         if self.exceed_value is not None and length >= self.max_length:
@@ -276,7 +268,5 @@ def _labelled(value: Any, reward: str) -> bool:
         value = _WORDS.get(value.strip().lower())
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return bool(value)
-    raise Unscored(
-        f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found {shown(value)}.",
-        reason="no_label",
-    )
+    why = f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found {shown(value)}."
+    raise Unscored(why, reason="no_label")

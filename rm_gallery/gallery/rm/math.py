@@ -28,7 +28,6 @@ class MathVerifyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "math_verify"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one comparison may take."""
@@ -46,7 +45,6 @@ class MathVerifyReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare the one output with its reference."""
         verdict = None
         for gold in references_of(sample, self.name):
             found = await self._verdict(sample.output[0].answer.text, gold)

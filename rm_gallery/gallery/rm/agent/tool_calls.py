@@ -157,7 +157,6 @@ class ToolCallMatchReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "tool_call_match"
     ordered: bool = False
     partial: bool = False
@@ -178,7 +177,6 @@ class ToolCallMatchReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Pair the calls made with those expected."""
         wanted = self._wanted(sample)
         given, problems = tool_calls_of(sample.output[0], self.trajectory)
         defaults = tool_defaults((sample.metadata or {}).get("tools"))
@@ -196,10 +194,8 @@ class ToolCallMatchReward(RuleReward):
     def _wanted(self, sample: DataSample) -> list[Wanted]:
         value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
         if value is None:
-            raise Unscored(
-                f"{self.name} needs the expected calls: set answer.label['tool_calls'] or metadata['tool_calls'].",
-                reason="no_reference",
-            )
+            why = f"{self.name} needs the expected calls: set answer.label['tool_calls'] or metadata['tool_calls']."
+            raise Unscored(why, reason="no_reference")
         wanted = read_wanted(value)
         if isinstance(wanted, str):
             raise Unscored(f"{self.name} cannot read the expected calls {shown(value)}: {wanted}", reason="no_reference")

@@ -48,7 +48,6 @@ class LoopDetectionReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look for loops of each sort."""
         output = sample.output[0]
         sequences = _sequences(output)
         if not any(sequences.values()):
@@ -107,7 +106,6 @@ class TrajectoryCostReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"budget"})
-
     name: str = "trajectory_cost"
     max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Budget for the cost, in any currency."""
@@ -133,7 +131,6 @@ class TrajectoryCostReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare what was spent with the budgets."""
         budgets = self._budgets(sample)
         prices = None
         if self.input_price is not None and self.output_price is not None:
@@ -158,10 +155,8 @@ class TrajectoryCostReward(RuleReward):
             if limit:
                 budgets[metric] = float(limit)
         if not budgets:
-            raise Unscored(
-                f"{self.name} needs a budget: set max_steps, max_tokens, max_cost, max_latency or metadata['budget'].",
-                reason="no_budget",
-            )
+            why = f"{self.name} needs a budget: set max_steps, max_tokens, max_cost, max_latency or metadata['budget']."
+            raise Unscored(why, reason="no_budget")
         return budgets
 
 

@@ -59,7 +59,6 @@ class CodeExecutionReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
-
     name: str = "code_execution"
     sandbox: str = "auto"
     """Where the code runs: auto or bwrap, subprocess, or fusion:URL."""
@@ -96,7 +95,6 @@ class CodeExecutionReward(RuleReward):
         get_runner(self.sandbox, packages=self.packages)
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Run the tests."""
         tests = tests_of(sample, self.name)
         code = extract_code(split_reasoning(answer_text(sample)).final)
         if not code.strip():
@@ -141,10 +139,8 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
     found = next((source for source in sources if any(_given(source.get(key)) for key in _TESTS)), None)
     if found is None:
-        raise Unscored(
-            f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in answer.label or metadata.",
-            reason="no_tests",
-        )
+        why = f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in answer.label or metadata."
+        raise Unscored(why, reason="no_tests")
     record = {key: value for key, value in {**_beside(metadata), **found}.items() if _given(value)}
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
@@ -206,7 +202,6 @@ class SqlResultEqualityReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
-
     name: str = "sql_result_equality"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one query may run."""
@@ -227,7 +222,6 @@ class SqlResultEqualityReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Run both queries and compare."""
         references = references_of(sample, self.name)
         schema = self._schema(sample)
         expected = [await self._reference(schema, query) for query in references]
@@ -316,7 +310,6 @@ class PatchSimilarityReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "code_patch_similarity"
 
     example = Example(
@@ -329,7 +322,6 @@ class PatchSimilarityReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare with each reference."""
         answer = answer_text(sample)
         score = max(patch_similarity(answer, reference) for reference in references_of(sample, self.name))
         return one_score(self.name, score)

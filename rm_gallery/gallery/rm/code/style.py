@@ -35,7 +35,6 @@ class SyntaxCheckReward(KillableRule):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compile each block."""
         blocks = required_blocks(sample, self.name)
         problems = [
             f"block {number}, {found}" for number, found in enumerate(map(parse, blocks), start=1) if isinstance(found, str)
@@ -100,7 +99,6 @@ class CodeStyleReward(KillableRule):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look at every block that compiles."""
         style = Style(Counter(), [], [])
         problems = []
         blocks = required_blocks(sample, self.name)

@@ -71,7 +71,6 @@ class XmlTagCountReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Count the tags."""
         text = answer_text(sample)
         wanted = [tag for name in self.tags for tag in (f"<{name}>", f"</{name}>")]
         if self.own_lines:
@@ -103,7 +102,6 @@ class ThinkFormatReward(RuleReward):
     example = Example(sample_of("What is six times seven?", "<think>6 · 7 = 42</think>42", "42", "<think>6 · 7 = 42</think>"))
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look for the thought."""
         text = answer_text(sample)
         problem = think_problem(f"<think>{text}" if self.prefilled else text, self.strict)
         return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
@@ -149,7 +147,6 @@ class ReasoningFormatReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look for the two sections."""
         text = answer_text(sample)
         problem = self.problem(f"<{self.think_token}>{text}" if self.prefilled else text)
         return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
@@ -196,7 +193,6 @@ class ReasoningToolCallFormatReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look for the sections."""
         message = sample.output[0].answer
         text = answer_text(sample)
         field = calls_of_message(message) if message.tool_calls else None
@@ -262,7 +258,6 @@ class JsonSchemaReward(KillableRule):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"schema"})
-
     name: str = "json_schema"
     json_schema: dict[str, Any] | bool | None = None
     syntax_credit: float = Field(default=0.0, ge=0, le=1)
@@ -291,7 +286,6 @@ class JsonSchemaReward(KillableRule):
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Read the JSON and check it."""
         schema = self._schema(sample)
         try:
             value = read_json(json_part(answer_text(sample), self.allow_fence))

@@ -32,7 +32,6 @@ class NgramRepetitionPenaltyReward(RuleReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-
     name: str = "ngram_repetition_penalty"
     n: int = Field(default=3, ge=1)
     """Length of the n-grams."""
@@ -52,7 +51,6 @@ class NgramRepetitionPenaltyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Count the n-grams."""
         text = answer_text(sample)
         if self.analyze_scope == "thought":
             text = sample.output[0].answer.reasoning_content or split_reasoning(text).reasoning
@@ -258,7 +256,6 @@ class PrivacyLeakageReward(RuleReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-
     name: str = "privacy_leakage"
     penalty_per_leak: float = Field(default=-0.5, ge=-1, le=0)
     """What each find costs."""
@@ -282,7 +279,6 @@ class PrivacyLeakageReward(RuleReward):
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Search the answer."""
         text = sample.output[0].answer.text
         found = find_personal_data(text, self.kinds)
         if found and self.allow_from_user:

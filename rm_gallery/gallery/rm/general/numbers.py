@@ -41,7 +41,6 @@ class NumberAccuracyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "number_accuracy"
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
     mode: Mode = "ordered"
@@ -56,7 +55,6 @@ class NumberAccuracyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Match the numbers."""
         given = find_numbers(split_reasoning(answer_text(sample)).final)
         wanted = [numbers for text in references_of(sample, self.name) if (numbers := find_numbers(text))]
         if not wanted:
@@ -143,7 +141,6 @@ class ToleranceNumberMatchReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "tolerance_number_match"
     relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
     absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -154,7 +151,6 @@ class ToleranceNumberMatchReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Read both quantities and compare."""
         wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")

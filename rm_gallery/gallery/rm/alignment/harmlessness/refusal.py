@@ -168,7 +168,6 @@ class RefusalDetectionReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look for a refusal."""
         text = split_reasoning(answer_text(sample)).final.strip()
         if not text:
             raise Unscored(f"{self.name}: the answer is blank.", reason="empty", cause="answer")
@@ -219,7 +218,6 @@ class DetoxifyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"toxicity"})
-
     name: str = "detoxify_reward"
     model_name: Literal["original", "unbiased", "multilingual", "original-small", "unbiased-small"] = "unbiased"
     """Which of Detoxify's models is asked."""
@@ -236,7 +234,6 @@ class DetoxifyReward(RuleReward):
         _detoxify()
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Ask the model."""
         with _LOADING:
             model = _model(self.model_name, self.device)
         rated = {str(name): float(value) for name, value in model.predict(answer_text(sample)).items()}
