@@ -290,7 +290,7 @@ class _LocalReward(BaseReward):
     batch_tokens: int = Field(default=32768, ge=1)
     """The longest input of a batch times their number, at most; halved by itself where memory does not suffice."""
     max_length: int | None = Field(default=None, ge=1)
-    """TokenizedInput of a conversation that are read; None for what the model was made for."""
+    """Tokens of a conversation that are read; None for what the model was made for."""
     chat_template: str = "auto"
     """How a conversation is written: auto (the tokenizer's chat template, else pair or plain, with a warning), chat, pair
     (question and answer as a text pair), plain (turns with their roles), or a Jinja chat template or the file of one."""
@@ -376,7 +376,7 @@ class HFReward(_LocalReward, BasePointWiseReward):
     Raises:
         ConfigError: (on first use) no checkpoint, one without a score head, a label it has not, or no torch.
 
-    CheckpointSource: L. Ouyang et al., "Training language models to follow instructions", arXiv 2203.02155, equation 1.
+    Source: L. Ouyang et al., "Training language models to follow instructions", arXiv 2203.02155, equation 1.
     """
 
     label: str | int | list[str | int] | None = None
@@ -426,7 +426,7 @@ class HFProcessReward(_LocalReward, ProcessReward):
     Raises:
         ConfigError: (on first use) no checkpoint, no score head, no separator where the tokenizer has no mark, or no torch.
 
-    CheckpointSource: P. Wang et al., "Math-Shepherd", arXiv 2312.08935 (tokens); Z. Zhang et al., "The Lessons of Developing Process
+    Source: P. Wang et al., "Math-Shepherd", arXiv 2312.08935 (tokens); Z. Zhang et al., "The Lessons of Developing Process
     Reward Models in Mathematical Reasoning", arXiv 2501.07301 (classifier).
     """
 
