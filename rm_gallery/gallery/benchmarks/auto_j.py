@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
-    JudgeGroup,
+    Recorded,
     Row,
     Verdict,
     integer,
@@ -128,16 +128,14 @@ class AutoJ(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count agreement and consistency."""
-        return Agreement()
+        return _Agreement()
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is the easier rule."""
         said = f"{reward.name} sees each pair in one order, which is the leaderboard's easier single type."
         return (said,) if sees_one_order(reward) else ()
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts (`raw_text`, `raw_text_exchanged`).
 
         Of a text counts what follows its last "final decision is ". A verdict that cannot be read agrees with no label.
@@ -156,7 +154,7 @@ class AutoJ(Benchmark):
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
-        return CountingUnreadable(Agreement(unread=0.0))
+        return CountingUnreadable(_Agreement(unread=0.0))
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The report with the leaderboard's figures at hand, overall and by group."""
@@ -198,7 +196,7 @@ def auto_j_rating(text: str) -> float | None:
     return float(found[-1]) if found else None
 
 
-class Agreement:
+class _Agreement:
     """Pairs with three classes of labels: right in both orders, alike in both, and right in the first."""
 
     def __init__(self, unread: float | None = None) -> None:
@@ -213,13 +211,11 @@ class Agreement:
         self._one_order = False
 
     def add(self, judged: Judged) -> float | None:
-        """Count one pair."""
         self._one_order = self._one_order or judged.played_orders == 1
         earned = {name: tallies.add(judged) for name, tallies in self._figures.items()}
         return earned["single" if judged.played_orders == 1 else "agreement"]
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         counted = "single" if self._one_order else "agreement"
         parts = {name: tallies.figures() for name, tallies in self._figures.items()}
         whole = {name: tallies.pooled() for name, tallies in self._figures.items()}

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +18,7 @@ from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report, beside
-from rm_gallery.gallery.benchmarks.judgements import Judged, JudgeGroup, Row, joined
+from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
 if TYPE_CHECKING:
@@ -185,9 +185,7 @@ class Benchmark(DataConverter):
             raise ConfigError(f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}.")
         return self
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Judged samples out of scores made elsewhere, each with the group it belongs to (such as the model that judged).
 
         A row holds the score of one candidate: `id`, `candidate`, `score` and, where pairs were shown in both orders, `order`;
@@ -195,9 +193,7 @@ class Benchmark(DataConverter):
         """
         return joined(self.under(**rule), rows, samples)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each with its group."""
         raise ConfigError(f"{self.name} reads no recorded judge texts; leave out --replay.")
 

@@ -62,10 +62,10 @@ class HelpSteer2(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs of rows."""
-        return RatedPairs()
+        return _RatedPairs()
 
 
-class RatedPairs:
+class _RatedPairs:
     """Pairs of rated answers, put together by their prompt."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class HelpSteer2Preference(Votes):
         """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset` (the split), `strength`."""
         strength = _number(row, "preference_strength", where, STRENGTHS)
         prompt = text(row, "prompt", where)
-        about = {"subset": optional_text(row, "split", where), "cluster": prompt, "strength": strength}
+        about: dict[str, Any] = {"subset": optional_text(row, "split", where), "cluster": prompt, "strength": strength}
         answers = voted_outputs(text(row, "response_1", where), text(row, "response_2", where), -strength)
         return self.sample("", spoken(prompt), answers, about["subset"], given({**about, "tie": None if strength else True}))
 
@@ -192,9 +192,10 @@ class HelpSteer3(Votes):
         """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset` (domain), `language`."""
         strength = _number(row, "overall_preference", where, STRENGTHS)
         context = turns(json_cell(required(row, "context", where)), "context", where)
-        about = {"subset": optional_text(row, "domain", where), "language": row.get("language"), "strength": strength}
+        domain = optional_text(row, "domain", where)
+        about = {"subset": domain, "language": row.get("language"), "strength": strength, "tie": None if strength else True}
         answers = voted_outputs(text(row, "response1", where), text(row, "response2", where), -strength)
-        return self.sample("", context, answers, about["subset"], given({**about, "tie": None if strength else True}))
+        return self.sample("", context, answers, domain, given(about))
 
 
 def spoken(prompt: str) -> list[dict[str, Any]]:

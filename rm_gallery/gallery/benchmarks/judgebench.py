@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
+    Recorded,
     Row,
     Verdict,
     is_pair,
@@ -138,7 +139,7 @@ class JudgeBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count games."""
-        return Games(self.mode)
+        return _Games(self.mode)
 
     def check(self, reward: BaseReward) -> None:
         """Two games need a judge that plays both, or scores that need no order."""
@@ -149,9 +150,7 @@ class JudgeBench(Benchmark):
                 f"orders, or take --mode {SINGLE_GAME}."
             )
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: the scores of both answers in both games, by pair.
 
         In these a game is a win of the answer shown second unless the first one scores strictly higher, so that two equal scores
@@ -170,9 +169,7 @@ class JudgeBench(Benchmark):
             games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
             yield _judge(row), self._played(row, number, games)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """The published outputs: one text a game, read as its judge's protocol reads it; what it cannot read is a tie."""
         self.under(**rule)
         pairs: dict[tuple[str, str], tuple[Row, int, dict[str, Verdict]]] = {}
@@ -305,7 +302,7 @@ def judgebench_reader(judge: str) -> TextReader:
     return JUDGEBENCH[judge]
 
 
-class Games:
+class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
@@ -329,7 +326,6 @@ class Games:
         return single if self._one_order else both
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         single, singles = self._single.pooled(), self._single.figures()
         if self._one_order:
             return headline(single, singles)

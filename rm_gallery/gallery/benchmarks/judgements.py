@@ -271,15 +271,15 @@ def has_preference(chosen: Sequence[bool]) -> bool:
 Row = Mapping[str, Any]
 JudgeGroup = dict[str, Any]
 """What tells a group of recorded judgements from others, such as the model that judged."""
+Recorded = Iterator[tuple[JudgeGroup, Judged]]
+"""Judged samples out of a file, each with its group."""
 _Cell = tuple[str, str]
 """A candidate as its row names it, and the order it was shown in (empty, AB or BA)."""
 _COLUMNS = ("id", "candidate", "score")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def joined(
-    benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None
-) -> Iterator[tuple[JudgeGroup, Judged]]:
+def joined(benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None) -> Recorded:
     """Each sample with the scores that a file has for it, by its id.
 
     `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or `B` as a pair's row names

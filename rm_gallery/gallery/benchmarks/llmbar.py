@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -18,7 +18,7 @@ from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
-    JudgeGroup,
+    Recorded,
     Row,
     Verdict,
     integer,
@@ -131,16 +131,14 @@ class LLMBar(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count both orders; a pair of which one has no verdict is unscored."""
-        return BothOrders(mean_of_orders_credit)
+        return _BothOrders(mean_of_orders_credit)
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
         said = f"{reward.name} sees each pair in one order; the published figures average both, as a pairwise judge does."
         return (said,) if sees_one_order(reward) else ()
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """The published results, one row a text: subset, evaluator, method, index, label, stage, kind, swap, raw_text.
 
         Every text is read again as its method has it, recorded winners are not used; the last stage of a method decides, so that
@@ -165,7 +163,7 @@ class LLMBar(Benchmark):
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Both orders as published: a text without a verdict is wrong in its order."""
-        return CountingUnreadable(BothOrders(mean_as_published))
+        return CountingUnreadable(_BothOrders(mean_as_published))
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The published statistics of a run of a judge on a set, as shares."""
@@ -278,7 +276,7 @@ class _Texts:
         return verdicts[0], verdicts[1]
 
 
-class BothOrders:
+class _BothOrders:
     """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at all."""
 
     def __init__(self, credit: Credit) -> None:
@@ -291,7 +289,6 @@ class BothOrders:
         self._played: set[int] = set()
 
     def add(self, judged: Judged) -> float | None:
-        """Count one pair."""
         played = min(judged.played_orders, 2)
         if judged.status == "scored":
             self._played.add(played)
@@ -303,7 +300,6 @@ class BothOrders:
         return credits[played]
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         played = 1 if 1 in self._played else max(self._played, default=2)
         tallies, means = self._rules[played], self._rules[2]
         averages = means.figures()

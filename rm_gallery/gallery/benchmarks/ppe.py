@@ -127,7 +127,7 @@ class PPECorrectness(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count questions by domain."""
-        return Picks(self.mode)
+        return _Picks(self.mode)
 
 
 def _domain(row: Mapping[str, Any], where: RowRef) -> str:
@@ -154,7 +154,7 @@ def _pairs(sample: DataSample) -> list[tuple[int, int]]:
     return [(first, second) for first, second in known if right[first] != right[second]]
 
 
-class Picks:
+class _Picks:
     """Questions by domain, fed with whole questions or with their pairs."""
 
     def __init__(self, mode: str | None) -> None:
@@ -198,7 +198,6 @@ class Picks:
         return credit
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
         tallies, rule = (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
         parts: dict[str, Figure] = {

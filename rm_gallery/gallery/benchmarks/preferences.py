@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -100,22 +99,21 @@ class Lists(StrictPairs):
 
 
 class _Either:
+    """Counts under both rules, and reports the strict one where every labelled sample was a pair."""
+
     def __init__(self) -> None:
-        self._scorer = PooledScorer(tie_credit())
+        self._pairs, self._lists = PooledScorer(strict_pairs()), PooledScorer(tie_credit())
         self._only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample; gives what it earned, as a pair if it is one."""
-        credit = self._scorer.add(judged)
+        strict, shared = self._pairs.add(judged), self._lists.add(judged)
         if is_pair(judged.chosen):
-            return None if credit is None else float(math.floor(credit))
+            return strict
         self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
-        return credit
+        return shared
 
     def report(self) -> Report:
-        """Report what was counted so far."""
-        # of a pair, half the credit is a tie, which the strict rule counts as wrong
-        return (self._scorer.read_as("pair_strict", math.floor) if self._only_pairs else self._scorer).report()
+        return (self._pairs if self._only_pairs else self._lists).report()
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -166,10 +164,10 @@ class Votes(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs."""
-        return ThreeClasses() if self.mode == WITH_TIES else PooledScorer(strict_pairs())
+        return _ThreeClasses() if self.mode == WITH_TIES else PooledScorer(strict_pairs())
 
 
-class ThreeClasses(PooledScorer):
+class _ThreeClasses(PooledScorer):
     """Votes with ties as a class of their own."""
 
     def __init__(self) -> None:

@@ -118,7 +118,7 @@ class PRMBench(StepBenchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps."""
-        return Steps(self.step_rule, seed)
+        return _Steps(self.step_rule, seed)
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The report with the official counts and figures at hand, overall and by class."""
@@ -147,7 +147,7 @@ def _numbers(row: Mapping[str, Any], where: RowRef) -> set[int]:
     return set(value)
 
 
-class StepCounts:
+class _StepCounts:
     """Steps of one class: the counts of each problem, and how often the first wrong step was seen."""
 
     def __init__(self) -> None:
@@ -182,12 +182,12 @@ class StepCounts:
         return hits / len(right)
 
 
-class Steps:
+class _Steps:
     """The steps of all classes under a step rule."""
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._parts: defaultdict[str, StepCounts] = defaultdict(StepCounts)
+        self._parts: defaultdict[str, _StepCounts] = defaultdict(_StepCounts)
         self._seen: set[str] = set()
         self._repeated = 0
 
@@ -205,7 +205,6 @@ class Steps:
         return credit
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         parts = {name: self._figure(name, [part]) for name, part in self._parts.items()}
         counted = [part for name, part in self._parts.items() if name != CORRECT]
         whole = self._figure("", counted)
@@ -220,7 +219,7 @@ class Steps:
         figure = Figure(RULE, score=whole.score, ci95=whole.ci95, extra=extra, bounds=whole.bounds, **_counts(counted))
         return headline(figure, parts)
 
-    def _figure(self, name: str, parts: Sequence[StepCounts]) -> Figure:
+    def _figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
         clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for part in parts:
             for cluster, counts in part.clusters.items():
@@ -255,7 +254,7 @@ def _f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
 
 
-def _counts(parts: Iterable[StepCounts]) -> dict[str, Any]:
+def _counts(parts: Iterable[_StepCounts]) -> dict[str, Any]:
     return merged(part.rows for part in parts).counts()
 
 

@@ -141,7 +141,7 @@ class RewardBench2(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count under the rules of the subsets."""
-        return SubsetMean(seed)
+        return _SubsetMean(seed)
 
     def check(self, reward: BaseReward) -> None:
         """A ranking compares answers, a rating scores each."""
@@ -213,7 +213,7 @@ def upstream_credit(judged: Judged) -> float:
     return sum(winners) / len(winners)
 
 
-class SubsetMean:
+class _SubsetMean:
     """The unweighted mean of the subsets present."""
 
     def __init__(self, seed: int) -> None:
@@ -226,7 +226,6 @@ class SubsetMean:
         self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample and give what it earned."""
         if judged.judgements and has_preference(judged.chosen) and judged.status in ("scored", "unscored"):
             self._add_upstream(judged)
         if is_ties(judged.subset):
@@ -252,7 +251,6 @@ class SubsetMean:
         return {"with_upstream_defaults": mean_of([*(counts.mean for counts in self._upstream.values()), ties])}
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         from rm_gallery.core.stats.clustered import combined
 
         parts = {name: replace(part, chance=self._guesses[name].mean) for name, part in self._tallies.figures().items()}

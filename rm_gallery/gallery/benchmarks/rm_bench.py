@@ -133,7 +133,7 @@ class RMBench(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count the matrices of all domains."""
-        return Matrices()
+        return _Matrices()
 
 
 def _domain(row: Mapping[str, Any]) -> str | None:
@@ -143,7 +143,7 @@ def _domain(row: Mapping[str, Any]) -> str | None:
 
 
 @dataclass
-class Matrix:
+class _Matrix:
     """One domain: what rows earn over all cells and at each level, and how often each cell was won."""
 
     wins: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -175,11 +175,11 @@ class Matrix:
         return self.rows.figure(RULE, {**levels, "matrix": matrix, "ci95": intervals})
 
 
-class Matrices:
+class _Matrices:
     """The matrices of all domains, fed with whole rows or with their nine pairs."""
 
     def __init__(self) -> None:
-        self._domains: defaultdict[str, Matrix] = defaultdict(Matrix)
+        self._domains: defaultdict[str, _Matrix] = defaultdict(_Matrix)
         self._pairs = Gathered()
         self._n_unfit = 0
 
@@ -196,7 +196,7 @@ class Matrices:
         lost = worst_part(pairs)
         return matrix.add(won if len(won) == len(CELLS) else None, lost.status, judged.cluster, lost.cause)
 
-    def _add_row(self, matrix: Matrix, judged: Judged) -> float | None:
+    def _add_row(self, matrix: _Matrix, judged: Judged) -> float | None:
         fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
         self._n_unfit += judged.status == "scored" and not fits
         scores = judged.complete() if fits else None

@@ -16,8 +16,8 @@ from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import (
     Candidate,
     Judged,
-    JudgeGroup,
     Judgement,
+    Recorded,
     Row,
     named,
     need,
@@ -80,9 +80,7 @@ class RMBPairwise(Benchmark):
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one row.
 
         Such a row holds `pair_uid`, `chosen_reward` and `reject_reward`, and `category_path` in place of the data; what it says of
@@ -183,7 +181,6 @@ class _Goals(PooledScorer):
     """Samples of both goals, pooled; a goal without a score is named."""
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         report = super().report()
         scored = {name for name, part in report.extra["categories"].items() if part.score is not None}
         absent = [goal for goal in GOALS if goal not in scored]

@@ -7,7 +7,6 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -304,16 +303,6 @@ class SubsetTallies:
         self.by_subset[name].add(credit, judged.status, judged.cluster, None if credit is not None else self.cause(judged))
         return credit
 
-    def read_as(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
-        """The same samples under another rule that says what each credit of this one is worth there."""
-        other = SubsetTallies(rule, self._credit, self._fits)
-        other.n_unfit = self.n_unfit
-        for name, counts in self.by_subset.items():
-            copied = other.by_subset[name]
-            copied.merge(counts)
-            copied.credits = array("d", map(credit, counts.credits))
-        return other
-
     def cause(self, judged: Judged) -> Cause | None:
         """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels do not fit the rule."""
         return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
@@ -401,12 +390,6 @@ class PooledScorer:
             cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
         return credit
-
-    def read_as(self, rule: str, credit: Callable[[float], float]) -> PooledScorer:
-        """What was counted so far under another rule, see `SubsetTallies.read_as`."""
-        other = copy(self)
-        other._tallies = self._tallies.read_as(rule, credit)
-        return other
 
     def report(self) -> Report:
         """Report what was counted so far."""

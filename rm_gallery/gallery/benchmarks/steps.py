@@ -6,7 +6,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -22,6 +22,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     JudgeGroup,
     Judgement,
+    Recorded,
     Row,
     Score,
     StepOf,
@@ -117,9 +118,7 @@ class StepBenchmark(Benchmark):
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[JudgeGroup, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several `judge_model` are groups.
 
         The truth stands in the row, as in the published logs, or in the samples it is joined to by id.
@@ -271,7 +270,7 @@ class ProcessBench(StepBenchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count solutions."""
-        return FirstErrors(self.step_rule, seed)
+        return _FirstErrors(self.step_rule, seed)
 
 
 def _label(value: Any) -> int | None:
@@ -288,7 +287,7 @@ def harmonic_mean(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b else 0.0
 
 
-class Solutions:
+class _Solutions:
     """Solutions of one kind, wrong or right ones: how many were read rightly, by problem."""
 
     def __init__(self) -> None:
@@ -315,12 +314,12 @@ class Solutions:
         return drawn
 
 
-class FirstErrors:
+class _FirstErrors:
     """Predictions of the first wrong step, by set, for wrong and for right solutions apart."""
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._sets: defaultdict[str, dict[bool, Solutions]] = defaultdict(lambda: {True: Solutions(), False: Solutions()})
+        self._sets: defaultdict[str, dict[bool, _Solutions]] = defaultdict(lambda: {True: _Solutions(), False: _Solutions()})
 
     def add(self, judged: Judged) -> float | None:
         """Count one solution; 1.0 where the prediction is the label."""
@@ -334,7 +333,6 @@ class FirstErrors:
         return credit
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         parts, draws = {}, []
         for name, kinds in sorted(self._sets.items()):
             parts[name], drawn = self._figure(name, kinds)
@@ -347,7 +345,7 @@ class FirstErrors:
         ci95 = interval_of(draws, mean_of(part.score for part in parts.values()))
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
-    def _figure(self, name: str, kinds: Mapping[bool, Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
+    def _figure(self, name: str, kinds: Mapping[bool, _Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
         from rm_gallery.core.stats.paired import named_generator
 
         wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean

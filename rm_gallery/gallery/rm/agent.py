@@ -278,8 +278,9 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
             continue
         parameters = function.get("parameters")
         properties = parameters.get("properties") if isinstance(parameters, dict) else None
-        known = properties.items() if isinstance(properties, dict) else ()
-        found[function["name"]] = {k: v["default"] for k, v in known if isinstance(v, dict) and "default" in v}
+        if isinstance(properties, dict):
+            known = {k: v["default"] for k, v in properties.items() if isinstance(v, dict) and "default" in v}
+            found[function["name"]] = known
     return found
 
 

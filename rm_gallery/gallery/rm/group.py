@@ -23,6 +23,13 @@ from rm_gallery.gallery.rm.alignment.base import LANGUAGES, scenario
 
 Aggregation = Literal["win_rate", "copeland", "elo", "bradley_terry"]
 _ELO_START = 1000.0
+_STAIN_JUDGE = PhraseJudge(("cold water", "Wash it twice", "many products"))
+_STAIN = sample_of(
+    "How do I get a coffee stain out of a cotton shirt?",
+    "There are many products on the market for that.",
+    "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+    "Wash it twice.",
+)
 
 
 class GroupPairWiseReward(BasePairWiseRubricReward):
@@ -46,27 +53,23 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     prior: float = Field(default=1.0, gt=0)
     """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores are to 0.5."""
 
-    example = Example(
-        sample_of(
-            "How do I get a coffee stain out of a cotton shirt?",
-            "There are many products on the market for that.",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
-            "Wash it twice.",
-        ),
-        judge=PhraseJudge(("cold water", "Wash it twice", "many products")),
-    )
+    example = Example(_STAIN, judge=_STAIN_JUDGE)
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
         """One score per output from the wins of each pair."""
         wins = wins_of(n, margins)
-        rules: dict[str, Callable[[], list[float | None]]] = {
-            "win_rate": lambda: ranking.win_rate(wins),
-            "copeland": lambda: [_share(net) for net in ranking.copeland(wins)],
-            "elo": lambda: [_elo_share(rating) for rating in ranking.elo(wins, initial=_ELO_START, seed=self.seed)],
-            "bradley_terry": lambda: [_logistic(s) for s in ranking.bradley_terry_group(wins, prior=self.prior)],
+        rules: dict[str, tuple[Callable[[], list[float | None]], Callable[[float], float]]] = {
+            "win_rate": (lambda: ranking.win_rate(wins), lambda share: share),
+            "copeland": (lambda: ranking.copeland(wins), lambda net: (1 + net) / 2),
+            "elo": (
+                lambda: ranking.elo(wins, initial=_ELO_START, seed=self.seed),
+                lambda r: ranking.expected_win(r - _ELO_START),
+            ),
+            "bradley_terry": (lambda: ranking.bradley_terry_group(wins, prior=self.prior), lambda s: 1 / (1 + math.exp(-s))),
         }
+        ranked, share = rules[self.aggregation]
         # each has a pair that was judged, so that no score is missing
-        return [score for score in rules[self.aggregation]() if score is not None]
+        return [share(found) for found in ranked() if found is not None]
 
 
 @RewardRegistry.register("group_win_rate")
@@ -128,18 +131,6 @@ def wins_of(n: int, margins: dict[tuple[int, int], list[float]]) -> list[list[fl
             wins[i][j] += won
             wins[j][i] += 1 - won
     return wins
-
-
-def _share(net: float | None) -> float | None:
-    return None if net is None else (1 + net) / 2
-
-
-def _elo_share(rating: float | None) -> float | None:
-    return None if rating is None else ranking.expected_win(rating - _ELO_START)
-
-
-def _logistic(strength: float | None) -> float | None:
-    return None if strength is None else 1 / (1 + math.exp(-strength))
 
 
 TEXTS: dict[str, dict[str, Any]] = {
@@ -244,16 +235,7 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
     name: str = "ruler"
     template: type[BasePromptTemplate] | None = GroupTemplate
 
-    example = Example(
-        sample_of(
-            "How do I get a coffee stain out of a cotton shirt?",
-            "There are many products on the market for that.",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
-            "Wash it twice.",
-        ),
-        judge=PhraseJudge(("cold water", "Wash it twice", "many products")),
-        inputs={"answer": "all `output[i]` together, each with its steps"},
-    )
+    example = Example(_STAIN, judge=_STAIN_JUDGE, inputs={"answer": "all `output[i]` together, each with its steps"})
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Task, rubrics, and the different outputs."""

@@ -13,7 +13,7 @@ from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, find_numbers, verify_answer
 from rm_gallery.core.text.reasoning import split_reasoning
@@ -32,8 +32,7 @@ from rm_gallery.gallery.rm.rule import (
 
 LengthUnit = Literal["chars", "words", "tokens"]
 
-_ID_KEYS = ("completion_ids", "token_ids", "response_ids")
-_COUNT_KEYS = ("completion_tokens", "output_tokens", "num_tokens")
+_SIX_TIMES_SEVEN = sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6)
 
 
 class MeasuredReward(RuleReward):
@@ -53,28 +52,20 @@ class MeasuredReward(RuleReward):
             return len(words(answer.text))
         if self.tokenizer is not None:
             return len(tokens_of(self.tokenizer, answer.text))
-        count = recorded_tokens(answer)
-        if count is None:
-            raise Unscored(
-                f"{self.name} counts tokens, but it has no tokenizer, and the answer's additional_kwargs hold neither "
-                "completion_ids nor completion_tokens.",
-                reason="no_token_count",
-            )
-        return count
-
-
-def recorded_tokens(answer: Step) -> int | None:
-    """Number of tokens recorded with an answer, None when there is no record."""
-    extra: dict[str, Any] = answer.additional_kwargs
-    usage = extra.get("usage")
-    for source in (extra, usage if isinstance(usage, dict) else {}):
-        for key in _ID_KEYS:
-            if isinstance(source.get(key), Sized) and not isinstance(source[key], str):
-                return len(source[key])
-        for key in _COUNT_KEYS:
-            if isinstance(source.get(key), int):
-                return int(source[key])
-    return None
+        extra: dict[str, Any] = answer.additional_kwargs
+        usage = extra.get("usage")
+        for source in (extra, usage if isinstance(usage, dict) else {}):
+            for key in ("completion_ids", "token_ids", "response_ids"):
+                if isinstance(source.get(key), Sized) and not isinstance(source[key], str):
+                    return len(source[key])
+            for key in ("completion_tokens", "output_tokens", "num_tokens"):
+                if isinstance(source.get(key), int):
+                    return int(source[key])
+        raise Unscored(
+            f"{self.name} counts tokens, but it has no tokenizer, and the answer's additional_kwargs hold neither "
+            "completion_ids nor completion_tokens.",
+            reason="no_token_count",
+        )
 
 
 @RewardRegistry.register("length_baseline")
@@ -89,10 +80,7 @@ class LengthBaselineReward(RuleReward):
     name: str = "length_baseline"
     shortest: bool = False
 
-    example = Example(
-        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
-        use="The scores are a yardstick for other rewards and nothing to train on.",
-    )
+    example = Example(_SIX_TIMES_SEVEN, use="The scores are a yardstick for other rewards and nothing to train on.")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = float(len(sample.output[0].answer.text))
@@ -113,11 +101,7 @@ class LengthPenaltyReward(BasePointWiseReward):
     penalty_rate: float = Field(default=0.01, ge=0)
     max_penalty: float | None = Field(default=None, ge=0)
 
-    example = Example(
-        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
-        params={"min_length": 10, "max_length": 40},
-        use=PENALTY,
-    )
+    example = Example(_SIX_TIMES_SEVEN, params={"min_length": 10, "max_length": 40}, use=PENALTY)
 
     @model_validator(mode="after")
     def _bounds(self) -> LengthPenaltyReward:
@@ -128,12 +112,9 @@ class LengthPenaltyReward(BasePointWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = len(sample.output[0].answer.text)
         excess = max(self.min_length - length, length - self.max_length, 0)
-        penalty = self.penalty_rate * excess
-        if self.max_penalty is not None:
-            penalty = min(penalty, self.max_penalty)
+        penalty = min(self.penalty_rate * excess, math.inf if self.max_penalty is None else self.max_penalty)
         reason = f"{length} characters; allowed are {self.min_length} to {self.max_length}."
-        detail = RewardDimensionWithScore(name=self.name, score=-penalty if penalty else 0.0, reason=reason)
-        return RewardResult(name=self.name, details=[detail])
+        return one_score(self.name, -penalty if penalty else 0.0, reason)
 
 
 @RewardRegistry.register("dapo_soft_overlong_punishment")
@@ -151,11 +132,7 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
     cache: int = Field(default=4096, ge=0)
     """Length before `max_length` over which the punishment grows; C above."""
 
-    example = Example(
-        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
-        params={"max_length": 50, "cache": 25},
-        use=EMPTY_IS_BEST,
-    )
+    example = Example(_SIX_TIMES_SEVEN, params={"max_length": 50, "cache": 25}, use=EMPTY_IS_BEST)
 
     @model_validator(mode="after")
     def _fits(self) -> DapoSoftOverlongPunishmentReward:

@@ -393,6 +393,9 @@ class HFReward(_LocalReward, BasePointWiseReward):
 
     example = preference_example("a reward model's checkpoint, and the extra hf")
 
+    def __init__(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        super().__init__(path, **settings)
+
     def _source(self) -> CheckpointSource:
         return self._checkpoint(self.head, self.tokens, per_token=False)
 
@@ -446,6 +449,9 @@ class HFProcessReward(_LocalReward, ProcessReward):
         use="The scores say where a solution goes wrong, and which of several solutions is the soundest.",
         environment="a process reward model's checkpoint, and the extra hf",
     )
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        super().__init__(path, **settings)
 
     def _source(self) -> CheckpointSource:
         return self._checkpoint(self.head, self.tokens, per_token=True)

@@ -179,6 +179,9 @@ class ServedReward(_ServedReward, BasePointWiseReward):
 
     example = preference_example("a server with a reward model")
 
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        super().__init__(url, **settings)
+
     def _asked_for(self) -> dict[str, Any]:
         return {"raw": self.raw, "label_token_ids": self.label_token_ids}
 
@@ -216,6 +219,9 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         use="The scores say where a solution goes wrong, and which of several solutions is the soundest.",
         environment="a server with a process reward model",
     )
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        super().__init__(url, **settings)
 
     def _asked_for(self) -> dict[str, Any]:
         return {"raw": False}
