@@ -243,14 +243,11 @@ class _Steps:
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
     """F1 of the steps called right, and of those called wrong; a share of nothing is -1, as upstream has it."""
-    return _f1(_share(tp, fp), _share(tp, fn)), _f1(_share(tn, fn), _share(tn, fp))
+    return _f1(tp, fp, fn), _f1(tn, fn, fp)
 
 
-def _share(hits: float, misses: float) -> float:
-    return hits / (hits + misses) if hits + misses else -1.0
-
-
-def _f1(precision: float, recall: float) -> float:
+def _f1(hits: float, wrongly: float, missed: float) -> float:
+    precision, recall = (hits / (hits + others) if hits + others else -1.0 for others in (wrongly, missed))
     return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from textwrap import indent
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -255,12 +256,14 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
         group = as_group(sample.output)
         wanted, given = set(range(1, len(group.distinct) + 1)), set(response.scores)
         if given != wanted:
-            problem = _listed("no score for answer", wanted - given) or _listed("there is no answer", given - wanted)
+            what, numbers = (
+                ("no score for answer", wanted - given) if wanted - given else ("there is no answer", given - wanted)
+            )
+            problem = f"{what} {', '.join(map(str, sorted(numbers)))}"
             raise ParseError(f"<scores> holds one score for each of the {len(wanted)} answers; {problem}.")
         rank = [response.scores[place + 1] for place in group.shown_as]
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithRank(name=self.name, reason=response.reason, rank=rank)]
-        )
+        detail = RewardDimensionWithRank(name=self.name, reason=response.reason, rank=rank)
+        return RewardResult(name=self.name, details=[detail])
 
 
 def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -296,10 +299,6 @@ def _entry(part: Any, place: int) -> tuple[Any, Any]:
     return number, fields["score"]
 
 
-def _listed(what: str, numbers: set[int]) -> str:
-    return f"{what} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
-
-
 class Group(NamedTuple):
     """The outputs of a sample as texts.
 
@@ -314,7 +313,7 @@ class Group(NamedTuple):
 def as_group(outputs: list[DataOutput]) -> Group:
     """The outputs' steps and answers, with the longest common beginning of their steps taken out."""
     ways = [[turn_text(step) for step in output.steps or ()] for output in outputs]
-    length = common_length(ways)
+    length = sum(1 for _ in takewhile(lambda turns: len(set(turns)) == 1, zip(*ways, strict=False)))
     texts = []
     for output, way in zip(outputs, ways, strict=True):
         own = way[length:]
@@ -322,16 +321,6 @@ def as_group(outputs: list[DataOutput]) -> Group:
         texts.append("\n\n".join([*own, turn_text(output.answer)]) if own else _content(output.answer))
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return Group("\n\n".join(ways[0][:length] if ways else ()), list(places), [places[text] for text in texts])
-
-
-def common_length(ways: list[list[str]]) -> int:
-    """How many turns at the beginning are the same in all."""
-    length = 0
-    for turns in zip(*ways, strict=False):
-        if len(set(turns)) > 1:
-            break
-        length += 1
-    return length
 
 
 def turn_text(step: Step) -> str:

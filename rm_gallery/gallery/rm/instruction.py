@@ -280,13 +280,8 @@ def no_forbidden_words(text: str, arguments: Arguments) -> bool:
 
 def _whole_word(word: str) -> str:
     """Pattern of the word; its ends are word ends unless they are signs or a script without spaces."""
-    left = r"(?<!\w)" if _is_spaced_letter(word[0]) else ""
-    right = r"(?!\w)" if _is_spaced_letter(word[-1]) else ""
-    return left + re.escape(word) + right
-
-
-def _is_spaced_letter(character: str) -> bool:
-    return (character.isalnum() or character == "_") and not is_unspaced(ord(character))
+    first, last = ((c.isalnum() or c == "_") and not is_unspaced(ord(c)) for c in (word[0], word[-1]))
+    return (r"(?<!\w)" if first else "") + re.escape(word) + (r"(?!\w)" if last else "")
 
 
 def letter_frequency(text: str, arguments: Arguments) -> bool:

@@ -142,16 +142,13 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = self.length_of(sample.output[0].answer)
-        reason = f"{length} {self.unit}; punished above {self.max_length - self.cache}, at most from {self.max_length}."
-        return one_score(self.name, soft_overlong_punishment(length, self.max_length, self.cache), reason)
-
-
-def soft_overlong_punishment(length: int, max_length: int, cache: int) -> float:
-    """The punishment of DAPO's equation 13 for one length."""
-    start = max_length - cache
-    if length <= start:
-        return 0.0
-    return -1.0 if length > max_length else (start - length) / cache
+        start = self.max_length - self.cache
+        if length <= start:
+            score = 0.0
+        else:
+            score = -1.0 if length > self.max_length else (start - length) / self.cache
+        reason = f"{length} {self.unit}; punished above {start}, at most from {self.max_length}."
+        return one_score(self.name, score, reason)
 
 
 Correctness = Literal["exact", "number", "math", "label"]
@@ -202,12 +199,12 @@ class CosineLengthScalingReward(MeasuredReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         right = await self._is_right(sample)
         length = self.length_of(sample.output[0].answer)
+        # at no length, and at the greatest one
+        of_right, of_wrong = (self.max_value_correct, self.min_value_correct), (self.min_value_wrong, self.max_value_wrong)
+        short, long = of_right if right else of_wrong
+        score = long + (short - long) * (1 + math.cos(math.pi * min(length / self.max_length, 1.0))) / 2
         if self.exceed_value is not None and length >= self.max_length:
             score = self.exceed_value
-        elif right:
-            score = cosine_scaled(length, self.max_length, self.max_value_correct, self.min_value_correct)
-        else:
-            score = cosine_scaled(length, self.max_length, self.min_value_wrong, self.max_value_wrong)
         reason = f"{'Right' if right else 'Wrong'} with {length} of {self.max_length} {self.unit}."
         return one_score(self.name, score, reason, {"correct": right, "length": length})
 
@@ -233,11 +230,6 @@ class CosineLengthScalingReward(MeasuredReward):
         if verdict.status == "no_gold":
             raise Unscored(f"{self.name}: the reference holds no mathematical result.", reason="no_gold")
         return bool(verdict.status == "correct")
-
-
-def cosine_scaled(length: int, max_length: int, short: float, long: float) -> float:
-    """The value between `short` (length 0) and `long` (`max_length` and more) along half a cosine."""
-    return long + (short - long) * (1 + math.cos(math.pi * min(length / max_length, 1.0))) / 2
 
 
 def _labelled(value: Any, reward: str) -> bool:

@@ -99,14 +99,11 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def _tokenizer_checked(value: Any) -> Any:
-    if value is None or value in get_args(TokenizerName) or (not isinstance(value, str) and _is_hook(value)):
+    is_hook = not isinstance(value, str) and (callable(value) or callable(getattr(value, "encode", None)))
+    if value is None or is_hook or value in get_args(TokenizerName):
         return value
     names = ", ".join(get_args(TokenizerName))
     raise ConfigError(f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with encode().")
-
-
-def _is_hook(value: Any) -> bool:
-    return callable(value) or callable(getattr(value, "encode", None))
 
 
 def _tokenizer_described(value: Any) -> Any:

@@ -74,13 +74,10 @@ class BoxedAnswerReward(RuleReward):
         given = last_boxed(split_reasoning(answer_text(sample)).final)
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
-        hit = any(self._same(given, reference) for reference in references)
-        return one_score(self.name, float(hit), f"The box holds {shown(given)}.")
-
-    def _same(self, given: str, reference: str) -> bool:
-        box = last_boxed(reference)
-        wanted = reference.replace("\r\n", "\n").strip() if box is None else box
-        return plain_latex(given) == plain_latex(wanted) if self.normalize else given.strip() == wanted.strip()
+        boxes = ((last_boxed(reference), reference) for reference in references)
+        wanted = [reference.replace("\r\n", "\n").strip() if box is None else box for box, reference in boxes]
+        plain = plain_latex if self.normalize else str.strip
+        return one_score(self.name, float(plain(given) in map(plain, wanted)), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:

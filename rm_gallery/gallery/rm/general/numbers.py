@@ -69,7 +69,7 @@ def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: M
     """How many of the `wanted` numbers are met by `given` ones, under the rules of `NumberAccuracyReward`."""
     if mode == "final":
         pairs = zip(given[-len(wanted) :], wanted[-len(given) :] if given else [], strict=True)
-        return sum(_equal(a, b, tolerance) for a, b in pairs)
+        return sum(any(close(x, y, tolerance) for x in _readings(a) for y in _readings(b)) for a, b in pairs)
     places = _Places(wanted, tolerance)
     found = [place for number in given if (place := places.of(number)) is not None]
     target = [place for number in wanted if (place := places.of(number)) is not None]
@@ -77,10 +77,6 @@ def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: M
         return int(LCSseq.similarity(found, target))
     limits = Counter(target)
     return sum(min(count, limits[place]) for place, count in Counter(found).items())
-
-
-def _equal(given: Number, wanted: Number, tolerance: float) -> bool:
-    return any(close(a, b, tolerance) for a in _readings(given) for b in _readings(wanted))
 
 
 def _readings(number: Number) -> tuple[float, ...]:

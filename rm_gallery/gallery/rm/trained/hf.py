@@ -205,7 +205,7 @@ class Batches(Generic[Q, E]):
         if not batch:
             return None
         assert self._model is not None
-        self._post(batch[0].loop, partial(_resume, batch))
+        self._post(batch[0].loop, lambda: [item.resume() for item in batch])
         try:
             numbers = self._model.forward([item.encoded for item in batch])
             found = [(item, _checked(own)) for item, own in zip(batch, numbers, strict=True)]
@@ -233,11 +233,6 @@ class Batches(Generic[Q, E]):
 
 def _length(item: _Item[Any, Any]) -> int:
     return len(item.encoded)
-
-
-def _resume(items: list[_Item[Any, Any]]) -> None:
-    for item in items:
-        item.resume()
 
 
 def _checked(numbers: list[float]) -> list[float] | BaseException:

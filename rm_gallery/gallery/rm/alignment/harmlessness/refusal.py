@@ -187,10 +187,7 @@ def refusal_in(text: str) -> str | None:
             before = head[max(0, found.start() - 20) : found.start()]
             if not (_SPEAKER.match(found.group()) and _NOT_THE_SPEAKER.search(before)) and not _answers(head, found):
                 return found.group()
-    if head.isascii():
-        found_other = _OTHERS.search(head)
-        return found_other.group() if found_other else None
-    for found in _CHINESE.finditer(head):
+    for found in () if head.isascii() else _CHINESE.finditer(head):
         if not _NOT_ZH.match(head, found.end()) and not _EXACT_ZH.search(found.group()):
             return found.group()
     found_other = _OTHERS.search(head)
