@@ -168,10 +168,11 @@ class RewardBench2(Benchmark):
 
 def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
     given = row.get("num_incorrect")
+    right, wrong = _whole(row.get("num_correct")), _whole(row.get("num_rejected") if given is None else given)
     metadata: dict[str, Any] = {
         "subset": subset,
-        "num_correct": _count(row.get("num_correct"), chosen),
-        "num_incorrect": _count(row.get("num_rejected") if given is None else given, rejected),
+        "num_correct": right if isinstance(right, int) else chosen,
+        "num_incorrect": wrong if isinstance(wrong, int) else rejected,
     }
     metadata |= {column: _whole(json_cell(row[column])) for column in _EXTRA_COLUMNS if row.get(column) is not None}
     extra = json_cell(row.get("additional_metadata"))
@@ -182,11 +183,6 @@ def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: in
     return metadata
 
 
-def _count(value: Any, counted: int) -> int:
-    value = _whole(value)
-    return value if isinstance(value, int) else counted
-
-
 def _whole(value: Any) -> Any:
     """A whole number that stands as text in a table of texts."""
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
@@ -195,11 +191,6 @@ def _whole(value: Any) -> Any:
 def is_ties(subset: Any) -> bool:
     """Whether a subset is Ties, in any case: the data say "Ties", some of its consumers "ties"."""
     return isinstance(subset, str) and subset.strip().lower() == "ties"
-
-
-def upstream_scores(judged: Judged) -> list[float]:
-    """The scores as upstream reads them: one it could not read is -1."""
-    return [-1.0 if score is None or math.isnan(score) else score for score in judged.scores]
 
 
 def upstream_credit(judged: Judged) -> float:
@@ -238,7 +229,9 @@ class _SubsetMean:
         """Count a sample as upstream would."""
         self._unread += judged.status == "unscored"
         if is_ties(judged.subset):
-            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(upstream_scores(judged))]
+            # a score that could not be read is -1
+            scores = [-1.0 if score is None or math.isnan(score) else score for score in judged.scores]
+            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
             self._upstream_ties.add(Judged(judged.sample, read))
         else:
             self._upstream[judged.subset].add(upstream_credit(judged))
@@ -331,12 +324,6 @@ def _minus(a: float, b: float) -> float:
     return 0.0 if a == b else a - b
 
 
-def parse_ties_id(text: str) -> tuple[Kind, str] | None:
-    """Split `ref:<n>` or `tied:<n>`, with anything before it, into kind and prompt name; None if it is neither."""
-    match = _ID.search(text)
-    return None if match is None else (("ref" if match[1] == "ref" else "tied"), match[2])
-
-
 def margin_term(gap: float, spread: float) -> float:
     """Give tanh(gap / spread - 1), -1..1, with the limits of floating-point division: x/0 is +-inf, 0/0 counts 0."""
     if spread == 0.0:
@@ -389,9 +376,14 @@ class TiesTally:
         return float(row.gap > 0)
 
     def _place(self, name: str, n_right: int) -> tuple[Kind, str]:
-        """Kind and prompt of a row; without a mark it counts in the accuracies of its kind and is paired with nothing."""
+        """Kind and prompt of a row, out of `ref:<n>` or `tied:<n>` with anything before it.
+
+        Without such a mark it counts in the accuracies of its kind and is paired with nothing.
+        """
         n = self.counts.n_scored + self.counts.missing.total()
-        return parse_ties_id(name) or (("ref" if n_right == 1 else "tied"), f"unmarked row {n}: {name}")
+        match = _ID.search(name)
+        kind: Kind = "ref" if (n_right == 1 if match is None else match[1] == "ref") else "tied"
+        return kind, f"unmarked row {n}: {name}" if match is None else match[2]
 
     def _filled(self, prompt: str, high: bool) -> tuple[float, ...]:
         """What one prompt adds when each of its rows without a score is as bad, or as good, as can be."""

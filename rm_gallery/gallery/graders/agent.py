@@ -19,7 +19,8 @@ from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderScore
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.agent import ExpectedCall, MadeCall, as_call, fits, in_any_order, in_order, read_wanted
+from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted
+from rm_gallery.gallery.rm.rule import MadeCall, as_call
 
 Metric = Literal["f1", "precision", "recall", "jaccard"]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
-import re
 from collections.abc import Hashable, Sequence
 from itertools import groupby
 from operator import eq
@@ -13,128 +11,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, tagged
+from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, known, one_score, shown
-
-_PYTHON_CALLS = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
-_MAX_PYTHON = 20_000
-
-
-class MadeCall(NamedTuple):
-    """One call: the tool's name and its arguments."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-class ToolCalls(NamedTuple):
-    """The calls found, in order, and what was meant as a call but could not be read."""
-
-    calls: list[MadeCall]
-    problems: list[str]
-
-
-def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
-    """The calls of an output's answer; with `trajectory` those of its steps come first."""
-    found = [calls_of_message(message) for message in [*((output.steps or ()) if trajectory else ()), output.answer]]
-    return ToolCalls([call for each in found for call in each.calls], [why for each in found for why in each.problems])
-
-
-def calls_of_message(message: Step) -> ToolCalls:
-    """The calls of one message: its `tool_calls`, else those in its text."""
-    if message.tool_calls:
-        return _sorted([as_call(call.function.model_dump()) for call in message.tool_calls])
-    return calls_in_text(message.text)
-
-
-def calls_in_text(text: str) -> ToolCalls:
-    """Calls written as `<tool_call>{…}</tool_call>`, as JSON (fenced or bare), or as Python calls `[f(a=1), g()]`.
-
-    Only what follows a thought counts. Text that looks like none of these holds no calls.
-    """
-    text = split_reasoning(text).final.strip().removeprefix("[TOOL_CALLS]").strip()
-    in_tags, _ = tagged(text, "tool_call")
-    if in_tags:
-        return _sorted([read_call(body) for body in in_tags])
-    bodies = [block.body for block in split_fences(text)[0] if block.language in ("json", "tool_call", "")]
-    for body in bodies or [text]:
-        found = _calls_in_json(body.strip())
-        if found is not None:
-            return found
-    return _python_calls(text) if _PYTHON_CALLS.match(text) and len(text) <= _MAX_PYTHON else ToolCalls([], [])
-
-
-def read_call(text: str) -> MadeCall | str:
-    """The call a JSON text describes, or what is wrong with it."""
-    try:
-        return as_call(read_json(text))
-    except ValueError as error:
-        return f"A tool call is no JSON: {error}"
-
-
-def as_call(value: Any) -> MadeCall | str:
-    """A call from `{"name", "arguments"}`, also inside `"function"`; arguments may be JSON text. Else what is wrong."""
-    if isinstance(value, dict) and isinstance(value.get("function"), dict):
-        value = value["function"]
-    if not isinstance(value, dict):
-        return f"A tool call is an object; found {type(value).__name__}."
-    name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
-    if not isinstance(name, str) or not name:
-        return "A tool call has no name."
-    if isinstance(arguments, str) and arguments.strip():
-        try:
-            arguments = read_json(arguments)
-        except ValueError as error:
-            return f"The arguments of {name[:60]} are no JSON: {error}"
-    if arguments in (None, ""):
-        arguments = {}
-    if not isinstance(arguments, dict):
-        return f"The arguments of {name[:60]} are no object but {type(arguments).__name__}."
-    return MadeCall(name, arguments)
-
-
-def _sorted(found: list[MadeCall | str]) -> ToolCalls:
-    return ToolCalls([f for f in found if isinstance(f, MadeCall)], [f for f in found if isinstance(f, str)])
-
-
-def _calls_in_json(text: str) -> ToolCalls | None:
-    """Calls in a JSON text, None when it is no JSON or its objects are not meant as calls."""
-    if text[:1] not in ("{", "["):
-        return None
-    try:
-        value = read_json(text)
-    except ValueError:
-        return None
-    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
-        value = value["tool_calls"]
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(v, dict) and ("name" in v or "function" in v) for v in values):
-        return None
-    return _sorted([as_call(v) for v in values])
-
-
-def _python_calls(text: str) -> ToolCalls:
-    tree = parse_python(text, "eval")
-    body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
-    return _sorted([_python_call(node) for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])])
-
-
-def _python_call(node: ast.expr) -> MadeCall | str:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
-        return "A tool call is written name(argument=value)."
-    name = ast.unparse(node.func)
-    if node.args or any(keyword.arg is None for keyword in node.keywords):
-        return f"The arguments of {name[:60]} have no names."
-    try:
-        return MadeCall(name, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords})
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return f"An argument of {name[:60]} is no literal value."
+from rm_gallery.gallery.rm.rule import MadeCall, RuleReward, as_call, known, one_score, shown, tool_calls_of
 
 
 @RewardRegistry.register("tool_call_match")
@@ -362,13 +245,11 @@ class LoopDetectionReward(RuleReward):
         sequences = _sequences(output)
         if not any(sequences.values()):
             raise Unscored(f"{self.name}: the output has neither text nor tool calls.", reason="empty", cause="answer")
-        periods = {
-            "calls": (self.max_period, 1),
-            "lines": (self.max_period, 1),
-            "words": (self.max_word_period, _MIN_LOOP_WORDS),
-        }
-        repeated = {sort: looping(items, self.min_repeats, *periods[sort]) for sort, items in sequences.items()}
-        shares = {sort: repeated[sort] / len(items) for sort, items in sequences.items() if items}
+        shares = {}
+        for sort, items in sequences.items():
+            if items:
+                most, least = (self.max_word_period, _MIN_LOOP_WORDS) if sort == "words" else (self.max_period, 1)
+                shares[sort] = looping(items, self.min_repeats, most, least) / len(items)
         worst = max(shares, key=shares.__getitem__)
         reason = f"{shares[worst]:.1%} of the {worst} repeat themselves." if shares[worst] else "No loop found."
         return one_score(self.name, 1 - shares[worst], reason, shares)
@@ -484,24 +365,25 @@ def spent(sample: DataSample, metric: str, prices: tuple[float, float] | None = 
     additional_kwargs; steps are counted); the total in the sample's metadata; for the cost, tokens times `prices` per million
     of input and of output.
     """
-    output, metadata = sample.output[0], sample.metadata or {}
+    output, metadata, names = sample.output[0], sample.metadata or {}, _NAMES[metric]
+    total = _first(output.answer.label or {}, names)
+    if total is not None:
+        return total
     records = [message.additional_kwargs for message in (*(output.steps or ()), output.answer)]
-    usages = [usage for record in records if (usage := _usage(record)) is not None]
-    tokens = (math.fsum(u[0] for u in usages), math.fsum(u[1] for u in usages)) if usages else None
-    if metric == "steps":
-        summed = float(len(output.steps)) if output.steps else None
-    elif metric == "tokens":
-        summed = None if tokens is None else sum(tokens)
-    else:
-        parts = [part for record in records if (part := _first(record, _NAMES[metric])) is not None]
-        summed = math.fsum(parts) if parts else None
+    tokens = _usages(records) if metric in ("cost", "tokens") else None
+    if metric == "tokens":
+        total = None if tokens is None else sum(tokens)
+    elif metric == "steps":
+        total = float(len(output.steps)) if output.steps else None
+    elif parts := [part for record in records if (part := _first(record, names)) is not None]:
+        total = math.fsum(parts)
+    total = _first(metadata, names) if total is None else total
     tokens = tokens or _usage(metadata)
-    total = sum(tokens) if metric == "tokens" and tokens else None
-    found = (_first(output.answer.label or {}, _NAMES[metric]), summed, _first(metadata, _NAMES[metric]), total)
-    known = next((value for value in found if value is not None), None)
-    if known is None and metric == "cost" and prices and tokens:
-        return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
-    return known
+    if total is not None or tokens is None:
+        return total
+    if metric == "tokens":
+        return sum(tokens)
+    return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6 if metric == "cost" and prices is not None else None
 
 
 def number(value: Any) -> float | None:
@@ -509,6 +391,11 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return None
     return float(value)
+
+
+def _usages(records: list[dict[str, Any]]) -> tuple[float, float] | None:
+    found = [usage for record in records if (usage := _usage(record)) is not None]
+    return (math.fsum(u[0] for u in found), math.fsum(u[1] for u in found)) if found else None
 
 
 def _usage(source: dict[str, Any]) -> tuple[float, float] | None:

@@ -17,8 +17,16 @@ from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json, split_fences, tagged
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.agent import calls_of_message, read_call
-from rm_gallery.gallery.rm.rule import KillableRule, RuleReward, answer_text, known, one_score, shown
+from rm_gallery.gallery.rm.rule import (
+    KillableRule,
+    RuleReward,
+    answer_text,
+    calls_of_message,
+    known,
+    one_score,
+    read_call,
+    shown,
+)
 
 
 class Section(NamedTuple):

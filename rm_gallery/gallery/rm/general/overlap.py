@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -40,14 +40,6 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
     return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
 
 
-def best_overlap(reward: str, what: str, found: Iterable[Overlap | None]) -> Overlap:
-    """The overlap with the nearest of several references; Unscored (`no_reference`) where none holds any `what`."""
-    best = max((each for each in found if each is not None), key=lambda each: each.f1, default=None)
-    if best is None:
-        raise Unscored(f"{reward}: the reference holds no {what}.", reason="no_reference")
-    return best
-
-
 @RewardRegistry.register("f1_score")
 class F1ScoreReward(RuleReward):
     """Token F1 with the reference: 2PR / (P + R), P and R the shares of answer and reference tokens in common.
@@ -69,9 +61,14 @@ class F1ScoreReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         tokens = tokenizer(self.tokenizer)(sample.output[0].answer.text)
-        wanted = (_counted(self.tokenizer, reference) for reference in references_of(sample, self.name))
-        found = (overlap(_in_common(tokens, counts), len(tokens), size) if size else None for size, counts in wanted)
-        best = best_overlap(self.name, "token", found)
+        best: Overlap | None = None
+        for reference in references_of(sample, self.name):
+            size, counts = _counted(self.tokenizer, reference)
+            if size:
+                found = overlap(_in_common(tokens, counts), len(tokens), size)
+                best = found if best is None or found.f1 > best.f1 else best
+        if best is None:
+            raise Unscored(f"{self.name}: the reference holds no token.", reason="no_reference")
         return one_score(self.name, best.f1, None, {"precision": best.precision, "recall": best.recall})
 
 
@@ -124,13 +121,15 @@ class RougeReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         text = sample.output[0].answer.text
-        wanted = map(_target, references_of(sample, self.name))
-        found = (
-            rouge(_latin_words(text) if latin else words(text), target, self.variant) if target else None
-            for latin, target in wanted
-        )
-        best = best_overlap(self.name, "word", found)
-        score = {"fmeasure": best.f1, "precision": best.precision, "recall": best.recall}[self.measure]
+        best: Overlap | None = None
+        for reference in references_of(sample, self.name):
+            latin, target = _target(reference)
+            if target:
+                found = rouge(_latin_words(text) if latin else words(text), target, self.variant)
+                best = found if best is None or found.f1 > best.f1 else best
+        if best is None:
+            raise Unscored(f"{self.name}: the reference holds no word.", reason="no_reference")
+        score = best.f1 if self.measure == "fmeasure" else getattr(best, self.measure)
         return one_score(self.name, score, None, {"precision": best.precision, "recall": best.recall})
 
 

@@ -205,7 +205,12 @@ class Batches(Generic[Q, E]):
         if not batch:
             return None
         assert self._model is not None
-        self._post(batch[0].loop, lambda: [item.resume() for item in batch])
+
+        def resume() -> None:
+            for item in batch:
+                item.resume()
+
+        self._post(batch[0].loop, resume)
         try:
             numbers = self._model.forward([item.encoded for item in batch])
             found = [(item, _checked(own)) for item, own in zip(batch, numbers, strict=True)]
