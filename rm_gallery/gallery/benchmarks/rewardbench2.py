@@ -257,11 +257,9 @@ class _SubsetMean:
         whole = combined(known)
         unscored = sorted(name for name, part in parts.items() if part.score is None)
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
-        extra: dict[str, Any] = {"subsets_without_score": unscored} if unscored else {}
-        extra |= {"n_unfit_labels": n_unfit} if n_unfit else {}
         missing = [name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}]
-        extra |= {"subsets_absent": missing} if missing else {}
-        extra |= self._with_upstream_defaults()
+        known_gaps = {"subsets_without_score": unscored, "n_unfit_labels": n_unfit, "subsets_absent": missing}
+        extra = {name: found for name, found in known_gaps.items() if found} | self._with_upstream_defaults()
         figure = mean_of_parts("unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra)
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
@@ -423,12 +421,18 @@ class TiesTally:
 
     def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
         """The composite with its parts, and what its uncertainty over prompts rests on (None without a score)."""
-        from rm_gallery.core.stats.paired import named_generator
+        from rm_gallery.core.stats.clustered import from_draws
+        from rm_gallery.core.stats.paired import cluster_sum_draws, named_generator
 
         table = self.table()
         parts = ties_parts(table)
-        score = parts.pop("composite")
-        whole = None if score is None else _composite(table, score, named_generator(seed, name))
+        score, whole = parts.pop("composite"), None
+        if score is not None:
+            # a ref and a tied row of the same prompt are drawn together
+            draws = _composites(cluster_sum_draws(table, named_generator(seed, name)))
+            # the margin aside, prompts that all behave alike would make the composite look known exactly
+            alike = len({row[:7] for row in table}) == 1
+            whole = from_draws(score, draws[:0] if alike else draws, len(table), bounds=BOUNDS)
         ci95 = None if whole is None else whole.interval()
         figure = Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, bounds=self.bounds(), **self.counts.counts())
         return figure, whole
@@ -453,17 +457,6 @@ def _ratios(sums: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
 
 
 BOUNDS = (-WEIGHTS["margin"], sum(WEIGHTS.values()))
-
-
-def _composite(table: list[tuple[float, ...]], score: float, rng: np.random.Generator) -> ClusteredMean:
-    """The composite with its spread over bootstrap draws; a ref and a tied row of the same prompt are drawn together."""
-    from rm_gallery.core.stats.clustered import from_draws
-    from rm_gallery.core.stats.paired import cluster_sum_draws
-
-    draws = _composites(cluster_sum_draws(table, rng))
-    # the margin aside, prompts that all behave alike would make the composite look known exactly
-    alike = len({row[:7] for row in table}) == 1
-    return from_draws(score, draws[:0] if alike else draws, len(table), bounds=BOUNDS)
 
 
 def _composites(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -497,13 +490,11 @@ def ties_difference(first: Iterable[ScoredRow], second: Iterable[ScoredRow], see
     if not prompts:
         return None
     table = np.array([[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts])
-    estimate = float(np.subtract(*(_composites(table[:, part].sum(axis=0)[None, :])[0] for part in _SIDES)))
+    ours, theirs = slice(0, 8), slice(8, 16)
+    estimate = float(np.subtract(*(_composites(table[:, part].sum(axis=0)[None, :])[0] for part in (ours, theirs))))
     if math.isnan(estimate):
         return None
     sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))
-    draws = _composites(sums[:, _SIDES[0]]) - _composites(sums[:, _SIDES[1]])
+    draws = _composites(sums[:, ours]) - _composites(sums[:, theirs])
     width = BOUNDS[1] - BOUNDS[0]
     return from_draws(estimate, draws, len(prompts), bounds=(-width, width))
-
-
-_SIDES = (slice(0, 8), slice(8, 16))

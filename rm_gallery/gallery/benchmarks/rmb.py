@@ -27,8 +27,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, RuleScorer, beaten_losers, strict_pairs
 
-SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
-LICENCE = "none stated"
 GOALS = ("Helpfulness", "Harmlessness")
 _COLUMNS = {
     "conversation_input": "one to five messages that end with the user's; some carry a language",
@@ -36,13 +34,27 @@ _COLUMNS = {
 }
 
 
-class RMBPairwise(Benchmark):
+class _RMB(Benchmark):
+    source = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
+    licence = "none stated"
+
+    def _sample(
+        self, row: dict[str, Any], column: str, chosen: list[str], rejected: list[str], models: dict[str, Any], where: RowRef
+    ) -> DataSample:
+        spoken = turns(json_cell(required(row, "conversation_input", where)), "conversation_input", where)
+        languages = [turn.pop("language", None) for turn in spoken]
+        about = {**_category(row, where), **models, **({} if languages[0] is None else {"language": languages[0]})}
+        task = about["subset"].lower() if about.get("subset") else None
+        sample = self.sample(identity(row, column, where), spoken, preference_outputs(chosen, rejected), task, about)
+        sample.source = "rmb"
+        return sample
+
+
+class RMBPairwise(_RMB):
     """Strict pairs, pooled; helpfulness and harmlessness, which the benchmark reports apart, under `extra["categories"]`."""
 
     name = "rmbbenchmark_pairwise"
     aliases = ("rmb_pairwise", "rmb")
-    source = SOURCE
-    licence = LICENCE
     version = "repository at 2be3180"
     chance = 0.5
     measures = "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
@@ -74,7 +86,7 @@ class RMBPairwise(Benchmark):
         chosen, chosen_model = _candidate(required(row, "chosen", where), "chosen", where)
         rejected, rejected_model = _candidate(required(row, "reject", where), "reject", where)
         models = {"chosen_model": chosen_model, "rejected_model": rejected_model}
-        return _sample(row, "pair_uid", [chosen], [rejected], models, where)
+        return self._sample(row, "pair_uid", [chosen], [rejected], models, where)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
@@ -104,7 +116,7 @@ class RMBPairwise(Benchmark):
         )
 
 
-class RMBBestOfN(Benchmark):
+class RMBBestOfN(_RMB):
     """Share of lists whose best answer beats every loser; helpfulness and harmlessness under `extra["categories"]`.
 
     A pairwise judge is asked about the best answer and each loser, as the paper has it, and not about two losers.
@@ -112,8 +124,6 @@ class RMBBestOfN(Benchmark):
 
     name = "rmbbenchmark_bestofn"
     aliases = ("rmb_bon", "rmb_bestofn")
-    source = SOURCE
-    licence = LICENCE
     version = "rule of the paper; the repository at 2be3180 holds no code for it"
     measures = "whether a reward puts the best answer above every other one of a list"
     sizes = {"Helpfulness": 2109, "Harmlessness": 1677}
@@ -141,7 +151,7 @@ class RMBBestOfN(Benchmark):
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
         found = [_candidate(loser, f"loser_list[{place}]", where) for place, loser in enumerate(losers, 1)]
         models = {"chosen_model": best_model, "rejected_models": [model for _, model in found]}
-        return _sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
+        return self._sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The list itself, or its pairs of best and loser for a pairwise reward."""
@@ -218,27 +228,6 @@ def _whole(pairs: list[Judged]) -> Judged:
 
 def _goal(judged: Judged) -> str:
     return judged.subset or "(no category)"
-
-
-def _sample(
-    row: dict[str, Any], column: str, chosen: list[str], rejected: list[str], models: dict[str, Any], where: RowRef
-) -> DataSample:
-    spoken = turns(json_cell(required(row, "conversation_input", where)), "conversation_input", where)
-    languages = [turn.pop("language", None) for turn in spoken]
-    metadata = {**_category(row, where), **models}
-    if languages[0] is not None:
-        metadata["language"] = languages[0]
-    subset = metadata.get("subset")
-    return DataSample.model_validate(
-        {
-            "unique_id": identity(row, column, where),
-            "input": spoken,
-            "output": preference_outputs(chosen, rejected),
-            "task_category": subset.lower() if subset else None,
-            "source": "rmb",
-            "metadata": metadata,
-        }
-    )
 
 
 def _candidate(found: Any, column: str, where: RowRef) -> tuple[str, str | None]:
