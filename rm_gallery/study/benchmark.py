@@ -28,7 +28,7 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
-from rm_gallery.gallery.benchmarks.rules import Scorer
+from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.study.opened import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.task import Data, Task, judge_of, open_data
 
@@ -280,8 +280,8 @@ def score_recorded(
         raise ConfigError("give one file of recorded judgements, with --scores or with --replay.")
     started, benchmark = time.monotonic(), benchmark.under(**(rule or {}))
     read = benchmark.recorded_scores if scores is not None else benchmark.replayed
-    counted: dict[str, tuple[dict[str, Any], Scorer]] = {}
-    lengths: dict[str, dict[str, Scorer]] = {}
+    counted: dict[str, tuple[dict[str, Any], RuleScorer]] = {}
+    lengths: dict[str, dict[str, RuleScorer]] = {}
     lines: dict[str, list[dict[str, Any]]] = {}
     reasons: dict[str, dict[str, dict[str, Any]]] = {}
     lookouts: dict[str, Lookout] = {}

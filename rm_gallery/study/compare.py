@@ -17,7 +17,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import one_line, told_apart
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
 from rm_gallery.gallery.benchmarks.judgements import worst
-from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
+from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run
 from rm_gallery.study.task import Data
 

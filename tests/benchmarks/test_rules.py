@@ -15,7 +15,7 @@ from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import cluster_of
 from rm_gallery.gallery.benchmarks.rewardbench import SECTION_WEIGHTS
-from rm_gallery.gallery.benchmarks.ties import ScoredRow, TiesRow, TiesTally, ties_difference
+from rm_gallery.gallery.benchmarks.rewardbench2 import ScoredRow, TiesRow, TiesTally, ties_difference
 from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.data.loading import write

@@ -16,7 +16,7 @@ from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.text.values import choice_letter
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.gallery.rm.code.execution import ordered
+from rm_gallery.gallery.rm.code import ordered
 from rm_gallery.gallery.rm.general.match import chosen, prose
 from rm_gallery.gallery.rm.general.numbers import answer_quantity
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS, count_sentences, follows

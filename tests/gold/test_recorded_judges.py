@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rm_gallery.gallery.benchmarks.auto_j import GROUPS
+from rm_gallery.gallery.benchmarks.auto_j import GROUPS, auto_j_rating
 from rm_gallery.gallery.benchmarks.base import get_benchmark
-from rm_gallery.gallery.benchmarks.judgebench import CATEGORIES
+from rm_gallery.gallery.benchmarks.judgebench import CATEGORIES, judgebench_reader
 from rm_gallery.gallery.benchmarks.judgements import Verdict
 from rm_gallery.gallery.benchmarks.prmbench import CELLS, CORRECT, SIZES, f_scores
-from rm_gallery.gallery.benchmarks.recorded import auto_j_rating, judgebench_reader
 from rm_gallery.gallery.benchmarks.steps import StepRule
 from rm_gallery.study.task import open_data
 from tests.support.command import command

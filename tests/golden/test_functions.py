@@ -26,7 +26,7 @@ from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.shown import cut, told_apart
 from rm_gallery.envs import reward_helpers
 from rm_gallery.gallery.benchmarks.judgements import sign, worst
-from rm_gallery.gallery.benchmarks.ties import margin_term
+from rm_gallery.gallery.benchmarks.rewardbench2 import margin_term
 from rm_gallery.gallery.rm.trained.features import (
     CueList,
     answer_features,

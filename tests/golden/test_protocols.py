@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.gallery.benchmarks.auto_j import auto_j_rating
 from rm_gallery.gallery.benchmarks.base import get_benchmark
+from rm_gallery.gallery.benchmarks.judgebench import judgebench_reader
 from rm_gallery.gallery.benchmarks.judgements import Judged, StepOf
-from rm_gallery.gallery.benchmarks.recorded import auto_j_rating, judgebench_reader, llmbar_ratings, llmbar_reader
+from rm_gallery.gallery.benchmarks.llmbar import llmbar_ratings, llmbar_reader
 from rm_gallery.gallery.benchmarks.steps import StepRule
 from rm_gallery.study.benchmark import recorded_json, score_recorded
 from rm_gallery.study.task import open_data

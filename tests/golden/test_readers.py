@@ -25,10 +25,10 @@ from rm_gallery.core.text.expressions import find_answer, find_reference
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_quantities, units_of
 from rm_gallery.core.utils.errors import ParseError
-from rm_gallery.gallery.rm.agent.tool_calls import calls_in_text
 from rm_gallery.gallery.rm.general.citation import cited_sentences
 from rm_gallery.gallery.rm.group import GroupTemplate, wins_of
 from rm_gallery.gallery.rm.instruction import follows
+from rm_gallery.gallery.rm.rule import calls_in_text
 from tests.golden.golden import HERE, Line, runner
 from tests.golden.test_rules import text_of
 
@@ -144,7 +144,7 @@ def reader(path: str) -> Callable[..., Any]:
 
 
 READERS: dict[str, Callable[..., Any]] = {
-    "argument_values": reader("gallery.rm.agent.tool_calls.same"),
+    "argument_values": reader("gallery.rm.agent.same"),
     "boxes": reader("core.text.answer.last_boxed"),
     "citations": lambda text: [[each.text, each.cited] for each in cited_sentences(text)],
     "counted_sentences": reader("gallery.rm.instruction.count_sentences"),
@@ -157,18 +157,18 @@ READERS: dict[str, Callable[..., Any]] = {
     "language_shares": lambda text: [(found := reader("core.text.language.language_shares")(text))[:2], sorted(found[2])],
     "languages": lambda text: sorted(reader("core.text.language.candidate_languages")(text)),
     "letters": reader("core.text.values.choice_letter"),
-    "loops": reader("gallery.rm.agent.trajectory.looping"),
+    "loops": reader("gallery.rm.agent.looping"),
     "loose_variants": reader("gallery.rm.instruction.loose_variants"),
     "math_verdicts": maths,
     "numbers": lambda text, **how: [[n.value, n.percent, text[n.start : n.end]] for n in reader(NUMBERS)(text, **how)],
     "numbers_stated": stated("core.text.values.read_number"),
     "objects": json_object,
-    "ordered_queries": reader("gallery.rm.code.execution.ordered"),
+    "ordered_queries": reader("gallery.rm.code.ordered"),
     "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
     "principles": principles,
-    "python_blocks": reader("gallery.rm.code.style.python_blocks"),
+    "python_blocks": reader("gallery.rm.code.python_blocks"),
     "quantities": lambda text: [[q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)],
-    "queries": reader("gallery.rm.code.execution.sql_of"),
+    "queries": reader("gallery.rm.code.sql_of"),
     "quick_verdicts": lambda answer, gold: (found := fast_verdict(answer, gold)) and list(found),
     "reasoning": lambda text: dict(reader("core.text.reasoning.split_reasoning")(text)._asdict()),
     "references": lambda text: (found := find_reference(text)) and found[:2],

@@ -13,7 +13,7 @@ from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, HumanE
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import get_runner
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
-from rm_gallery.gallery.rm.code.execution import CodeExecutionReward
+from rm_gallery.gallery.rm.code import CodeExecutionReward
 from tests.golden import golden
 from tests.golden.test_rules import text_of
 from tests.sandbox.fusion_server import FusionServer, fusion_server

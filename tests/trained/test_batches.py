@@ -17,8 +17,8 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.trained import batches
-from rm_gallery.gallery.rm.trained.batches import Batches
+from rm_gallery.gallery.rm.trained import hf
+from rm_gallery.gallery.rm.trained.hf import Batches
 from tests.reward.rewards import scored as rated
 from tests.support.samples import issues, make_sample, scores
 
@@ -60,7 +60,7 @@ class Measured(BasePointWiseReward):
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """What belongs together arrives together, on a busy machine too."""
-    monkeypatch.setattr(batches, "LINGER_SECONDS", 0.2)
+    monkeypatch.setattr(hf, "LINGER_SECONDS", 0.2)
 
 
 def measured(model: Lengths, size: int = 8, tokens: int = 10_000, **settings: Any) -> Measured:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict
-from rm_gallery.gallery.benchmarks.recorded import Group, Readable, Row, auto_j, judged_pair, need, peek
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Recorded,
+    Row,
+    Verdict,
+    integer,
+    judged_pair,
+    need,
+    peek,
+    sees_one_order,
+    turned,
+    unfit,
+)
 from rm_gallery.gallery.benchmarks.rules import (
-    Scorer,
+    CountingUnreadable,
+    RuleScorer,
     SubsetTallies,
     both_orders_credit,
     consistency_credit,
@@ -24,73 +36,31 @@ from rm_gallery.gallery.benchmarks.rules import (
 )
 
 _PER_SCENARIO = 24
-_WRITING = ("personal_essay", "blog_post", "song_lyrics", "social_media_post", "marketing_materials", "advertisement")
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Summarization": ("post_summarization", "text_summarization", "note_summarization"),
-    "Exam Questions": (
-        "math_reasoning",
-        "solving_exam_question_with_math",
-        "solving_exam_question_without_math",
-    ),
-    "Code": (
-        "code_generation",
-        "code_simplification",
-        "code_correction_rewriting",
-        "code_to_code_translation",
-        "explaining_code",
-    ),
-    "Rewriting": (
-        "instructional_rewriting",
-        "language_polishing",
-        "paraphrasing",
-        "text_correction",
-        "text_simplification",
-    ),
-    "Creative Writing": (
-        "counterfactual",
-        "creative_writing",
-        "writing_presentation_script",
-        *(f"writing_{kind}" for kind in _WRITING),
-    ),
-    "Functional Writing": (
-        "functional_writing",
-        "writing_biography",
-        "writing_cooking_recipe",
-        "writing_email",
-        "writing_job_application",
-        "writing_legal_document",
-        "writing_news_article",
-        "writing_product_description",
-        "writing_scientific_paper",
-        "writing_technical_document",
-    ),
-    "General Communication": (
-        "analyzing_general",
-        "asking_how_to_question",
-        "brainstorming",
-        "chitchat",
-        "explaining_general",
-        "open_question",
-        "planning",
-        "recommendation",
-        "roleplay",
-        "seeking_advice",
-        "value_judgement",
-        "verifying_fact",
-    ),
-    "NLP Tasks": (
-        "classification_identification",
-        "data_analysis",
-        "information_extraction",
-        "keywords_extraction",
-        "others",
-        "question_generation",
-        "ranking",
-        "reading_comprehension",
-        "text_to_text_translation",
-        "title_generation",
-        "topic_modeling",
-    ),
+    group: tuple(scenarios.split())
+    for group, scenarios in {
+        "Summarization": "post_summarization text_summarization note_summarization",
+        "Exam Questions": "math_reasoning solving_exam_question_with_math solving_exam_question_without_math",
+        "Code": "code_generation code_simplification code_correction_rewriting code_to_code_translation explaining_code",
+        "Rewriting": "instructional_rewriting language_polishing paraphrasing text_correction text_simplification",
+        "Creative Writing": (
+            "counterfactual creative_writing writing_presentation_script writing_personal_essay writing_blog_post "
+            "writing_song_lyrics writing_social_media_post writing_marketing_materials writing_advertisement"
+        ),
+        "Functional Writing": (
+            "functional_writing writing_biography writing_cooking_recipe writing_email writing_job_application "
+            "writing_legal_document writing_news_article writing_product_description writing_scientific_paper "
+            "writing_technical_document"
+        ),
+        "General Communication": (
+            "analyzing_general asking_how_to_question brainstorming chitchat explaining_general open_question planning "
+            "recommendation roleplay seeking_advice value_judgement verifying_fact"
+        ),
+        "NLP Tasks": (
+            "classification_identification data_analysis information_extraction keywords_extraction others "
+            "question_generation ranking reading_comprehension text_to_text_translation title_generation topic_modeling"
+        ),
+    }.items()
 }
 _GROUP_OF = {scenario: group for group, scenarios in GROUPS.items() for scenario in scenarios}
 _PREFERRED = {0: ("chosen", "rejected"), 1: ("rejected", "chosen"), 2: ("tie", "tie")}
@@ -151,30 +121,21 @@ class AutoJ(Benchmark):
             raise wrong(where, "label", "0, 1 or 2", row["label"])
         scenario = text(row, "scenario", where)
         answers = [text(row, column, where) for column in ("response 1", "response 2")]
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": turns(text(row, "prompt", where), "prompt", where),
-                "output": [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)],
-                "task_category": scenario,
-                "source": self.name,
-                "metadata": {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario},
-            }
-        )
+        asked = turns(text(row, "prompt", where), "prompt", where)
+        outputs = [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)]
+        about = {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario}
+        return self.sample(identity(row, "id", where), asked, outputs, scenario, about)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count agreement and consistency."""
-        return Agreement()
+        return _Agreement()
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is the easier rule."""
-        if reward.judged and (reward.kind == "listwise" or not getattr(reward, "both_orders", True)):
-            return (f"{reward.name} sees each pair in one order, which is the leaderboard's easier single type.",)
-        return ()
+        said = f"{reward.name} sees each pair in one order, which is the leaderboard's easier single type."
+        return (said,) if sees_one_order(reward) else ()
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts (`raw_text`, `raw_text_exchanged`).
 
         Of a text counts what follows its last "final decision is ". A verdict that cannot be read agrees with no label.
@@ -186,15 +147,14 @@ class AutoJ(Benchmark):
             need(row, ("scenario", "label", *columns), number)
             label = _class(row["label"])
             if label is None:
-                raise DataError(f"recorded row {number}, column 'label': expected 0, 1 or 2, found {shown(row['label'])}.")
-            said = [_verdict(row[column]) for column in columns]
-            swapped = None if said[1] is None else -said[1]
-            about = {"subset": _GROUP_OF.get(str(row["scenario"]), "other"), "unreadable": None in said}
-            yield {}, judged_pair(str(number), _SIGNS[label], (said[0], swapped), **about)
+                raise unfit(number, "label", "0, 1 or 2", row["label"])
+            first_order, swapped = (_verdict(row[column]) for column in columns)
+            about = {"subset": _GROUP_OF.get(str(row["scenario"]), "other"), "unreadable": None in (first_order, swapped)}
+            yield {}, judged_pair(str(number), _SIGNS[label], (first_order, turned(swapped)), **about)
 
-    def recorded_scorer(self, seed: int = 0) -> Scorer:
+    def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
-        return Readable(Agreement(unread=0.0))
+        return CountingUnreadable(_Agreement(unread=0.0))
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The report with the leaderboard's figures at hand, overall and by group."""
@@ -208,21 +168,35 @@ def _leaderboard(figure: Figure) -> dict[str, Any]:
 
 def _class(value: Any) -> int | None:
     """0, 1 or 2; None for anything else."""
-    if isinstance(value, str) and value in ("0", "1", "2"):
-        return int(value)
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and value in _PREFERRED
-    return int(value) if known else None
+    found = integer(value)
+    return found if found in _PREFERRED else None
 
 
 def _verdict(said: Any) -> Verdict:
     """A recorded label or text as a verdict on the answers as they were shown."""
     if isinstance(said, str) and not said.isdecimal():
-        return auto_j(said)
+        return final_decision(said)
     label = _class(said)
     return None if label is None else _SIGNS[label]
 
 
-class Agreement:
+_RATING = re.compile(r"Rating: \[\[(\d+(?:\.\d+)?)\]\]")
+
+
+def final_decision(text: str) -> Verdict:
+    """What follows the last "final decision is " begins with response 1, response 2 or tie."""
+    _, found, decision = text.strip().rpartition("final decision is ")
+    said = decision.strip().lower() if found else ""
+    return next((v for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0)) if said.startswith(name)), None)
+
+
+def auto_j_rating(text: str) -> float | None:
+    """The last "Rating: [[x]]"; None without one, where upstream gives 0."""
+    found = _RATING.findall(text)
+    return float(found[-1]) if found else None
+
+
+class _Agreement:
     """Pairs with three classes of labels: right in both orders, alike in both, and right in the first."""
 
     def __init__(self, unread: float | None = None) -> None:
@@ -237,13 +211,11 @@ class Agreement:
         self._one_order = False
 
     def add(self, judged: Judged) -> float | None:
-        """Count one pair."""
         self._one_order = self._one_order or judged.played_orders == 1
         earned = {name: tallies.add(judged) for name, tallies in self._figures.items()}
         return earned["single" if judged.played_orders == 1 else "agreement"]
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         counted = "single" if self._one_order else "agreement"
         parts = {name: tallies.figures() for name, tallies in self._figures.items()}
         whole = {name: tallies.pooled() for name, tallies in self._figures.items()}

@@ -6,7 +6,8 @@ import importlib
 import pkgutil
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,8 +18,8 @@ from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.gallery.benchmarks.figures import Report, beside
-from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.rules import Scorer
+from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
 ROW = RowRef("data", 1)
 
 
+def given(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of some metadata: those that are not None."""
+    return {key: value for key, value in about.items() if value is not None}
+
+
 class Benchmark(DataConverter):
     """What a benchmark is: its layout, how it is judged, its official rule, and where it comes from.
 
-    A subclass with a `name` is known from then on; one in a file of this package is found without any list. It implements
-    `detect`, `convert` and `scorer`, and overrides `questions` where its pairs are judged apart.
+    A subclass with a `name` is known from then on; one in a file of this package is found without any list. It names its
+    `own_columns` and implements `convert`; it overrides `scorer` where its rule is not strict pairs, and `questions` where its
+    pairs are judged apart.
     """
 
     name: ClassVar[str] = ""
@@ -66,6 +73,8 @@ class Benchmark(DataConverter):
     """What a good figure says about a reward, for its page."""
     sizes: ClassVar[Mapping[str, int]] = {}
     """Published number of rows by part."""
+    own_columns: ClassVar[frozenset[str]] = frozenset()
+    """The columns that together tell its layout; where values tell it as well, `detect` looks at them."""
     layout: ClassVar[Mapping[str, str]] = {}
     """Published columns, and what each holds."""
     formula: ClassVar[str] = ""
@@ -74,7 +83,6 @@ class Benchmark(DataConverter):
     """What is known to go wrong with the data or the rule, and where a published figure follows another rule."""
     published: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Results to compare with: who, figure, source."""
-
     peers: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Who publishes figures under this name that follow another rule, and how it differs."""
     length: ClassVar[Mapping[str, tuple[int, float, float]]] = {}
@@ -103,17 +111,24 @@ class Benchmark(DataConverter):
             if name:
                 _known[_key(name)] = cls
 
-    @abstractmethod
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Whether a row is in this layout, by the benchmark's own columns (name to value of one row)."""
+        return bool(self.own_columns) and self.own_columns <= columns.keys()
 
     @abstractmethod
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The row as a sample with its labels; DataError names the row and the column that does not fit."""
 
-    @abstractmethod
-    def scorer(self, seed: int = 0) -> Scorer:
-        """Start counting under the official rule; `seed` is that of the bootstrap intervals."""
+    def sample(
+        self, unique_id: str, asked: Any, outputs: list[dict[str, Any]], task: str | None, about: dict[str, Any] | None = None
+    ) -> DataSample:
+        """A sample of this benchmark: its id (empty for none), the messages of its input, its outputs, task and metadata."""
+        fields = {"input": asked, "output": outputs, "task_category": task, "source": self.name, "metadata": about}
+        return DataSample.model_validate({"unique_id": unique_id, **fields})
+
+    def scorer(self, seed: int = 0) -> RuleScorer:
+        """Start counting under the official rule, strict pairs unless overridden; `seed` is that of bootstrap intervals."""
+        return PooledScorer(strict_pairs())
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The samples `reward` is asked to judge for one of the benchmark's; usually that sample itself."""
@@ -157,8 +172,6 @@ class Benchmark(DataConverter):
 
     def named(self, report: Report) -> Report:
         """The report with this benchmark's name, version and chance level in it."""
-        from dataclasses import replace
-
         return replace(beside(report, {}, self.chance), benchmark=self.name, version=self.protocol)
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
@@ -172,25 +185,19 @@ class Benchmark(DataConverter):
             raise ConfigError(f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}.")
         return self
 
-    def recorded_scores(
-        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[dict[str, Any], Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Judged samples out of scores made elsewhere, each with the group it belongs to (such as the model that judged).
 
         A row holds the score of one candidate: `id`, `candidate`, `score` and, where pairs were shown in both orders, `order`;
         `samples` are the rows of the benchmark they are joined to. Raises DataError for what does not join.
         """
-        from rm_gallery.gallery.benchmarks.recorded import joined
-
         return joined(self.under(**rule), rows, samples)
 
-    def replayed(
-        self, rows: Iterable[Mapping[str, Any]], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[dict[str, Any], Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each with its group."""
         raise ConfigError(f"{self.name} reads no recorded judge texts; leave out --replay.")
 
-    def recorded_scorer(self, seed: int = 0) -> Scorer:
+    def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Start counting recorded judgements; differs where the protocol has a rule of its own for unreadable texts."""
         return self.scorer(seed)
 
@@ -243,9 +250,7 @@ def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bo
     Raises:
         DataError: none fits, with the columns found; or two do, with both names.
     """
-    cells = _cells(row, untyped)
-    own = [found() for found in own_layouts(row, untyped)]
-    own = own or [found() for found in benchmarks().values() if found.general and found().detect(cells)]
+    own = [found() for found in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)]
     names = [found.name for found in own]
     if len(own) == 1:
         return own[0]
@@ -257,14 +262,10 @@ def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bo
     )
 
 
-def own_layouts(row: Mapping[str, Any], untyped: bool = False) -> list[type[Benchmark]]:
-    """The benchmarks whose own columns a row has; those for anybody's rows do not count."""
-    cells = _cells(row, untyped)
-    return [found for found in benchmarks().values() if not found.general and found().detect(cells)]
-
-
-def _cells(row: Mapping[str, Any], untyped: bool) -> dict[str, Any]:
-    return {name: json_cell(value) if untyped else value for name, value in row.items()}
+def own_layouts(row: Mapping[str, Any], untyped: bool = False, *, general: bool = False) -> list[type[Benchmark]]:
+    """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
+    cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
+    return [found for found in benchmarks().values() if found.general == general and found().detect(cells)]
 
 
 def _way_out(columns: list[str]) -> str:

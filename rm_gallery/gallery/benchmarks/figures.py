@@ -87,11 +87,18 @@ class Figure:
 
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types; figures that are no finite numbers become None."""
-        shown: dict[str, Any] = {name: getattr(self, name) for name in ("rule", *COUNTS)}
-        shown |= {"missing": plain(self.missing), "score": plain(self.score), "bounds": plain(self.bounds)}
-        shown |= {"ci95": plain(self.ci95)}
-        shown |= {"chance": plain(self.chance), "baselines": plain(self.baselines)}
-        return shown | ({"extra": plain(self.extra)} if self.extra else {})
+        names = (
+            "rule",
+            *COUNTS,
+            "missing",
+            "score",
+            "bounds",
+            "ci95",
+            "chance",
+            "baselines",
+            *(["extra"] if self.extra else ()),
+        )
+        return {name: plain(getattr(self, name)) for name in names}
 
 
 F = TypeVar("F", bound=Figure)
@@ -143,18 +150,7 @@ class Report(Figure):
     def to_dict(self) -> dict[str, Any]:
         """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
         head = {name: getattr(self, name) for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")}
-        tail = (
-            "duplicates",
-            "id_collisions",
-            "skipped",
-            "calls",
-            "cached",
-            "usage",
-            "reasons",
-            "stopped",
-            "notes",
-            "suspicion",
-        )
+        tail = "duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion".split()
         return {
             **head,
             **super().to_dict(),

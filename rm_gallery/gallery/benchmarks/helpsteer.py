@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.converters import RowRef, json_cell, optional_text, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
-from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, headline
 
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 STRENGTHS = range(-3, 4)
@@ -38,6 +38,7 @@ class HelpSteer2(Benchmark):
     version = "pairs of different helpfulness; the data set names no rule of its own"
     measures = "whether a reward ranks two rated answers to a prompt as annotators did"
     sizes = {"validation answers": 1038, "train answers": 20324}
+    own_columns = frozenset({"prompt", "response", *ATTRIBUTES})
     layout = {
         "prompt": "text; later turns begin with <extra_id_1>User or <extra_id_1>Assistant",
         "response": "text",
@@ -52,30 +53,19 @@ class HelpSteer2(Benchmark):
     chance = 0.5
     kinds = frozenset({"pointwise"})
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """One rated answer."""
-        return {"prompt", "response", *ATTRIBUTES} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such. Metadata: `cluster`, the prompt."""
         prompt = text(row, "prompt", where)
         ratings = {name: _number(row, name, where, range(5)) for name in ATTRIBUTES}
         answer = {"role": "assistant", "content": text(row, "response", where), "label": ratings}
-        return DataSample.model_validate(
-            {
-                "input": spoken(prompt),
-                "output": [{"answer": answer}],
-                "source": self.name,
-                "metadata": {"cluster": prompt, "whole_key": prompt},
-            }
-        )
+        return self.sample("", spoken(prompt), [{"answer": answer}], None, {"cluster": prompt, "whole_key": prompt})
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs of rows."""
-        return RatedPairs()
+        return _RatedPairs()
 
 
-class RatedPairs:
+class _RatedPairs:
     """Pairs of rated answers, put together by their prompt."""
 
     def __init__(self) -> None:
@@ -139,6 +129,7 @@ class HelpSteer2Preference(Votes):
     version = "preference strength; the data set names no rule of its own"
     measures = "whether a reward prefers the answer annotators prefer"
     sizes = {"train and validation": 9125}
+    own_columns = frozenset({"prompt", "response_1", "response_2", "preference_strength"})
     layout = {
         "prompt": "text, as in the ratings",
         "response_1, response_2": "text",
@@ -157,16 +148,13 @@ class HelpSteer2Preference(Votes):
         "validation": "as without_ties, of the rows whose split is validation; the file holds the training rows, too",
     }
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Two answers with the strength of the preference."""
-        return {"prompt", "response_1", "response_2", "preference_strength"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset` (the split), `strength`."""
         strength = _number(row, "preference_strength", where, STRENGTHS)
         prompt = text(row, "prompt", where)
-        about = {"subset": optional_text(row, "split", where), "cluster": prompt, "strength": strength}
-        return _pair(self.name, spoken(prompt), _texts(row, ("response_1", "response_2"), where), strength, about)
+        about: dict[str, Any] = {"subset": optional_text(row, "split", where), "cluster": prompt, "strength": strength}
+        answers = voted_outputs(text(row, "response_1", where), text(row, "response_2", where), -strength)
+        return self.sample("", spoken(prompt), answers, about["subset"], given({**about, "tie": None if strength else True}))
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, and in mode validation the training rows."""
@@ -189,6 +177,7 @@ class HelpSteer3(Votes):
     version = "overall preference; the data set names no rule of its own"
     measures = "whether a reward prefers the answer annotators prefer, in general, STEM, code and multilingual tasks"
     sizes = {"train": 38459, "validation": 2017}
+    own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
     layout = {
         "domain, language": "general, stem, code or multilingual; natural or programming language",
         "context": "messages that end with the user's",
@@ -199,16 +188,14 @@ class HelpSteer3(Votes):
     formula = "pairs whose preferred answer scores strictly higher / pairs with a preference"
     traps = ("most of the file is training data of published reward models; the validation split is what to measure on",)
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A conversation with two responses and the overall preference."""
-        return {"context", "response1", "response2", "overall_preference"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset` (domain), `language`."""
         strength = _number(row, "overall_preference", where, STRENGTHS)
         context = turns(json_cell(required(row, "context", where)), "context", where)
-        about = {"subset": optional_text(row, "domain", where), "language": row.get("language"), "strength": strength}
-        return _pair(self.name, context, _texts(row, ("response1", "response2"), where), strength, about)
+        domain = optional_text(row, "domain", where)
+        about = {"subset": domain, "language": row.get("language"), "strength": strength, "tie": None if strength else True}
+        answers = voted_outputs(text(row, "response1", where), text(row, "response2", where), -strength)
+        return self.sample("", context, answers, domain, given(about))
 
 
 def spoken(prompt: str) -> list[dict[str, Any]]:
@@ -216,10 +203,6 @@ def spoken(prompt: str) -> list[dict[str, Any]]:
     first, *marked = _TURN.split(prompt)
     later = zip(marked[::2], marked[1::2], strict=True)
     return [{"role": "user", "content": first}, *({"role": who.lower(), "content": words} for who, words in later)]
-
-
-def _texts(row: Mapping[str, Any], columns: tuple[str, str], where: RowRef) -> tuple[str, str]:
-    return text(row, columns[0], where), text(row, columns[1], where)
 
 
 def _number(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
@@ -232,18 +215,3 @@ def _number(row: Mapping[str, Any], column: str, where: RowRef, scale: range) ->
     if number is None or not number.is_integer() or int(number) not in scale:
         raise wrong(where, column, f"a whole number from {scale[0]} to {scale[-1]}", value)
     return int(number)
-
-
-def _pair(
-    source: str, asked: list[dict[str, Any]], answers: tuple[str, str], strength: int, about: dict[str, Any]
-) -> DataSample:
-    metadata = {key: value for key, value in about.items() if value is not None} | ({} if strength else {"tie": True})
-    return DataSample.model_validate(
-        {
-            "input": asked,
-            "output": voted_outputs(*answers, -strength),
-            "task_category": about.get("subset"),
-            "source": source,
-            "metadata": metadata,
-        }
-    )

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, output, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.benchmarks.auto_j import final_decision
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
-from rm_gallery.gallery.benchmarks.recorded import (
-    Group,
-    Readable,
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    JudgeGroup,
+    Recorded,
     Row,
-    judgebench_reader,
+    Verdict,
+    is_pair,
     judged_pair,
     named,
     need,
     number_of,
     peek,
     said,
+    sees_one_order,
+    sign,
+    turned,
+    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import (
+    CountingUnreadable,
     Orders,
-    Scorer,
+    RuleScorer,
     SubsetTallies,
     Tally,
     games,
@@ -124,33 +133,24 @@ class JudgeBench(Benchmark):
         category = _category(source)
         metadata: dict[str, Any] = {"subset": category, "category": source}
         metadata |= {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "pair_id", where),
-                "input": turns(text(row, "question", where), "question", where),
-                "output": [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)],
-                "task_category": category,
-                "source": self.name,
-                "metadata": metadata,
-            }
-        )
+        asked = turns(text(row, "question", where), "question", where)
+        outputs = [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)]
+        return self.sample(identity(row, "pair_id", where), asked, outputs, category, metadata)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count games."""
-        return Games(self.mode)
+        return _Games(self.mode)
 
     def check(self, reward: BaseReward) -> None:
         """Two games need a judge that plays both, or scores that need no order."""
         super().check(reward)
-        if self.mode == TWO_GAMES and _one_order(reward):
+        if self.mode == TWO_GAMES and sees_one_order(reward):
             raise ConfigError(
                 f"{reward.name} sees each pair in one order and {TWO_GAMES} needs both: name a pairwise judge that plays both "
                 f"orders, or take --mode {SINGLE_GAME}."
             )
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: the scores of both answers in both games, by pair.
 
         In these a game is a win of the answer shown second unless the first one scores strictly higher, so that two equal scores
@@ -166,12 +166,10 @@ class JudgeBench(Benchmark):
             if None in scores[2:]:
                 scores[2:] = scores[:2]
             a, b, a_swapped, b_swapped = scores
-            games = (_won(a, b), _lost(_won(b_swapped, a_swapped)))
+            games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
             yield _judge(row), self._played(row, number, games)
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """The published outputs: one text a game, read as its judge's protocol reads it; what it cannot read is a tie."""
         self.under(**rule)
         pairs: dict[tuple[str, str], tuple[Row, int, dict[str, Verdict]]] = {}
@@ -179,7 +177,7 @@ class JudgeBench(Benchmark):
             need(row, ("pair_id", "label", "judge_model", "order", "raw_text"), number)
             order = str(row["order"])
             if order not in ("AB", "BA"):
-                raise DataError(f"recorded row {number}, column 'order': expected AB or BA, found {shown(row['order'])}.")
+                raise unfit(number, "order", "AB or BA", row["order"])
             verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(said(row["raw_text"], number))
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
@@ -187,7 +185,7 @@ class JudgeBench(Benchmark):
                 raise DataError(f"recorded row {number}: pair '{key[1][:80]}' has another label than in its other game.")
             if order in games:
                 raise DataError(f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one.")
-            games[order] = verdict if order == "AB" else _lost(verdict)
+            games[order] = verdict if order == "AB" else turned(verdict)
         for row, number, games in pairs.values():
             yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
 
@@ -196,9 +194,9 @@ class JudgeBench(Benchmark):
         name = named(row["pair_id"], number, "pair_id")
         return judged_pair(name, _sign(row, number), (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games)
 
-    def recorded_scorer(self, seed: int = 0) -> Scorer:
+    def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
-        return Readable(self.scorer(seed))
+        return CountingUnreadable(self.scorer(seed))
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """Judge, number of pairs, score and that of each category, and how far to trust them."""
@@ -210,7 +208,7 @@ class JudgeBench(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two games."""
-        if not _one_order(reward):
+        if not sees_one_order(reward):
             return ()
         return (f"{reward.name} sees each pair in one order, so this is the single game; a pairwise judge plays both.",)
 
@@ -218,8 +216,7 @@ class JudgeBench(Benchmark):
 def _sign(row: Row, number: int) -> int:
     label = {"A>B": 1, "B>A": -1}.get(str(row["label"]))
     if label is None:
-        wanted = "'A>B' or 'B>A'"
-        raise DataError(f"recorded row {number}, column 'label': expected {wanted}, found {shown(row['label'])}.")
+        raise unfit(number, "label", "'A>B' or 'B>A'", row["label"])
     return label
 
 
@@ -227,7 +224,7 @@ def _category(source: str) -> str:
     return next((name for name in CATEGORIES if source.startswith(name)), "other")
 
 
-def _judge(row: Row) -> Group:
+def _judge(row: Row) -> JudgeGroup:
     """Who judged which model's answers by which protocol; the two models' pairs are published apart."""
     about = ("judge_model", "judge_name", "response_model")
     return {name: str(row[name]) for name in about if row.get(name)} or {"judge_model": ""}
@@ -238,15 +235,74 @@ def _won(first: float | None, second: float | None) -> Verdict:
     return None if first is None or second is None else 1 if first > second else -1
 
 
-def _lost(verdict: Verdict) -> Verdict:
-    return None if verdict is None else -verdict
+TextReader = Callable[[str], Verdict]
+
+_ARENA_LABEL = re.compile(r"\[\[([AB<>=]+)\]\]")
+_PROMETHEUS = re.compile(
+    r"(?:\[RESULT\](?:\s+Response)?|\[RESULT:\s*|\[Response\s+|(?:^|\n)Result:?\s*)\s*(A|B)(?:\]|\s|$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_COMPARED: Mapping[str, Verdict] = {"A>B": 1, "B>A": -1, "A=B": 0}
 
 
-def _one_order(reward: BaseReward) -> bool:
-    return reward.judged and (reward.kind == "listwise" or not getattr(reward, "both_orders", True))
+def arena_hard(text: str) -> Verdict:
+    """All bracketed labels of both attempts have to be one and the same string; `>>` and `>` are two different ones."""
+    labels = set(_ARENA_LABEL.findall(text))
+    return _COMPARED.get(labels.pop().replace(">>", ">")) if len(labels) == 1 else None
 
 
-class Games:
+def vanilla(text: str) -> Verdict:
+    """The text is nothing but "Output (a)" or "Output (b)"."""
+    return {"Output (a)": 1, "Output (b)": -1}.get(text.strip())
+
+
+def panda_lm(text: str) -> Verdict:
+    """The first line is 1 or 2; everything else is a tie."""
+    return {"1": 1, "2": -1}.get(text.strip().split("\n")[0], 0)
+
+
+def judge_lm(text: str) -> Verdict:
+    """The first line is two numbers; everything else is a tie."""
+    parts = text.split("\n")[0].replace(",", " ").split(" ")
+    try:
+        first, second = map(float, parts)
+    except ValueError:
+        return 0
+    return sign(first, second) or 0
+
+
+def prometheus_2(text: str) -> Verdict:
+    """A or B after a result mark; the first one counts."""
+    found = _PROMETHEUS.search(text)
+    return None if found is None else {"A": 1, "B": -1}[found[1].upper()]
+
+
+def skywork_critic(text: str) -> Verdict:
+    """Any capital A is a win of the first answer, else any capital B one of the second."""
+    return 1 if "A" in text else -1 if "B" in text else None
+
+
+JUDGEBENCH: Mapping[str, TextReader] = {
+    "arena_hard": arena_hard,
+    "vanilla": vanilla,
+    "panda_lm": panda_lm,
+    "judge_lm": judge_lm,
+    "auto_j": final_decision,
+    "prometheus_2": prometheus_2,
+    "skywork_critic": skywork_critic,
+    "compass_judger": arena_hard,
+}
+"""By the name of the judge as JudgeBench has it."""
+
+
+def judgebench_reader(judge: str) -> TextReader:
+    """The reader of a judge of JudgeBench; ConfigError with the nearest names for another."""
+    if judge not in JUDGEBENCH:
+        raise ConfigError(unknown_name("judge of JudgeBench", judge, JUDGEBENCH))
+    return JUDGEBENCH[judge]
+
+
+class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
@@ -270,7 +326,6 @@ class Games:
         return single if self._one_order else both
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         single, singles = self._single.pooled(), self._single.figures()
         if self._one_order:
             return headline(single, singles)

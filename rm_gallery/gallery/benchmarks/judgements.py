@@ -1,18 +1,25 @@
-"""Every judgement a reward made of a sample: of a candidate, of a pair in one order, or of a step."""
+"""Every judgement of a sample that a reward made, or a file recorded: of a candidate, of a pair in one order, or of a step."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import Cause
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
+from rm_gallery.core.utils.models import unknown_name
+
+if TYPE_CHECKING:
+    from rm_gallery.gallery.benchmarks.base import Benchmark
 
 Status = Literal["scored", "unscored", "failed", "stopped"]
 """What became of a sample or judgement; `stopped` was never begun, because a budget or the run ended."""
@@ -166,6 +173,16 @@ def sign(first: Score, second: Score) -> Verdict:
     return (first > second) - (first < second)
 
 
+def turned(verdict: Verdict) -> Verdict:
+    """The verdict with its two candidates exchanged."""
+    return None if verdict is None else -verdict
+
+
+def sees_one_order(reward: BaseReward) -> bool:
+    """Whether a judge is shown every pair in one order only."""
+    return reward.judged and (reward.kind == "listwise" or not getattr(reward, "both_orders", True))
+
+
 def judged(reward: BaseReward, sample: DataSample) -> Judged:
     """What `reward` said about a sample it scored, judgement by judgement.
 
@@ -247,3 +264,208 @@ def is_pair(chosen: Sequence[bool]) -> bool:
 def has_preference(chosen: Sequence[bool]) -> bool:
     """Whether the labels prefer some outputs to others."""
     return any(chosen) and not all(chosen)
+
+
+# -- judgements made elsewhere, as a file recorded them ---------------------------------------------------------------------
+
+Row = Mapping[str, Any]
+JudgeGroup = dict[str, Any]
+"""What tells a group of recorded judgements from others, such as the model that judged."""
+Recorded = Iterator[tuple[JudgeGroup, Judged]]
+"""Judged samples out of a file, each with its group."""
+_Cell = tuple[str, str]
+"""A candidate as its row names it, and the order it was shown in (empty, AB or BA)."""
+_COLUMNS = ("id", "candidate", "score")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def joined(benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None) -> Recorded:
+    """Each sample with the scores that a file has for it, by its id.
+
+    `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or `B` as a pair's row names
+    them. Rows that carry no id are known by their number, counted from 0, or by the hash of their texts. Rows of several `judge_model` are groups of their own.
+    A sample without all its scores is unscored.
+
+    Raises:
+        ConfigError: no samples to join with.
+        DataError: a column is absent, a value does not fit, or an id, candidate or order is unknown or occurs twice.
+    """
+    if samples is None:
+        raise ConfigError(f"scores are joined to the rows of {benchmark.name}; say where they are with --data PATH.")
+    by_model = _read(rows)
+    unmet = {model: set(scores) for model, scores in by_model.items()}
+    known: dict[str, int] = {}
+    numbered = False
+    for number, sample in enumerate(samples):
+        if not number:
+            numbered = sample.unique_id == sample.content_hash()
+        names = (sample.unique_id, str(number)) if numbered else benchmark.ids(sample)
+        texts = hash(tuple(output.answer.text for output in sample.output))
+        for model, scores in by_model.items():
+            name = next((name for name in names if name in scores), None)
+            if name is not None:
+                unmet[model].discard(name)
+                if known.setdefault(name, texts) != texts:
+                    raise DataError(
+                        f"the data has different rows with the id '{name[:80]}', so its scores fit both; "
+                        "give the scores of each file apart."
+                    )
+            yield ({} if model is None else {"judge_model": model}), _judged(sample, scores[name] if name else {})
+        known.setdefault(names[0], texts)
+    for model, missed in unmet.items():
+        if missed:
+            raise DataError(
+                f"scores: {len(missed)} of {len(by_model[model])} ids are not in the data, such as {_first(sorted(missed))}; "
+                f"the data has ids such as {_first(list(known))}."
+            )
+
+
+def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float | None]]]:
+    """The scores by model, id and place."""
+    found: dict[str | None, dict[str, dict[_Cell, float | None]]] = {}
+    number = 0
+    for number, row in enumerate(rows, 1):
+        need(row, _COLUMNS, number)
+        order = "" if row.get("order") is None else str(row["order"]).strip().upper()
+        if order not in ("", "AB", "BA"):
+            raise unfit(number, "order", "AB or BA", row["order"])
+        name, place = named(row["id"], number), (_candidate(row["candidate"], number), order)
+        model = row.get("judge_model")
+        places = found.setdefault(None if model is None else str(model), {}).setdefault(name, {})
+        if place in places:
+            what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
+            raise DataError(f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one score of it.")
+        places[place] = number_of(row["score"], "score", number)
+    if not number:
+        raise DataError("scores: no rows found; a row holds " + ", ".join(_COLUMNS) + ".")
+    return found
+
+
+def peek(rows: Iterable[Row]) -> tuple[Row, Iterator[Row]]:
+    """The first row, empty without any, and all rows again: what tells one layout of recorded judgements from another."""
+    waiting = iter(rows)
+    first = next(waiting, None)
+    return (first or {}), chain(() if first is None else (first,), waiting)
+
+
+def need(row: Row, columns: Sequence[str], number: int) -> None:
+    """DataError for the first column that a recorded row does not have."""
+    missing = [column for column in columns if column not in row]
+    if missing:
+        raise DataError(
+            f"recorded row {number}: column '{missing[0]}' is missing; a row holds {', '.join(columns)}; "
+            f"the row has: {', '.join(map(str, row)) or 'no columns'}."
+        )
+
+
+def integer(value: Any) -> int | None:
+    """A whole number, also as 3.0 (of a table column with gaps) or "3" (of a table of texts); None for anything else."""
+    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+        return int(value)
+    known = isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and value.is_integer()
+    return int(value) if known else None
+
+
+def named(value: Any, number: int, column: str = "id") -> str:
+    """An id as text; DataError for what is none."""
+    if isinstance(value, str) and value:
+        return value
+    found = None if isinstance(value, str) else integer(value)
+    if found is None:
+        raise unfit(number, column, "an id (text or whole number)", value)
+    return str(found)
+
+
+def unfit(number: int, column: str, expected: str, found: object) -> DataError:
+    """The error for a value of a recorded row that does not fit."""
+    return DataError(f"recorded row {number}, column '{column}': expected {expected}, found {shown(found)}.")
+
+
+def said(value: Any, number: int, column: str = "raw_text") -> str:
+    """What a judge wrote, empty where it gave nothing; DataError for anything but text."""
+    if value is not None and not isinstance(value, str):
+        raise unfit(number, column, "text", value)
+    return value or ""
+
+
+def number_of(value: Any, column: str, number: int) -> float | None:
+    """A score, also as the text a csv file holds; None where there is none: empty, or no finite number."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan")):
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise unfit(number, column, "a number", value)
+    return float(value) if math.isfinite(value) else None
+
+
+def _candidate(value: Any, number: int) -> str:
+    value = value.strip().upper() if isinstance(value, str) else value
+    if value in ("A", "B"):
+        return str(value)
+    position = integer(value)
+    if position is None or position < 0:
+        raise unfit(number, "candidate", "A, B or a position counted from 0", value)
+    return str(position)
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name[:80]}'" for name in names[:3])
+
+
+def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
+    """The sample with its scores; those of two orders also as the verdicts of two games."""
+    positions = _positions(sample)
+    by_order: dict[str, dict[int, float | None]] = {}
+    for (candidate, order), score in scores.items():
+        if candidate not in positions:
+            raise DataError(
+                f"scores: sample '{sample.sample_id[:80]}' has {len(sample.output)} candidates, found one named '{candidate}'; "
+                + unknown_name("candidate", candidate, positions)
+            )
+        by_order.setdefault(order, {})[positions[candidate]] = score
+    if len(by_order) > 1 and "" in by_order:
+        raise DataError(f"scores: some of sample '{sample.sample_id[:80]}' name an order and some do not; name it in all.")
+    if len(sample.output) != 2 and any(by_order):
+        raise DataError(f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB or BA.")
+    means = [_mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))]
+    judgements = [
+        Judgement(Candidate(place), "unscored" if score is None else "scored", score) for place, score in enumerate(means)
+    ]
+    for order, of in by_order.items():
+        if order:
+            judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
+    lost = any(score is None for score in means)
+    issue = RewardIssue(
+        name="scores", status="unscored", reason="no_score", message="The file has no score for an answer.", cause="data"
+    )
+    return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
+
+
+def game(swapped: bool, verdict: Verdict) -> Judgement:
+    """One game of a pair; `verdict` names its outputs (+1 the first), whichever was shown first."""
+    if not swapped:
+        return Judgement(Pair(0, 1), verdict=verdict)
+    return Judgement(Pair(1, 0), verdict=turned(verdict))
+
+
+def _positions(sample: DataSample) -> dict[str, int]:
+    """The outputs by the names a scores file may give them: their place among chosen and then rejected ones, and A and B."""
+    labels = [preference_of(output) == "rejected" for output in sample.output]
+    found = {str(place): at for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))}
+    return found | ({"A": 0, "B": 1} if len(labels) == 2 else {})
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(scores) else None
+
+
+def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:
+    """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is 1, -1, or 0 for a tie."""
+    preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
+    outputs = [
+        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}} for preference in preferences
+    ]
+    sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
+    return Judged(sample, [game(False, games[0]), game(True, games[1])])

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
-from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, is_pair
-from rm_gallery.gallery.benchmarks.recorded import (
-    Group,
-    Readable,
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Recorded,
     Row,
+    Verdict,
+    integer,
+    is_pair,
     judged_pair,
-    llmbar_ratings,
-    llmbar_reader,
     need,
     said,
-    whole,
+    sees_one_order,
+    turned,
+    unfit,
 )
 from rm_gallery.gallery.benchmarks.rules import (
+    CountingUnreadable,
     Credit,
-    Scorer,
+    RuleScorer,
     SubsetTallies,
     games,
     headline,
+    mean_as_published,
     mean_of,
     mean_of_orders_credit,
     pair_credit,
@@ -57,7 +61,7 @@ SIZES = {
     "processed_mtbench": 200,
 }
 _LAST_WORD = {re.sub(r"[^a-z0-9]", "", name.split("_", 1)[-1]): name for name in SIZES}
-_LABELS = {"1": ("chosen", "rejected"), "2": ("rejected", "chosen")}
+_LABELS = {1: ("chosen", "rejected"), 2: ("rejected", "chosen")}
 _STATISTICS = ("correct_False", "correct_True", "correct_average", "correct_both", "equal")
 _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind", "swap", "raw_text")
 
@@ -108,44 +112,33 @@ class LLMBar(Benchmark):
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with two outputs and a label that is 1 or 2."""
-        return {"input", "output_1", "output_2", "label"} <= columns.keys() and _label(columns["label"]) in _LABELS
+        return {"input", "output_1", "output_2", "label"} <= columns.keys() and integer(columns["label"]) in _LABELS
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the first, then the second, labelled by the one that follows the instruction.
 
         Metadata: `subset`, of the column or else of the file's or folder's name where it is a published set.
         """
-        label = _label(required(row, "label", where))
+        label = integer(required(row, "label", where))
         if label not in _LABELS:
             raise wrong(where, "label", "1 or 2", row["label"])
         answers = [text(row, column, where) for column in ("output_1", "output_2")]
         subset = row.get("subset") or _set_of(where.source)
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": turns(text(row, "input", where), "input", where),
-                "output": [output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)],
-                "task_category": "instruction_following",
-                "source": self.name,
-                "metadata": {"subset": subset} if subset else None,
-            }
-        )
+        asked = turns(text(row, "input", where), "input", where)
+        outputs = [output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)]
+        about = {"subset": subset} if subset else None
+        return self.sample(identity(row, "id", where), asked, outputs, "instruction_following", about)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count both orders; a pair of which one has no verdict is unscored."""
-        return BothOrders(mean_of_orders_credit)
+        return _BothOrders(mean_of_orders_credit)
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
-        if reward.judged and (reward.kind == "listwise" or not getattr(reward, "both_orders", True)):
-            return (
-                f"{reward.name} sees each pair in one order; the published figures average both, as a pairwise judge does.",
-            )
-        return ()
+        said = f"{reward.name} sees each pair in one order; the published figures average both, as a pairwise judge does."
+        return (said,) if sees_one_order(reward) else ()
 
-    def replayed(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """The published results, one row a text: subset, evaluator, method, index, label, stage, kind, swap, raw_text.
 
         Every text is read again as its method has it, recorded winners are not used; the last stage of a method decides, so that
@@ -155,11 +148,10 @@ class LLMBar(Benchmark):
         texts: dict[tuple[str, str, str, int], _Texts] = {}
         for number, row in enumerate(rows, 1):
             need(row, _RECORDED, number)
-            key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), whole(row["index"], number, "index"))
-            sign = {"1": 1, "2": -1}.get(_label(row["label"]))
+            key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), _whole(row, "index", number))
+            sign = {1: 1, 2: -1}.get(integer(row["label"]) or 0)
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
-                wanted = "1 or 2, the same for all texts of a pair"
-                raise DataError(f"recorded row {number}, column 'label': expected {wanted}, found {shown(row['label'])}.")
+                raise unfit(number, "label", "1 or 2, the same for all texts of a pair", row["label"])
             texts[key].add(row, number)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
@@ -169,9 +161,9 @@ class LLMBar(Benchmark):
                 judged_pair(f"{subset}:{index}", written.label, verdicts, **about),
             )
 
-    def recorded_scorer(self, seed: int = 0) -> Scorer:
+    def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Both orders as published: a text without a verdict is wrong in its order."""
-        return Readable(BothOrders(_published_mean))
+        return CountingUnreadable(_BothOrders(mean_as_published))
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The published statistics of a run of a judge on a set, as shares."""
@@ -180,13 +172,6 @@ class LLMBar(Benchmark):
         figures = {**report.extra, "correct_average": report.score}
         beside = {"rule": report.rule, "ci95": plain(report.ci95), "n_unreadable": report.extra.get("n_unreadable", 0)}
         return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **beside}
-
-
-def _label(value: Any) -> str:
-    """1 or 2 as text; a table column with gaps has floats, a file without types has text."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
 
 
 def _set_of(source: str) -> str | None:
@@ -198,6 +183,66 @@ def _set_of(source: str) -> str | None:
         if found:
             return _LAST_WORD[max(found, key=len)]
     return None
+
+
+TextReader = Callable[[str], Verdict]
+
+_NAMED_FIRST = tuple(re.compile(rf"^ ?Output \({side}\)", re.MULTILINE) for side in "ab")
+# the dot stands for any character but a line end: a text that ends in "better" is not read
+_NAMED_BETTER = tuple(re.compile(rf"Output \({side}\) is better.") for side in "ab")
+
+LLMBAR_METHODS = (
+    "Vanilla Vanilla_NoRules Vanilla_1shot Vanilla_2shot CoT Metrics Reference Metrics_Reference Swap Swap_CoT Rating "
+    "Rating_NoRules Rating_Metrics Rating_Reference Rating_Metrics_Reference"
+).split()
+
+
+def llmbar_answer(text: str) -> Verdict:
+    """A line that begins with "Output (a)", else one with "Output (b)"."""
+    return _first_of(_NAMED_FIRST, text)
+
+
+def llmbar_explained(text: str) -> Verdict:
+    """The sentence "Output (a) is better." anywhere, else the same of (b)."""
+    return _first_of(_NAMED_BETTER, text)
+
+
+def _first_of(patterns: tuple[re.Pattern[str], ...], text: str) -> Verdict:
+    said = text.strip()
+    return 1 if patterns[0].search(said) else -1 if patterns[1].search(said) else None
+
+
+def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
+    """The reader of a text of LLMBar: what a judge explains at length names the better output, all else is the answer alone.
+
+    `kind` is compare or synthesize, the second look of the swap methods. PaLM2 was asked for its answer first in every method.
+    """
+    if method not in LLMBAR_METHODS:
+        raise ConfigError(unknown_name("method of LLMBar", method, LLMBAR_METHODS))
+    if method == "CoT":
+        return llmbar_answer if evaluator == "PaLM2" else llmbar_explained
+    if method == "Swap":
+        return llmbar_answer if kind == "synthesize" else llmbar_explained
+    return llmbar_explained if method == "Swap_CoT" else llmbar_answer
+
+
+def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:
+    """The verdicts of two ratings in either order, both naming outputs: equal ones are right in exactly one order.
+
+    So are two of which one is no whole number.
+    """
+    try:
+        a, b = int(first), int(second)
+    except ValueError:
+        return 1, -1
+    return (1 if a > b else -1), (-1 if b > a else 1)
+
+
+def _whole(row: Row, column: str, number: int) -> int:
+    found = None if isinstance(row[column], str) else integer(row[column])
+    if found is None:
+        raise unfit(number, column, "a whole number", row[column])
+    return found
 
 
 class _Texts:
@@ -215,8 +260,8 @@ class _Texts:
             self._rated[kind] = written
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
-                raise DataError(f"recorded row {number}, column 'swap': expected true or false, found {shown(row['swap'])}.")
-            self._compared.setdefault(whole(row["stage"], number, "stage"), {})[row["swap"]] = (kind, written)
+                raise unfit(number, "swap", "true or false", row["swap"])
+            self._compared.setdefault(_whole(row, "stage", number), {})[row["swap"]] = (kind, written)
 
     def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
         """The verdicts of both orders, naming the outputs."""
@@ -227,16 +272,11 @@ class _Texts:
         for swapped in (False, True):
             kind, written = last.get(swapped, ("compare", ""))
             verdict = llmbar_reader(evaluator, method, kind)(written)
-            verdicts.append(-verdict if swapped and verdict is not None else verdict)
+            verdicts.append(turned(verdict) if swapped else verdict)
         return verdicts[0], verdicts[1]
 
 
-def _published_mean(judged: Judged) -> float | None:
-    first, second, label = games(judged)
-    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in (first, second)) / 2.0
-
-
-class BothOrders:
+class _BothOrders:
     """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at all."""
 
     def __init__(self, credit: Credit) -> None:
@@ -249,7 +289,6 @@ class BothOrders:
         self._played: set[int] = set()
 
     def add(self, judged: Judged) -> float | None:
-        """Count one pair."""
         played = min(judged.played_orders, 2)
         if judged.status == "scored":
             self._played.add(played)
@@ -261,7 +300,6 @@ class BothOrders:
         return credits[played]
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         played = 1 if 1 in self._played else max(self._played, default=2)
         tallies, means = self._rules[played], self._rules[2]
         averages = means.figures()

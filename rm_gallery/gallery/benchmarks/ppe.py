@@ -12,22 +12,22 @@ from typing import Any, ClassVar
 from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, output, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.stats.ranking import expected_best
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, worst_part
 from rm_gallery.gallery.benchmarks.preferences import Votes, voted_outputs
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
-    Scorer,
+    RuleScorer,
     Tally,
+    absent,
     best_of_n_credit,
     headline,
     interval_of_mean,
     mean_of,
-    pooled_counts,
+    mean_of_parts,
 )
 
 SOURCE = "Frick et al., How to Evaluate Reward Models for RLHF (PPE), arXiv 2410.14872"
@@ -67,6 +67,7 @@ class PPECorrectness(Benchmark):
     version = "paper; best-of-K at the full K, conflicting pairs as sampled in the files"
     measures = "whether a reward picks right answers among many samples of one model, as best-of-N and RL do"
     sizes = {"mmlu_pro": 512, "math": 512, "gpqa": 512, "mbpp_plus": 507, "ifeval": 512}
+    own_columns = frozenset({"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"})
     layout = {
         "question_id, model_name": "a question is answered by four models",
         "prompt": "text",
@@ -90,10 +91,6 @@ class PPECorrectness(Benchmark):
         CONFLICT_PAIRS: "strict pairs of one right and one wrong answer, as sampled in the files",
     }
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Numbered responses with the truth about each and pairs of them that conflict."""
-        return {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the responses in order, chosen where they are right. Metadata: `subset` (domain), `pairs`, `cluster`."""
         numbers = sorted(int(match[1]) for name in row if (match := _RESPONSE.fullmatch(name)))
@@ -110,16 +107,10 @@ class PPECorrectness(Benchmark):
             "model_name": row.get("model_name"),
             "pairs": pairs,
         }
-        return DataSample.model_validate(
-            {
-                "unique_id": ":".join(str(name) for name in names if name) if question else "",
-                "input": turns(required(row, "prompt", where), "prompt", where),
-                "output": [output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)],
-                "task_category": domain,
-                "source": self.name,
-                "metadata": {key: value for key, value in about.items() if value is not None},
-            }
-        )
+        name = ":".join(str(part) for part in names if part) if question else ""
+        asked = turns(required(row, "prompt", where), "prompt", where)
+        outputs = [output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)]
+        return self.sample(name, asked, outputs, domain, given(about))
 
     def check(self, reward: BaseReward) -> None:
         """Best-of-K needs a score for each answer."""
@@ -134,9 +125,9 @@ class PPECorrectness(Benchmark):
             return (sample,)
         return (Gathered.part_of(sample, part, len(pairs), pair) for part, pair in enumerate(pairs))
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count questions by domain."""
-        return Picks(self.mode)
+        return _Picks(self.mode)
 
 
 def _domain(row: Mapping[str, Any], where: RowRef) -> str:
@@ -163,7 +154,7 @@ def _pairs(sample: DataSample) -> list[tuple[int, int]]:
     return [(first, second) for first, second in known if right[first] != right[second]]
 
 
-class Picks:
+class _Picks:
     """Questions by domain, fed with whole questions or with their pairs."""
 
     def __init__(self, mode: str | None) -> None:
@@ -207,22 +198,17 @@ class Picks:
         return credit
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
         tallies, rule = (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
         parts: dict[str, Figure] = {
             name: counts.figure(rule, {} if pairs_only else self._beside(name)) for name, counts in tallies.items()
         }
-        score = mean_of(part.score for part in parts.values())
-        extra: dict[str, Any] = {"domains_absent": [name for name in DOMAINS if name not in parts or parts[name].score is None]}
+        extra: dict[str, Any] = {"domains_absent": absent(DOMAINS, parts)}
         if not pairs_only:
             for name in ("oracle", "conflict_pairs"):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         chance = 0.5 if pairs_only else mean_of(counts.mean for counts in self._right.values())
-        interval = interval_of_mean(tallies)
-        bounds = mean_bounds(part.bounds for part in parts.values())
-        figure = Figure(rule, score=score, ci95=interval, extra=extra, bounds=bounds, **pooled_counts(parts.values()))
-        return replace(headline(figure, parts), chance=chance)
+        return replace(headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts), chance=chance)
 
     def _beside(self, name: str) -> dict[str, Any]:
         curve = {str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found}
@@ -254,6 +240,7 @@ class PPEHumanPreference(Votes):
     version = "accuracy on votes; the paper's figures of model rankings are not computed"
     measures = "how often a reward agrees with the vote of a user of Chatbot Arena"
     sizes = {"test": 16038}
+    own_columns = frozenset({"prompt", "response_1", "response_2", "winner", "model_a", "model_b"})
     layout = {
         "question_id": "text",
         "prompt": "text",
@@ -267,10 +254,6 @@ class PPEHumanPreference(Votes):
         "drawn from Chatbot Arena: data sets made of its votes overlap with it",
         "the card asks to use it for evaluation, not for training",
     )
-
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Two responses with models and a winner."""
-        return {"prompt", "response_1", "response_2", "winner", "model_a", "model_b"} <= columns.keys()
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`, `tags`, models."""
@@ -288,13 +271,6 @@ class PPEHumanPreference(Votes):
             "model_b": row.get("model_b"),
             "tie": True if vote == 0 else None,
         }
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "question_id", where),
-                "input": turns(required(row, "prompt", where), "prompt", where),
-                "output": voted_outputs(text(row, "response_1", where), text(row, "response_2", where), vote),
-                "task_category": "conversation",
-                "source": self.name,
-                "metadata": {key: value for key, value in about.items() if value is not None},
-            }
-        )
+        asked = turns(required(row, "prompt", where), "prompt", where)
+        outputs = voted_outputs(text(row, "response_1", where), text(row, "response_2", where), vote)
+        return self.sample(identity(row, "question_id", where), asked, outputs, "conversation", given(about))

@@ -1,19 +1,23 @@
-"""Data of no particular benchmark: answers of which some are preferred to others, as pairs or as lists."""
+"""Preferences without a rule of their own: anybody's pairs and lists, votes of people, HH-RLHF, HHH alignment and MT-bench."""
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import PROMPT_COLUMNS, GenericConverter, RowRef, output
 from rm_gallery.core.data.schema import DataSample, is_record
+from rm_gallery.core.data.export import is_record
+from rm_gallery.core.data.load.converters import PROMPT_COLUMNS, GenericConverter, RowRef, identity, json_cell, missing, output, required, text, turns, wrong
+from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.core.utils.errors import DataError
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference, is_pair
-from rm_gallery.gallery.benchmarks.rules import PooledScorer, Scorer, SubsetTallies, games, strict_pairs, tie_credit
+from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference, integer, is_pair
+from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, SubsetTallies, games, strict_pairs, tie_credit
 
 
 class Preferences(Benchmark):
@@ -46,12 +50,12 @@ class Preferences(Benchmark):
         """The row by its usual column names."""
         return GenericConverter().convert(row, where)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count under both rules; which one holds is known only at the end."""
         return _Either()
 
 
-class Pairs(Preferences):
+class StrictPairs(Preferences):
     """Strict pairs, pooled; a sample that is no pair is unscored."""
 
     name = "pairs"
@@ -64,12 +68,12 @@ class Pairs(Preferences):
         """Never by itself: it has to be asked for."""
         return False
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
         return PooledScorer(strict_pairs())
 
 
-class Lists(Pairs):
+class Lists(StrictPairs):
     """Best-of-N with tie credit, pooled."""
 
     name = "lists"
@@ -79,28 +83,27 @@ class Lists(Pairs):
     )
     traps = ("it has to be asked for by name",)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
         return PooledScorer(tie_credit())
 
 
 class _Either:
+    """Counts under both rules, and reports the strict one where every labelled sample was a pair."""
+
     def __init__(self) -> None:
-        self._scorer = PooledScorer(tie_credit())
+        self._pairs, self._lists = PooledScorer(strict_pairs()), PooledScorer(tie_credit())
         self._only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample; gives what it earned, as a pair if it is one."""
-        credit = self._scorer.add(judged)
+        strict, shared = self._pairs.add(judged), self._lists.add(judged)
         if is_pair(judged.chosen):
-            return None if credit is None else float(math.floor(credit))
+            return strict
         self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
-        return credit
+        return shared
 
     def report(self) -> Report:
-        """Report what was counted so far."""
-        # of a pair, half the credit is a tie, which the strict rule counts as wrong
-        return (self._scorer.read_as("pair_strict", math.floor) if self._only_pairs else self._scorer).report()
+        return (self._pairs if self._only_pairs else self._lists).report()
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -112,6 +115,12 @@ def voted_outputs(first: str, second: str, vote: int) -> list[dict[str, Any]]:
         return [output(first), output(second)]
     labels = ("chosen", "rejected") if vote > 0 else ("rejected", "chosen")
     return [output(first, labels[0]), output(second, labels[1])]
+
+
+def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
+    """Number of leading turns equal on both sides, leaving each side at least its last turn."""
+    limit = min(len(chosen), len(rejected)) - 1
+    return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
 def agreement_credit(judged: Judged) -> float | None:
@@ -143,12 +152,12 @@ class Votes(Benchmark):
             return None
         return f"people called it a tie; --mode {WITH_TIES} counts ties as a class"
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs."""
-        return ThreeClasses() if self.mode == WITH_TIES else PooledScorer(strict_pairs())
+        return _ThreeClasses() if self.mode == WITH_TIES else PooledScorer(strict_pairs())
 
 
-class ThreeClasses(PooledScorer):
+class _ThreeClasses(PooledScorer):
     """Votes with ties as a class of their own."""
 
     def __init__(self) -> None:
@@ -161,3 +170,229 @@ class ThreeClasses(PooledScorer):
 
 def _is_vote(chosen: Sequence[bool]) -> bool:
     return is_pair(chosen) or (len(chosen) == 2 and not any(chosen))
+
+
+# -- whole dialogues: HH-RLHF, HHH, MT-bench ---------------------------------------------------------------------------------
+
+# A speaker's mark stands after an empty line, or at the very start.
+_MARK = re.compile(r"(?:\A\s*|\r?\n\r?\n)(Human|Assistant):")
+_ROLES = {"Human": "user", "Assistant": "assistant"}
+
+Turn = tuple[str, str]
+
+
+class HHRLHF(Benchmark):
+    """Strict pairs, pooled."""
+
+    name = "hh_rlhf"
+    hub = "Anthropic/hh-rlhf"
+    split = "test"
+    source = "Bai et al., Training a Helpful and Harmless Assistant with RLHF, arXiv 2204.05862"
+    licence = "MIT"
+    version = "strict pairs; the data set names no rule of its own"
+    chance = 0.5
+    measures = "whether a reward agrees with crowd workers on which dialogue is more helpful or less harmful"
+    sizes = {"harmless-base test": 2312}
+    length = {"harmless-base test": (1856, 44.8, 54.7)}
+    layout = {"chosen, rejected": "whole transcripts, turns marked by an empty line and Human: or Assistant:"}
+    formula = "pairs whose chosen answer scores strictly higher / all pairs"
+    traps = (
+        "the paper puts the agreement of crowd workers with its authors at about 63 %, so that figures far above are suspicious",
+        "in a few rows the transcripts part before their last turns; what follows stays part of the answer",
+        "the texts are deliberately harmful",
+    )
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """Two transcripts, and no prompt."""
+        sides = [columns.get(side) for side in ("chosen", "rejected")]
+        return "prompt" not in columns and all(isinstance(side, str) and _MARK.match(side) for side in sides)
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        r"""The two transcripts, of turns marked `\n\nHuman:` and `\n\nAssistant:`, as one sample.
+
+        The turns both share are the input, and the last assistant turn of each is an answer (white space at its ends removed,
+        it may be empty). In a few rows the transcripts part before their last turns. There the input still is what they share,
+        and everything after it stays visible as the answer: later turns follow with their marks, as in the transcript, and the
+        metadata say `contexts_differ`. Rows have no id; the content hash is their identity.
+        """
+        chosen, rejected = _transcript(row, "chosen", where), _transcript(row, "rejected", where)
+        shared = shared_turns(chosen, rejected)
+        differ = max(len(chosen), len(rejected)) > shared + 1
+        asked = [{"role": _ROLES[speaker], "content": words} for speaker, words in chosen[:shared]]
+        outputs = [output(as_answer(chosen[shared:]), "chosen"), output(as_answer(rejected[shared:]), "rejected")]
+        return self.sample("", asked, outputs, "conversation", {"contexts_differ": True} if differ else None)
+
+
+def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
+    before, *parts = _MARK.split(text(row, column, where))
+    if before.strip() or not parts:
+        raise DataError(f"{where}, column '{column}': expected a transcript that starts with 'Human:' or 'Assistant:'")
+    found = [(speaker, words.strip()) for speaker, words in zip(parts[::2], parts[1::2], strict=True)]
+    if found[-1][0] != "Assistant":
+        raise DataError(f"{where}, column '{column}': the transcript must end with an assistant turn")
+    return found
+
+
+def as_answer(said: Sequence[Turn]) -> str:
+    """What one side of a dialogue adds, by speaker: its answer, or else all turns with their speakers."""
+    (speaker, words), *later = said
+    head = words if speaker == "Assistant" else f"{speaker}: {words}"
+    return "\n\n".join([head, *(f"{name}: {further}" for name, further in later)])
+
+
+_MARKS = ("###The instruction to evaluate:", "###Response to evaluate:", "###Score Rubrics:")
+
+
+class HHH(Benchmark):
+    """Strict pairs, pooled, with the four groups: equal scores are wrong, as in Prometheus' absolute grading."""
+
+    name = "hhh"
+    aliases = ("hhh_alignment", "HuggingFaceH4/hhh_alignment")
+    source = "Askell et al., A General Language Assistant as a Laboratory for Alignment, arXiv 2112.00861; BIG-bench"
+    licence = "Apache-2.0 (BIG-bench)"
+    version = "221 pairs; rule of prometheus-eval at dcfb444"
+    chance = 0.5
+    measures = "whether a reward prefers the more helpful, honest or harmless of two answers"
+    sizes = {"harmless": 58, "helpful": 59, "honest": 61, "other": 43}
+    layout = {
+        "input": "the query",
+        "targets": "choices (two answers) and labels (1 the better one, 0 the other)",
+        "chosen_instruction, rejected_instruction": "instead of them, Prometheus' grading prompts, out of which the texts are read",
+        "subset": "harmless, helpful, honest or other; the configuration's name on the hub",
+    }
+    formula = "pairs whose better answer scores strictly higher / all pairs"
+    traps = (
+        "Prometheus orders A and B at random without a seed and takes the first of up to three score pairs that differs",
+        "the better answer is often the longer one: length alone is right in 62.9 %",
+        "the same 221 rows are the prior set anthropic_hhh of RewardBench 1",
+    )
+    length = {"harmless": (58, 62.1, 37.9), "helpful": (59, 69.5, 28.8), "honest": (61, 63.9, 36.1), "other": (43, 53.5, 44.2)}
+    published = (("Prometheus 2 (README)", "72 - 85 % over HHH, MT-bench human and Auto-J", "README of prometheus-eval"),)
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """An input with labelled choices, or a pair of Prometheus' grading prompts."""
+        targets = columns.get("targets")
+        listed = "input" in columns and isinstance(targets, Mapping) and {"choices", "labels"} <= targets.keys()
+        return listed or {"chosen_instruction", "rejected_instruction"} <= columns.keys()
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: the answers in the order of the row, labelled; of grading prompts the chosen one first. Metadata: `subset`."""
+        asked, answers, labels = _listed(row, where) if row.get("targets") is not None else _graded(row, where)
+        subset = row.get("subset") or row.get("source")
+        preferences = ["chosen" if label else "rejected" for label in labels]
+        outputs = [output(a, preference) for a, preference in zip(answers, preferences, strict=True)]
+        about = {"subset": str(subset)} if subset else None
+        return self.sample(identity(row, "id", where), turns(asked, "input", where), outputs, "alignment", about)
+
+
+LabelledPair = tuple[str, list[str], list[int]]
+"""A query, its two answers, and 1 for the better one, 0 for the other."""
+
+
+def _listed(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+    targets = json_cell(row["targets"])
+    if not isinstance(targets, Mapping):
+        raise wrong(where, "targets", "an object with choices and labels", targets)
+    answers, labels = targets.get("choices"), targets.get("labels")
+    if not (isinstance(answers, list) and len(answers) == 2 and all(isinstance(a, str) for a in answers)):
+        raise wrong(where, "targets.choices", "two texts", answers)
+    if not isinstance(labels, list) or sorted(map(str, labels)) != ["0", "1"]:
+        raise wrong(where, "targets.labels", "a 1 and a 0", labels)
+    return text(row, "input", where), answers, [int(label) for label in labels]
+
+
+def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
+    """The texts between the headings of two grading prompts."""
+    if "chosen_instruction" not in row:
+        raise missing(where, "'targets' or 'chosen_instruction'", row)
+    parts = [_parts(text(row, f"{side}_instruction", where), side, where) for side in ("chosen", "rejected")]
+    return parts[0][0], [answer for _, answer in parts], [1, 0]
+
+
+def _parts(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
+    _, first, rest = prompt.partition(_MARKS[0])
+    asked, second, rest = rest.partition(_MARKS[1])
+    answer, third, _ = rest.rpartition(_MARKS[2])
+    if not (first and second and third):
+        raise DataError(f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in this order")
+    return asked.strip("\n"), answer.strip("\n")
+
+
+_VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
+
+
+class MTBench(Votes):
+    """Agreement with each vote of a person, pooled; several people vote on one pair, and a question has many pairs.
+
+    Conversations are cut after the turn that was voted on, and their last answer is judged. Where the earlier turns of both models are the same they join the
+    input; where they differ, as they mostly do, the whole conversation is the answer, its turns marked by speaker.
+    """
+
+    name = "mt_bench"
+    aliases = ("mt-bench", "mt_bench_human", "mt_bench_human_judgments")
+    hub = "lmsys/mt_bench_human_judgments"
+    split = "human"
+    source = "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, section 4.2"
+    licence = "CC-BY-4.0"
+    version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
+    measures = "how often a judge agrees with an expert's vote on two chat answers"
+    sizes = {"human": 3355, "gpt4_pair": 2400}
+    own_columns = frozenset({"conversation_a", "conversation_b", "winner", "model_a", "model_b"})
+    layout = {
+        "question_id": "whole number; 80 questions",
+        "model_a, model_b": "who answered; six models",
+        "winner": "model_a, model_b or tie",
+        "judge": "who voted",
+        "conversation_a, conversation_b": "messages of both turns, whichever was voted on",
+        "turn": "1 or 2: the turn the vote is about",
+    }
+    formula = "without ties: votes that the judge's strict preference is / votes that are no tie; with ties: equal verdicts of three / votes"
+    traps = (
+        "several people vote on a pair and a question has many pairs, so rows are not independent; intervals are by question",
+        "people agree with each other in 81 % of the votes without ties: nothing can be expected far above that",
+        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement and stays in the denominator",
+        "a row about the first turn holds the second one as well; judged whole, the vote is about something else",
+        "the split gpt4_pair holds GPT-4's votes, not people's",
+        "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
+    )
+    published = (
+        ("GPT-4, pairs, with experts", "85 without ties", "arXiv 2306.05685, section 4.2"),
+        ("experts with each other", "81 without ties", "arXiv 2306.05685, section 4.2"),
+    )
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn), models, who voted, `cluster`."""
+        winner = text(row, "winner", where)
+        if winner not in _VOTE:
+            raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
+        said = [_said(row, f"conversation_{side}", where) for side in "ab"]
+        shared = shared_turns(*said)
+        answers = [as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]]) for side in said]
+        turn, question = _turn(row, where), identity(row, "question_id", where)
+        about = {"subset": f"turn {turn}" if turn else None, "cluster": question or None, "turn": turn}
+        about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")}
+        parts = [question or None, row.get("model_a"), row.get("model_b"), turn, row.get("judge")]
+        name = ":".join(str(part) for part in parts if part is not None)
+        about["tie"] = True if _VOTE[winner] == 0 else None
+        outputs = voted_outputs(answers[0], answers[1], _VOTE[winner])
+        return self.sample(name, said[0][:shared], outputs, "conversation", given(about))
+
+
+def _turn(row: Mapping[str, Any], where: RowRef) -> int | None:
+    """The turn that was voted on."""
+    if row.get("turn") is None:
+        return None
+    found = integer(row["turn"])
+    if found is None or found < 1:
+        raise wrong(where, "turn", "a whole number of at least 1", row["turn"])
+    return found
+
+
+def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, Any]]:
+    said = turns(json_cell(required(row, column, where)), column, where)
+    turn = _turn(row, where)
+    # the vote is about the answer of that turn, and the file holds the later one, too
+    said = said[: 2 * turn] if turn else said
+    if said[-1]["role"] != "assistant":
+        raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {said[-1]['role']}")
+    return said

@@ -6,16 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, shown, text, turns, wrong
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, text, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
-from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.gallery.benchmarks.recorded import Row, named
-from rm_gallery.gallery.benchmarks.rules import Scorer, Tally, headline, mean_of, merged
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores, step_texts
+from rm_gallery.gallery.benchmarks.judgements import Judged, Row, named, unfit
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, merged
+from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +60,7 @@ class PRMBench(StepBenchmark):
     chance_note = "no single level: it depends on the share of wrong steps and on how often a reward says so"
     measures = "whether a process reward calls the wrong steps of a solution wrong and the right ones right"
     sizes = SIZES
+    own_columns = frozenset({"modified_question", "modified_process", "error_steps", "classification"})
     layout = {
         "idx": "number of the problem, the same in all classes; an id together with the class",
         "modified_question": "the question that is judged",
@@ -93,43 +92,33 @@ class PRMBench(StepBenchmark):
     )
     labels = ("classification", "error_steps")
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A changed solution with the numbers of its wrong steps and the kind of the change."""
-        return {"modified_question", "modified_process", "error_steps", "classification"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """One output with the steps of the changed solution; a step's label `correctness` says whether it is right.
 
         Metadata: `subset` (the class) and `cluster` (the problem).
         """
         kind, problem = text(row, "classification", where), identity(row, "idx", where)
-        steps, wrong_steps = step_texts(row, "modified_process", where), _numbers(row, where)
+        steps, wrong_steps = text_list(row, "modified_process", where), _numbers(row, where)
         right = [number not in wrong_steps for number in range(1, len(steps) + 1)]
-        return DataSample.model_validate(
-            {
-                "unique_id": _id(kind, problem) if problem else "",
-                "input": turns(text(row, "modified_question", where), "modified_question", where),
-                "output": [solution(steps, right, error_steps=sorted(wrong_steps))],
-                "task_category": "math",
-                "source": self.name,
-                "metadata": {"subset": kind, **({"cluster": problem} if problem else {})},
-            }
-        )
+        asked = turns(text(row, "modified_question", where), "modified_question", where)
+        outputs = [solution(steps, right, error_steps=sorted(wrong_steps))]
+        about = {"subset": kind, **({"cluster": problem} if problem else {})}
+        return self.sample(_id(kind, problem) if problem else "", asked, outputs, "math", about)
 
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The published logs: `idx` with its class in front, the class, and the wrong steps."""
         kind, wrong_steps = str(row["classification"]), json_cell(row["error_steps"])
         if not _are_numbers(wrong_steps):
-            raise DataError(f"recorded row {number}, column 'error_steps': expected whole numbers, found {shown(wrong_steps)}.")
+            raise unfit(number, "error_steps", "whole numbers", wrong_steps)
         name = _id(kind, named(row["idx"] if "idx" in row else row["id"], number, "idx"))
         about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
         return DataSample.model_validate(
             {"unique_id": name, "output": [solution([], [], error_steps=wrong_steps)], "metadata": about}
         )
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count steps."""
-        return Steps(self.step_rule, seed)
+        return _Steps(self.step_rule, seed)
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The report with the official counts and figures at hand, overall and by class."""
@@ -158,7 +147,7 @@ def _numbers(row: Mapping[str, Any], where: RowRef) -> set[int]:
     return set(value)
 
 
-class Part:
+class _StepCounts:
     """Steps of one class: the counts of each problem, and how often the first wrong step was seen."""
 
     def __init__(self) -> None:
@@ -193,12 +182,12 @@ class Part:
         return hits / len(right)
 
 
-class Steps:
+class _Steps:
     """The steps of all classes under a step rule."""
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._parts: defaultdict[str, Part] = defaultdict(Part)
+        self._parts: defaultdict[str, _StepCounts] = defaultdict(_StepCounts)
         self._seen: set[str] = set()
         self._repeated = 0
 
@@ -216,7 +205,6 @@ class Steps:
         return credit
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         parts = {name: self._figure(name, [part]) for name, part in self._parts.items()}
         counted = [part for name, part in self._parts.items() if name != CORRECT]
         whole = self._figure("", counted)
@@ -224,14 +212,14 @@ class Steps:
         for aspect, kinds in ASPECTS.items():
             scores = [parts[kind].score if kind in parts else None for kind in kinds]
             extra[aspect] = None if None in scores else mean_of(scores)
-        extra["classes_absent"] = [name for name in SIZES if name not in parts or parts[name].score is None]
+        extra["classes_absent"] = absent(SIZES, parts)
         extra |= {"n_repeated": self._repeated} if self._repeated else {}
         if CORRECT in parts:
             extra[CORRECT] = parts.pop(CORRECT)
         figure = Figure(RULE, score=whole.score, ci95=whole.ci95, extra=extra, bounds=whole.bounds, **_counts(counted))
         return headline(figure, parts)
 
-    def _figure(self, name: str, parts: Sequence[Part]) -> Figure:
+    def _figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
         clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for part in parts:
             for cluster, counts in part.clusters.items():
@@ -255,18 +243,15 @@ class Steps:
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
     """F1 of the steps called right, and of those called wrong; a share of nothing is -1, as upstream has it."""
-    return _f1(_share(tp, fp), _share(tp, fn)), _f1(_share(tn, fn), _share(tn, fp))
+    return _f1(tp, fp, fn), _f1(tn, fn, fp)
 
 
-def _share(hits: float, misses: float) -> float:
-    return hits / (hits + misses) if hits + misses else -1.0
-
-
-def _f1(precision: float, recall: float) -> float:
+def _f1(hits: float, wrongly: float, missed: float) -> float:
+    precision, recall = (hits / (hits + others) if hits + others else -1.0 for others in (wrongly, missed))
     return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
 
 
-def _counts(parts: Iterable[Part]) -> dict[str, Any]:
+def _counts(parts: Iterable[_StepCounts]) -> dict[str, Any]:
     return merged(part.rows for part in parts).counts()
 
 

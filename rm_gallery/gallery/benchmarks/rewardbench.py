@@ -17,10 +17,12 @@ from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.preferences import shared_turns
 from rm_gallery.gallery.benchmarks.rules import (
     Orders,
-    Scorer,
+    RuleScorer,
     Tally,
+    absent,
     headline,
     interval_of_mean,
     mean_of,
@@ -31,13 +33,7 @@ from rm_gallery.gallery.benchmarks.rules import (
 RULE = "rewardbench1_sections"
 # The weights are the benchmark's constants, not sizes: math-prm has 447 rows and counts 984, as much as the code subsets.
 SECTION_WEIGHTS: Mapping[str, Mapping[str, int]] = {
-    "Chat": {
-        "alpacaeval-easy": 100,
-        "alpacaeval-length": 95,
-        "alpacaeval-hard": 95,
-        "mt-bench-easy": 28,
-        "mt-bench-med": 40,
-    },
+    "Chat": {"alpacaeval-easy": 100, "alpacaeval-length": 95, "alpacaeval-hard": 95, "mt-bench-easy": 28, "mt-bench-med": 40},
     "Chat Hard": {
         "mt-bench-hard": 37,
         "llmbar-natural": 100,
@@ -81,7 +77,8 @@ _SECTION_OF_PREFIX = {
     "hep-": "reasoning",
 }
 _EXTRA_COLUMNS = ("subset", "chosen_model", "rejected_model")
-_KNOWN = frozenset(name for weights in SECTION_WEIGHTS.values() for name in weights) | frozenset(PRIOR_SETS)
+_IN_SECTIONS = frozenset(name for weights in SECTION_WEIGHTS.values() for name in weights)
+_KNOWN = _IN_SECTIONS | frozenset(PRIOR_SETS)
 
 Turns = list[dict[str, Any]]
 
@@ -132,11 +129,7 @@ class RewardBench(Benchmark):
         ("Nemotron-4-340B-Reward", "92.0, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
         ("GPT-4o-0806 as judge", "86.7, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
         ("Claude-3.5-Sonnet as judge", "84.2, mean of sections", "quoted in RM-R1, arXiv 2505.02387"),
-        (
-            "PKU beaver-7b-v1.0-cost",
-            "56.2: Chat 60.9, Chat Hard 45.0, Safety 72.2, Reasoning 46.7",
-            "repository's README",
-        ),
+        ("PKU beaver-7b-v1.0-cost", "56.2: Chat 60.9, Chat Hard 45.0, Safety 72.2, Reasoning 46.7", "repository's README"),
     )
     modes: ClassVar[dict[str, str]] = {
         "sections": "plain mean of the four sections, as most papers quote it",
@@ -159,7 +152,7 @@ class RewardBench(Benchmark):
         given = required(row, "prompt", where)
         prompt = turns(json_cell(given) if where.untyped else given, "prompt", where)
         chosen, rejected = _answer_turns(row, "chosen", where), _answer_turns(row, "rejected", where)
-        shared = _shared_turns(chosen, rejected)
+        shared = shared_turns(chosen, rejected)
         # Some files repeat the prompt at the head of both answers.
         repeated = chosen[: len(prompt)] == prompt and shared >= len(prompt)
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
@@ -167,20 +160,14 @@ class RewardBench(Benchmark):
         if prior is not None:
             metadata |= {"subset": prior} | ({"category": metadata["subset"]} if "subset" in metadata else {})
         subset = metadata.get("subset")
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": chosen[:shared] if repeated else prompt + chosen[:shared],
-                "output": [_output(chosen[shared:], "chosen"), _output(rejected[shared:], "rejected")],
-                "task_category": section(subset) if isinstance(subset, str) else None,
-                "source": self.name,
-                "metadata": metadata,
-            }
-        )
+        asked = chosen[:shared] if repeated else prompt + chosen[:shared]
+        outputs = [_output(chosen[shared:], "chosen"), _output(rejected[shared:], "rejected")]
+        task = section(subset) if isinstance(subset, str) else None
+        return self.sample(identity(row, "id", where), asked, outputs, task, metadata)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by subset."""
-        return Sections(self.mode)
+        return _Sections(self.mode)
 
 
 class PriorSets(RewardBench):
@@ -232,9 +219,9 @@ class PriorSets(RewardBench):
         withdrawn = str((sample.metadata or {}).get("subset")).startswith("pku_")
         return "upstream withdrew this set from scoring" if withdrawn else None
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs by set."""
-        return Sections("prior")
+        return _Sections("prior")
 
 
 def _preference_set(source: str) -> str | None:
@@ -268,18 +255,12 @@ def _answer_turns(row: dict[str, Any], column: str, where: RowRef) -> Turns:
     return answer
 
 
-def _shared_turns(chosen: Turns, rejected: Turns) -> int:
-    """Number of leading turns equal on both sides, leaving each side at least its last turn."""
-    limit = min(len(chosen), len(rejected)) - 1
-    return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
-
-
 def _output(answer: Turns, preference: str) -> dict[str, Any]:
     final = {**answer[-1], "label": {"preference": preference}}
     return {"answer": final, "steps": answer[:-1]} if len(answer) > 1 else {"answer": final}
 
 
-class Sections:
+class _Sections:
     """Strict pairs by subset, and their sections."""
 
     def __init__(self, mode: str | None = None) -> None:
@@ -288,27 +269,23 @@ class Sections:
         self._mode = mode
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample; gives what it earned."""
         self._orders.add(judged)
         return self._tallies.add(judged)
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         pooled, by_subset = self._tallies.pooled(), self._tallies.figures()
         extra: dict[str, Any] = {**pooled.extra, **self._orders.extra()}
         scores = {name: part.score for name, part in by_subset.items()}
         prior = mean_of(scores.get(name) for name in PRIOR_SETS)
         if prior is not None or self._mode in ("prior", LEADERBOARD):
-            absent = [name for name in PRIOR_SETS if scores.get(name) is None]
-            extra |= {"prior_sets": prior, "prior_sets_absent": absent}
-        inside = {name for weights in SECTION_WEIGHTS.values() for name in weights}
+            extra |= {"prior_sets": prior, "prior_sets_absent": absent(PRIOR_SETS, by_subset)}
         if self._mode == "prior":
             interval = self._interval(dict.fromkeys(self._scored(PRIOR_SETS), 1.0))
             extra |= _named("sets_outside_the_mean", by_subset.keys() - set(PRIOR_SETS))
             limits = mean_bounds(by_subset[name].bounds for name in PRIOR_SETS if name in by_subset)
             mean = replace(pooled, rule="unweighted_mean_of_subsets", score=prior, ci95=interval, bounds=limits, extra=extra)
             return headline(mean, by_subset)
-        if not inside & by_subset.keys():
+        if not _IN_SECTIONS & by_subset.keys():
             return headline(replace(pooled, extra=extra), by_subset)
         return headline(self._mean(pooled, scores, prior, extra), by_subset)
 
@@ -316,13 +293,12 @@ class Sections:
         """The headline: the mean of the sections, or the leaderboard's."""
         sections = section_scores(scores)
         total = leaderboard_total(sections, prior)
-        inside = {name for weights in SECTION_WEIGHTS.values() for name in weights}
         extra |= {
             "sections": {name: self._section(name, sections) for name in SECTION_WEIGHTS if self._subsets(name)},
             "sections_absent": [name for name in SECTION_WEIGHTS if name not in sections],
-            **_named("subsets_absent", inside - {name for name, score in scores.items() if score is not None}),
+            **_named("subsets_absent", _IN_SECTIONS - {name for name, score in scores.items() if score is not None}),
             "leaderboard_total": total,
-            **_named("subsets_outside_sections", scores.keys() - inside),
+            **_named("subsets_outside_sections", scores.keys() - _IN_SECTIONS),
             **self._with_upstream_defaults(prior),
         }
         leaderboard = self._mode == LEADERBOARD
@@ -362,10 +338,11 @@ class Sections:
         counts = self._tallies.by_subset
         if not any(tally.lost["unscored"] for tally in counts.values()):
             return {}
-        means: dict[str, float | None] = {}
-        for name, tally in counts.items():
-            n, unread = tally.n_scored, tally.lost["unscored"]
-            means[name] = ((tally.mean or 0.0) * n + 0.5 * unread) / (n + unread) if n + unread else None
+        sizes = {name: (tally.n_scored, tally.lost["unscored"]) for name, tally in counts.items()}
+        means: dict[str, float | None] = {
+            name: ((counts[name].mean or 0.0) * n + 0.5 * unread) / (n + unread) if n + unread else None
+            for name, (n, unread) in sizes.items()
+        }
         sections = section_scores(means)
         prior = mean_of(means.get(name) for name in PRIOR_SETS) if prior is not None else None
         found = leaderboard_total(sections, prior) if self._mode == LEADERBOARD else mean_of(sections.values())
@@ -390,9 +367,8 @@ class Sections:
         return interval_of_mean({name: self._tallies.by_subset[name] for name in weights}, weights)
 
     def _section(self, name: str, scores: Mapping[str, float]) -> Figure:
-        counts = merged(self._subsets(name).values())
-        interval = self._interval(self._weights(name))
-        return replace(counts.figure(RULE), score=scores.get(name), ci95=interval, bounds=self._section_limits(name))
+        figure, interval = merged(self._subsets(name).values()).figure(RULE), self._interval(self._weights(name))
+        return replace(figure, score=scores.get(name), ci95=interval, bounds=self._section_limits(name))
 
 
 def _named(key: str, names: Iterable[str]) -> dict[str, list[str]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from rm_gallery.core.data.load.converters import (
     RowRef,
@@ -21,21 +22,26 @@ from rm_gallery.core.data.load.converters import (
 )
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import mean_bounds
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, has_preference
 from rm_gallery.gallery.benchmarks.rules import (
-    Scorer,
+    RuleScorer,
     Tally,
     headline,
     mean_of,
+    mean_of_parts,
     mean_over_clusters,
-    pooled_counts,
     tie_credit,
 )
-from rm_gallery.gallery.benchmarks.ties import TiesTally, ties_parts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rm_gallery.core.stats.clustered import ClusteredMean
 
 SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus", "Ties")
 _EXTRA_COLUMNS = ("models", "total_completions")
@@ -128,20 +134,14 @@ class RewardBench2(Benchmark):
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
         subset = text(row, "subset", where) if row.get("subset") is not None else None
-        return DataSample.model_validate(
-            {
-                "unique_id": identity(row, "id", where),
-                "input": turns(required(row, "prompt", where), "prompt", where),
-                "output": preference_outputs(chosen, rejected),
-                "task_category": subset.lower().replace(" ", "_") if subset else None,
-                "source": self.name,
-                "metadata": _metadata(row, subset, len(chosen), len(rejected)),
-            }
-        )
+        asked = turns(required(row, "prompt", where), "prompt", where)
+        outputs, task = preference_outputs(chosen, rejected), subset.lower().replace(" ", "_") if subset else None
+        about = _metadata(row, subset, len(chosen), len(rejected))
+        return self.sample(identity(row, "id", where), asked, outputs, task, about)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count under the rules of the subsets."""
-        return SubsetMean(seed)
+        return _SubsetMean(seed)
 
     def check(self, reward: BaseReward) -> None:
         """A ranking compares answers, a rating scores each."""
@@ -168,10 +168,11 @@ class RewardBench2(Benchmark):
 
 def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
     given = row.get("num_incorrect")
+    right, wrong = _whole(row.get("num_correct")), _whole(row.get("num_rejected") if given is None else given)
     metadata: dict[str, Any] = {
         "subset": subset,
-        "num_correct": _count(row.get("num_correct"), chosen),
-        "num_incorrect": _count(row.get("num_rejected") if given is None else given, rejected),
+        "num_correct": right if isinstance(right, int) else chosen,
+        "num_incorrect": wrong if isinstance(wrong, int) else rejected,
     }
     metadata |= {column: _whole(json_cell(row[column])) for column in _EXTRA_COLUMNS if row.get(column) is not None}
     extra = json_cell(row.get("additional_metadata"))
@@ -180,11 +181,6 @@ def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: in
     if subset and subset.lower() == "math" and isinstance(extra, dict) and extra.get("correct") not in (None, ""):
         metadata["reference"] = extra["correct"]
     return metadata
-
-
-def _count(value: Any, counted: int) -> int:
-    value = _whole(value)
-    return value if isinstance(value, int) else counted
 
 
 def _whole(value: Any) -> Any:
@@ -197,26 +193,18 @@ def is_ties(subset: Any) -> bool:
     return isinstance(subset, str) and subset.strip().lower() == "ties"
 
 
-def upstream_scores(judged: Judged) -> list[float]:
-    """The scores as upstream reads them: one it could not read is -1."""
-    return [-1.0 if score is None or math.isnan(score) else score for score in judged.scores]
-
-
 def upstream_credit(judged: Judged) -> float:
     """What a best-of-N row earns upstream, whose judge may have said nothing usable: the top ones of the scores there are
     share the point, and without any score each answer has the same share.
     """
-    known = [score is not None and not math.isnan(score) for score in judged.scores]
-    top = max((score for score, there in zip(upstream_scores(judged), known, strict=True) if there), default=None)
-    winners = [
-        label
-        for score, label, there in zip(upstream_scores(judged), judged.chosen, known, strict=True)
-        if top is None or (there and score == top)
-    ]
+    rows = zip(judged.scores, judged.chosen, strict=True)
+    known = [(score, label) for score, label in rows if score is not None and not math.isnan(score)]
+    top = max((score for score, _ in known), default=None)
+    winners = [label for score, label in known if score == top] or judged.chosen
     return sum(winners) / len(winners)
 
 
-class SubsetMean:
+class _SubsetMean:
     """The unweighted mean of the subsets present."""
 
     def __init__(self, seed: int) -> None:
@@ -229,7 +217,6 @@ class SubsetMean:
         self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample and give what it earned."""
         if judged.judgements and has_preference(judged.chosen) and judged.status in ("scored", "unscored"):
             self._add_upstream(judged)
         if is_ties(judged.subset):
@@ -242,7 +229,9 @@ class SubsetMean:
         """Count a sample as upstream would."""
         self._unread += judged.status == "unscored"
         if is_ties(judged.subset):
-            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(upstream_scores(judged))]
+            # a score that could not be read is -1
+            scores = [-1.0 if score is None or math.isnan(score) else score for score in judged.scores]
+            read = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
             self._upstream_ties.add(Judged(judged.sample, read))
         else:
             self._upstream[judged.subset].add(upstream_credit(judged))
@@ -255,7 +244,6 @@ class SubsetMean:
         return {"with_upstream_defaults": mean_of([*(counts.mean for counts in self._upstream.values()), ties])}
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         from rm_gallery.core.stats.clustered import combined
 
         parts = {name: replace(part, chance=self._guesses[name].mean) for name, part in self._tallies.figures().items()}
@@ -266,23 +254,13 @@ class SubsetMean:
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
         known = [(found, n_means if place == 0 else 1) for place, found in enumerate(means) if found is not None]
-        score, whole = mean_of(part.score for part in parts.values()), combined(known)
-        ci95 = None if whole is None else whole.interval()
-        absent = sorted(name for name, part in parts.items() if part.score is None)
+        whole = combined(known)
+        unscored = sorted(name for name, part in parts.items() if part.score is None)
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
-        extra: dict[str, Any] = {"subsets_without_score": absent} if absent else {}
-        extra |= {"n_unfit_labels": n_unfit} if n_unfit else {}
         missing = [name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}]
-        extra |= {"subsets_absent": missing} if missing else {}
-        extra |= self._with_upstream_defaults()
-        figure = Figure(
-            "unweighted_mean_of_subsets",
-            score=score,
-            ci95=ci95,
-            extra=extra,
-            bounds=mean_bounds(part.bounds for part in parts.values()),
-            **pooled_counts(parts.values()),
-        )
+        known_gaps = {"subsets_without_score": unscored, "n_unfit_labels": n_unfit, "subsets_absent": missing}
+        extra = {name: found for name, found in known_gaps.items() if found} | self._with_upstream_defaults()
+        figure = mean_of_parts("unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra)
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
         return replace(headline(figure, parts), chance=chance)
@@ -295,3 +273,228 @@ def split_folder() -> Path:
         if (folder / "test.parquet").is_file():
             return folder
     raise ConfigError("The built-in split is missing from this installation; reinstall it.")
+
+
+# -- Ties: several right answers have to beat every wrong one, and be rated alike --------------------------------------------
+
+TIES_RULE = "ties_composite"
+Kind = Literal["ref", "tied"]
+_ID = re.compile(r"(?:^|[^A-Za-z0-9])(ref|tied):(.+)$", re.DOTALL)
+WEIGHTS = {
+    "tied_accuracy": 0.30,
+    "ref_accuracy": 0.30,
+    "correctness_preferred": 0.20,
+    "correctness_preferred_hard": 0.20,
+    "margin": 0.01,
+}
+
+
+class TiesRow(NamedTuple):
+    """What the composite needs of one row: extremes of its right and wrong answers."""
+
+    worst_right: float
+    best_right: float
+    best_wrong: float
+    n_right: int
+
+    @property
+    def gap(self) -> float:
+        """Worst right minus best wrong score; above 0 the row is accurate."""
+        return _minus(self.worst_right, self.best_wrong)
+
+    @property
+    def spread(self) -> float:
+        """Best minus worst right score."""
+        return _minus(self.best_right, self.worst_right)
+
+    def pooled(self, other: TiesRow) -> TiesRow:
+        """The row that holds the answers of both; upstream pools rows of the same id."""
+        return TiesRow(
+            min(self.worst_right, other.worst_right),
+            max(self.best_right, other.best_right),
+            max(self.best_wrong, other.best_wrong),
+            self.n_right + other.n_right,
+        )
+
+
+def _minus(a: float, b: float) -> float:
+    """Subtract; equal infinities are no distance apart."""
+    return 0.0 if a == b else a - b
+
+
+def margin_term(gap: float, spread: float) -> float:
+    """Give tanh(gap / spread - 1), -1..1, with the limits of floating-point division: x/0 is +-inf, 0/0 counts 0."""
+    if spread == 0.0:
+        return 0.0 if gap == 0.0 or math.isnan(gap) else math.copysign(1.0, gap)
+    ratio = gap / spread
+    return 0.0 if math.isnan(ratio) else math.tanh(ratio - 1.0)
+
+
+@dataclass
+class TiesTally:
+    """Ties rows under the composite; keeps four numbers per row, by kind and prompt.
+
+    A row is accurate when its worst right answer scores higher than its best wrong one. `preferred` asks, per prompt that has
+    both rows, whether that gap is larger than the spread among the right answers of the tied row; `preferred hard` takes the
+    smaller gap of both rows; `margin` is tanh(smaller gap / spread - 1). So the value runs from -0.01 to 1.01 (the upstream
+    formula is kept as it is). A prompt with one row only counts in the accuracies, not in the margins. Upstream enters a
+    rating it cannot parse as the score -1; here the row is unscored and counted.
+    """
+
+    counts: Tally = field(default_factory=Tally)
+    n_unfit: int = 0
+    ref: dict[str, TiesRow] = field(default_factory=dict)
+    tied: dict[str, TiesRow] = field(default_factory=dict)
+    lost: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"ref": {}, "tied": {}})
+    """Right answers of the rows without a score, by kind and prompt."""
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one row; gives 1.0 if it is accurate, else 0.0."""
+        fits = has_preference(judged.chosen)
+        self.n_unfit += judged.status == "scored" and not fits
+        values = judged.complete() if fits else None
+        # the composite is no mean over rows, so the tally's credits serve for counting only
+        cause = judged.cause_or("data")
+        self.counts.add(None if values is None else 0.0, judged.status, cause=cause)
+        if values is None and cause is not None:
+            kind, prompt = self._place(judged.sample_id, sum(judged.chosen))
+            self.lost[kind][prompt] = self.lost[kind].get(prompt, 0) + sum(judged.chosen)
+        return self.add_row(judged.sample_id, values, judged.chosen)
+
+    def add_row(self, name: str, values: Sequence[float] | None, labels: Sequence[bool]) -> float | None:
+        """Take in the scores of the row with this id; gives 1.0 if it is accurate, else 0.0, None without scores."""
+        if values is None:
+            return None
+        right = [value for value, label in zip(values, labels, strict=True) if label]
+        wrong = [value for value, label in zip(values, labels, strict=True) if not label]
+        row = TiesRow(min(right), max(right), max(wrong), len(right))
+        kind, prompt = self._place(name, row.n_right)
+        rows = self.ref if kind == "ref" else self.tied
+        rows[prompt] = rows[prompt].pooled(row) if prompt in rows else row
+        return float(row.gap > 0)
+
+    def _place(self, name: str, n_right: int) -> tuple[Kind, str]:
+        """Kind and prompt of a row, out of `ref:<n>` or `tied:<n>` with anything before it.
+
+        Without such a mark it counts in the accuracies of its kind and is paired with nothing.
+        """
+        n = self.counts.n_scored + self.counts.missing.total()
+        match = _ID.search(name)
+        kind: Kind = "ref" if (n_right == 1 if match is None else match[1] == "ref") else "tied"
+        return kind, f"unmarked row {n}: {name}" if match is None else match[2]
+
+    def _filled(self, prompt: str, high: bool) -> tuple[float, ...]:
+        """What one prompt adds when each of its rows without a score is as bad, or as good, as can be."""
+        known, there = self.contributions(prompt), {kind: prompt in lost for kind, lost in self.lost.items()}
+        ref = (1.0, float(high)) if there["ref"] else known[0:2]
+        tied = (1.0, float(high)) if there["tied"] else known[2:4]
+        n_right = self.lost["tied"].get(prompt, 0) + (self.tied[prompt].n_right if prompt in self.tied else 0)
+        if not any(there.values()) or not (ref[0] and tied[0]) or n_right < 2:
+            return (*ref, *tied, *known[4:])
+        return (*ref, *tied, 1.0, float(high), float(high), 1.0 if high else -1.0)
+
+    def bounds(self) -> Interval | None:
+        """The composite when all that is missing is as bad, and when it is as good, as can be; each part by itself."""
+        prompts = sorted({*self.ref, *self.tied, *self.lost["ref"], *self.lost["tied"]})
+        if not prompts:
+            return None
+        low, high = (ties_parts(self._filled(name, best) for name in prompts)["composite"] for best in (False, True))
+        if low is None or high is None:  # a part over nothing: there is no composite, whatever is missing
+            return None
+        return Interval(low, high)
+
+    def contributions(self, prompt: str) -> tuple[float, ...]:
+        """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred hard, margin."""
+        ref, tied = self.ref.get(prompt), self.tied.get(prompt)
+        accuracies = [
+            value for row in (ref, tied) for value in (float(row is not None), float(row is not None and row.gap > 0))
+        ]
+        # a tied row with a single right answer has no spread to compare with
+        if ref is None or tied is None or tied.n_right < 2:
+            return (*accuracies, 0.0, 0.0, 0.0, 0.0)
+        spread, lower = tied.spread, min(ref.gap, tied.gap)
+        return (*accuracies, 1.0, float(tied.gap > spread), float(lower > spread), margin_term(lower, spread))
+
+    def table(self) -> list[tuple[float, ...]]:
+        """The contributions of every prompt."""
+        return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
+
+    def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
+        """The composite with its parts, and what its uncertainty over prompts rests on (None without a score)."""
+        from rm_gallery.core.stats.clustered import from_draws
+        from rm_gallery.core.stats.paired import cluster_sum_draws, named_generator
+
+        table = self.table()
+        parts = ties_parts(table)
+        score, whole = parts.pop("composite"), None
+        if score is not None:
+            # a ref and a tied row of the same prompt are drawn together
+            draws = _composites(cluster_sum_draws(table, named_generator(seed, name)))
+            # the margin aside, prompts that all behave alike would make the composite look known exactly
+            alike = len({row[:7] for row in table}) == 1
+            whole = from_draws(score, draws[:0] if alike else draws, len(table), bounds=BOUNDS)
+        ci95 = None if whole is None else whole.interval()
+        figure = Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, bounds=self.bounds(), **self.counts.counts())
+        return figure, whole
+
+
+def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
+    """Sum contributions into the five parts and the composite; a part over nothing is None and makes the composite None."""
+    columns = list(zip(*table, strict=True)) or [()] * 8
+    sums = [math.fsum(column) for column in columns]
+    parts: dict[str, Any] = {name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()}
+    known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
+    parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
+    return {**parts, "n_ref": int(sums[0]), "n_tied": int(sums[2]), "n_pairs": int(sums[4])}
+
+
+def _ratios(sums: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
+    """Each part as what it counts and over how many."""
+    n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = sums
+    pairs = {"correctness_preferred": preferred, "correctness_preferred_hard": hard, "margin": margin}
+    accuracies = {"ref_accuracy": (ref, n_ref), "tied_accuracy": (tied, n_tied)}
+    return accuracies | {name: (hits, n_pairs) for name, hits in pairs.items()}
+
+
+BOUNDS = (-WEIGHTS["margin"], sum(WEIGHTS.values()))
+
+
+def _composites(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The composite of every row of summed contributions; NaN where a part is over nothing."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = {name: hits / n for name, (hits, n) in _ratios(sums.T).items()}
+        return np.asarray(np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0))
+
+
+ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
+"""Id, scores and which answers are right, of one Ties row."""
+
+
+def ties_difference(first: Iterable[ScoredRow], second: Iterable[ScoredRow], seed: int = 0) -> ClusteredMean | None:
+    """The composite of one reward minus that of another on the same rows, over prompts drawn together; None without one."""
+    import numpy as np
+
+    from rm_gallery.core.stats.clustered import from_draws
+    from rm_gallery.core.stats.paired import cluster_sum_draws, named_generator
+
+    tallies = []
+    for rows in (first, second):
+        tally = TiesTally()
+        for name, scores, right in rows:
+            known = [score for score in scores if score is not None and not math.isnan(score)]
+            tally.add_row(name, known if len(known) == len(scores) and has_preference(right) else None, right)
+        tallies.append(tally)
+    prompts = sorted({name for tally in tallies for name in (*tally.ref, *tally.tied)})
+    if not prompts:
+        return None
+    table = np.array([[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts])
+    ours, theirs = slice(0, 8), slice(8, 16)
+    estimate = float(np.subtract(*(_composites(table[:, part].sum(axis=0)[None, :])[0] for part in (ours, theirs))))
+    if math.isnan(estimate):
+        return None
+    sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))
+    draws = _composites(sums[:, ours]) - _composites(sums[:, theirs])
+    width = BOUNDS[1] - BOUNDS[0]
+    return from_draws(estimate, draws, len(prompts), bounds=(-width, width))

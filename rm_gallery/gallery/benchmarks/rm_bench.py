@@ -10,19 +10,19 @@ from typing import Any
 from rm_gallery.core.data.load.converters import RowRef, identity, preference_outputs, required, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.denominator import mean_bounds
 from rm_gallery.core.utils.errors import Cause
-from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status, worst_part
 from rm_gallery.gallery.benchmarks.rules import (
     Gathered,
-    Scorer,
+    RuleScorer,
     Tally,
+    absent,
     headline,
     interval_of_mean,
     mean_of,
-    pooled_counts,
+    mean_of_parts,
 )
 
 RULE = "rm_bench_matrix"
@@ -111,24 +111,12 @@ class RMBench(Benchmark):
                 raise wrong(where, column, f"three styles ({', '.join(STYLES)})", side)
         domain = _domain(row)
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        metadata |= {
-            "subset": domain,
-            "styles": [*STYLES, *STYLES],
-            "domain": row.get("domain"),
-            "origin": row.get("subset"),
-        }
+        metadata |= {"subset": domain, "styles": [*STYLES, *STYLES], "domain": row.get("domain"), "origin": row.get("subset")}
         own = identity(row, "id", where)
-        return DataSample.model_validate(
-            {
-                # ids are counted from 0 in each file, and the files are scored together
-                "unique_id": f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else "",
-                "input": turns(required(row, "prompt", where), "prompt", where),
-                "output": preference_outputs(chosen, rejected),
-                "task_category": domain,
-                "source": self.name,
-                "metadata": {key: value for key, value in metadata.items() if value is not None},
-            }
-        )
+        # ids are counted from 0 in each file, and the files are scored together
+        name = f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else ""
+        asked = turns(required(row, "prompt", where), "prompt", where)
+        return self.sample(name, asked, preference_outputs(chosen, rejected), domain, given(metadata))
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The domain or subset with the number in its file, or that number alone."""
@@ -143,9 +131,9 @@ class RMBench(Benchmark):
             for part, (i, j) in enumerate(CELLS)
         )
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count the matrices of all domains."""
-        return Matrices()
+        return _Matrices()
 
 
 def _domain(row: Mapping[str, Any]) -> str | None:
@@ -155,7 +143,7 @@ def _domain(row: Mapping[str, Any]) -> str | None:
 
 
 @dataclass
-class Matrix:
+class _Matrix:
     """One domain: what rows earn over all cells and at each level, and how often each cell was won."""
 
     wins: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -187,11 +175,11 @@ class Matrix:
         return self.rows.figure(RULE, {**levels, "matrix": matrix, "ci95": intervals})
 
 
-class Matrices:
+class _Matrices:
     """The matrices of all domains, fed with whole rows or with their nine pairs."""
 
     def __init__(self) -> None:
-        self._domains: defaultdict[str, Matrix] = defaultdict(Matrix)
+        self._domains: defaultdict[str, _Matrix] = defaultdict(_Matrix)
         self._pairs = Gathered()
         self._n_unfit = 0
 
@@ -208,7 +196,7 @@ class Matrices:
         lost = worst_part(pairs)
         return matrix.add(won if len(won) == len(CELLS) else None, lost.status, judged.cluster, lost.cause)
 
-    def _add_row(self, matrix: Matrix, judged: Judged) -> float | None:
+    def _add_row(self, matrix: _Matrix, judged: Judged) -> float | None:
         fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
         self._n_unfit += judged.status == "scored" and not fits
         scores = judged.complete() if fits else None
@@ -218,22 +206,14 @@ class Matrices:
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
-        score = mean_of(part.score for part in parts.values())
         extra: dict[str, Any] = {level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS}
         extra["ci95"] = {
             level: interval_of_mean({name: matrix.levels[level] for name, matrix in self._domains.items()}) for level in LEVELS
         }
-        extra["domains_absent"] = [name for name in DOMAINS if name not in parts or parts[name].score is None]
+        extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}
         ci95 = interval_of_mean({name: matrix.rows for name, matrix in self._domains.items()})
-        figure = Figure(
-            "unweighted_mean_of_domains",
-            score=score,
-            ci95=ci95,
-            extra=extra,
-            bounds=mean_bounds(part.bounds for part in parts.values()),
-            **pooled_counts(parts.values()),
-        )
+        figure = mean_of_parts("unweighted_mean_of_domains", parts, ci95, extra)
         if len(parts) == 1:
             only = next(iter(parts.values()))
             figure = replace(only, extra={**only.extra, **extra})

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.converters import (
-    RowRef,
-    identity,
-    json_cell,
-    preference_outputs,
-    required,
-    text,
-    turns,
-    wrong,
-)
+from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, preference_outputs, required, text, turns, wrong
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, worst_part
-from rm_gallery.gallery.benchmarks.recorded import Group, Row, named, need, number_of, peek
-from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, Scorer, beaten_losers, strict_pairs
+from rm_gallery.gallery.benchmarks.judgements import (
+    Candidate,
+    Judged,
+    Judgement,
+    Recorded,
+    Row,
+    named,
+    need,
+    number_of,
+    peek,
+    worst_part,
+)
+from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, RuleScorer, beaten_losers, strict_pairs
 
-SOURCE = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
-LICENCE = "none stated"
 GOALS = ("Helpfulness", "Harmlessness")
 _COLUMNS = {
     "conversation_input": "one to five messages that end with the user's; some carry a language",
@@ -35,22 +34,33 @@ _COLUMNS = {
 }
 
 
-class RMBPairwise(Benchmark):
+class _RMB(Benchmark):
+    source = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
+    licence = "none stated"
+
+    def _sample(
+        self, row: dict[str, Any], column: str, chosen: list[str], rejected: list[str], models: dict[str, Any], where: RowRef
+    ) -> DataSample:
+        spoken = turns(json_cell(required(row, "conversation_input", where)), "conversation_input", where)
+        languages = [turn.pop("language", None) for turn in spoken]
+        about = {**_category(row, where), **models, **({} if languages[0] is None else {"language": languages[0]})}
+        task = about["subset"].lower() if about.get("subset") else None
+        sample = self.sample(identity(row, column, where), spoken, preference_outputs(chosen, rejected), task, about)
+        sample.source = "rmb"
+        return sample
+
+
+class RMBPairwise(_RMB):
     """Strict pairs, pooled; helpfulness and harmlessness, which the benchmark reports apart, under `extra["categories"]`."""
 
     name = "rmbbenchmark_pairwise"
     aliases = ("rmb_pairwise", "rmb")
-    source = SOURCE
-    licence = LICENCE
     version = "repository at 2be3180"
     chance = 0.5
     measures = "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
     sizes = {"Helpfulness": 10067, "Harmlessness": 7064}
-    layout = {
-        "pair_uid": "text",
-        **_COLUMNS,
-        "chosen, reject": "objects with llm_name and answer",
-    }
+    own_columns = frozenset({"conversation_input", "chosen", "reject"})
+    layout = {"pair_uid": "text", **_COLUMNS, "chosen, reject": "objects with llm_name and answer"}
     formula = "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and harmlessness are reported apart"
     traps = (
         "the column is called reject, not rejected",
@@ -67,10 +77,6 @@ class RMBPairwise(Benchmark):
         ),
     )
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A conversation with a chosen and a rejected answer."""
-        return {"conversation_input", "chosen", "reject"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected.
 
@@ -80,15 +86,13 @@ class RMBPairwise(Benchmark):
         chosen, chosen_model = _candidate(required(row, "chosen", where), "chosen", where)
         rejected, rejected_model = _candidate(required(row, "reject", where), "reject", where)
         models = {"chosen_model": chosen_model, "rejected_model": rejected_model}
-        return _sample(row, "pair_uid", [chosen], [rejected], models, where)
+        return self._sample(row, "pair_uid", [chosen], [rejected], models, where)
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """Scores by id as for any benchmark, or the published files: both scores of a pair in one row.
 
         Such a row holds `pair_uid`, `chosen_reward` and `reject_reward`, and `category_path` in place of the data; what it says of
@@ -112,7 +116,7 @@ class RMBPairwise(Benchmark):
         )
 
 
-class RMBBestOfN(Benchmark):
+class RMBBestOfN(_RMB):
     """Share of lists whose best answer beats every loser; helpfulness and harmlessness under `extra["categories"]`.
 
     A pairwise judge is asked about the best answer and each loser, as the paper has it, and not about two losers.
@@ -120,11 +124,10 @@ class RMBBestOfN(Benchmark):
 
     name = "rmbbenchmark_bestofn"
     aliases = ("rmb_bon", "rmb_bestofn")
-    source = SOURCE
-    licence = LICENCE
     version = "rule of the paper; the repository at 2be3180 holds no code for it"
     measures = "whether a reward puts the best answer above every other one of a list"
     sizes = {"Helpfulness": 2109, "Harmlessness": 1677}
+    own_columns = frozenset({"conversation_input", "bon_best", "loser_list"})
     layout = {
         "bon_uid": "text",
         **_COLUMNS,
@@ -140,10 +143,6 @@ class RMBBestOfN(Benchmark):
     length = {"Helpfulness": (2109, 48.9, 18.1), "Harmlessness": (1677, 36.4, 26.8)}
     peers = (("RM-Gallery 0.1 and OpenJudge", "read these lists and score them as pairs, never as lists that pass whole"),)
 
-    def detect(self, columns: Mapping[str, Any]) -> bool:
-        """A conversation with a best answer and a list of losers."""
-        return {"conversation_input", "bon_best", "loser_list"} <= columns.keys()
-
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the best answer, then the losers; metadata as for the pairs, with `rejected_models`."""
         best, best_model = _candidate(required(row, "bon_best", where), "bon_best", where)
@@ -152,7 +151,7 @@ class RMBBestOfN(Benchmark):
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
         found = [_candidate(loser, f"loser_list[{place}]", where) for place, loser in enumerate(losers, 1)]
         models = {"chosen_model": best_model, "rejected_models": [model for _, model in found]}
-        return _sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
+        return self._sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """The list itself, or its pairs of best and loser for a pairwise reward."""
@@ -161,7 +160,7 @@ class RMBBestOfN(Benchmark):
         losers = len(sample.output) - 1
         return (Gathered.part_of(sample, part, losers, [0, part + 1]) for part in range(losers))
 
-    def scorer(self, seed: int = 0) -> Scorer:
+    def scorer(self, seed: int = 0) -> RuleScorer:
         """Count lists."""
         return _Lists()
 
@@ -192,7 +191,6 @@ class _Goals(PooledScorer):
     """Samples of both goals, pooled; a goal without a score is named."""
 
     def report(self) -> Report:
-        """Report what was counted so far."""
         report = super().report()
         scored = {name for name, part in report.extra["categories"].items() if part.score is not None}
         absent = [goal for goal in GOALS if goal not in scored]
@@ -230,27 +228,6 @@ def _whole(pairs: list[Judged]) -> Judged:
 
 def _goal(judged: Judged) -> str:
     return judged.subset or "(no category)"
-
-
-def _sample(
-    row: dict[str, Any], column: str, chosen: list[str], rejected: list[str], models: dict[str, Any], where: RowRef
-) -> DataSample:
-    spoken = turns(json_cell(required(row, "conversation_input", where)), "conversation_input", where)
-    languages = [turn.pop("language", None) for turn in spoken]
-    metadata = {**_category(row, where), **models}
-    if languages[0] is not None:
-        metadata["language"] = languages[0]
-    subset = metadata.get("subset")
-    return DataSample.model_validate(
-        {
-            "unique_id": identity(row, column, where),
-            "input": spoken,
-            "output": preference_outputs(chosen, rejected),
-            "task_category": subset.lower() if subset else None,
-            "source": "rmb",
-            "metadata": metadata,
-        }
-    )
 
 
 def _candidate(found: Any, column: str, where: RowRef) -> tuple[str, str | None]:

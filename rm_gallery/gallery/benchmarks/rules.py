@@ -7,19 +7,18 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.stats.denominator import Closed, added, closed
+from rm_gallery.core.stats.denominator import Closed, added, closed, mean_bounds
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
-from rm_gallery.gallery.benchmarks.figures import UNNAMED, Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign
+from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign, turned
 
 if TYPE_CHECKING:
     from rm_gallery.core.stats.clustered import ClusteredMean
@@ -28,7 +27,7 @@ Credit = Callable[[Judged], "float | None"]
 """What a scored sample earns, 0..1; None when a judgement it needs is missing."""
 
 
-class Scorer(Protocol):
+class RuleScorer(Protocol):
     """Counts judged samples one at a time and reports at the end; keeps only what its rule needs."""
 
     def add(self, judged: Judged) -> float | None:
@@ -90,9 +89,8 @@ def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
 
     Scores without an order are one and the same verdict in both games.
     """
-    swapped = judged.verdict(1, 0)
     first, second = judged.chosen
-    return judged.verdict(0, 1), None if swapped is None else -swapped, int(first) - int(second)
+    return judged.verdict(0, 1), turned(judged.verdict(1, 0)), int(first) - int(second)
 
 
 def two_game_credit(judged: Judged) -> float | None:
@@ -113,8 +111,8 @@ def single_game_credit(judged: Judged) -> float | None:
     if judged.played_orders == 0:
         return None if values is None else float((sign(*values) or -1) == games(judged)[2])
     first, second, label = games(judged)
-    played = first if first is not None else second
-    return None if played is None else float(played == label)
+    verdict = second if first is None else first
+    return None if verdict is None else float(verdict == label)
 
 
 def both_orders_credit(judged: Judged) -> float | None:
@@ -131,10 +129,14 @@ def mean_of_orders_credit(judged: Judged) -> float | None:
 
     Source: LLMBar (arXiv 2310.07641), the accuracy of its tables.
     """
-    first, second, label = games(judged)
-    if first is None or second is None:
-        return None
-    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in (first, second)) / 2.0
+    first, second, _ = games(judged)
+    return None if first is None or second is None else mean_as_published(judged)
+
+
+def mean_as_published(judged: Judged) -> float:
+    """As `mean_of_orders_credit`, where a missing verdict is wrong in its order."""
+    *verdicts, label = games(judged)
+    return math.fsum(0.5 if verdict == 0 else float(verdict == label) for verdict in verdicts) / 2.0
 
 
 def consistency_credit(judged: Judged) -> float | None:
@@ -258,6 +260,24 @@ def merged(tallies: Iterable[Tally]) -> Tally:
     return everything
 
 
+class CountingUnreadable:
+    """Counts recorded pairs under a rule and, beside it, those of which a text could not be read."""
+
+    def __init__(self, counting: RuleScorer) -> None:
+        self._counting = counting
+        self._unreadable = 0
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one sample."""
+        self._unreadable += bool(judged.metadata.get("unreadable"))
+        return self._counting.add(judged)
+
+    def report(self) -> Report:
+        """Report what was counted so far, with `extra["n_unreadable"]`."""
+        report = self._counting.report()
+        return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
+
+
 class SubsetTallies:
     """Credits of samples by subset under one rule.
 
@@ -282,16 +302,6 @@ class SubsetTallies:
         name = judged.subset if subset is None else subset
         self.by_subset[name].add(credit, judged.status, judged.cluster, None if credit is not None else self.cause(judged))
         return credit
-
-    def read_as(self, rule: str, credit: Callable[[float], float]) -> SubsetTallies:
-        """The same samples under another rule that says what each credit of this one is worth there."""
-        other = SubsetTallies(rule, self._credit, self._fits)
-        other.n_unfit = self.n_unfit
-        for name, counts in self.by_subset.items():
-            copied = other.by_subset[name]
-            copied.merge(counts)
-            copied.credits = array("d", map(credit, counts.credits))
-        return other
 
     def cause(self, judged: Judged) -> Cause | None:
         """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels do not fit the rule."""
@@ -381,12 +391,6 @@ class PooledScorer:
             self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
         return credit
 
-    def read_as(self, rule: str, credit: Callable[[float], float]) -> PooledScorer:
-        """What was counted so far under another rule, see `SubsetTallies.read_as`."""
-        other = copy(self)
-        other._tallies = self._tallies.read_as(rule, credit)
-        return other
-
     def report(self) -> Report:
         """Report what was counted so far."""
         figure, extra = self._tallies.pooled(), self._orders.extra()
@@ -442,10 +446,20 @@ def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
 def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
     """The counts of several figures together, and what is missing in all of them."""
     figures = list(figures)
-    all_counts = [(f.n, f.n_scored, f.n_unscored, f.n_failed, f.n_stopped) for f in figures]
-    sums = [sum(column) for column in zip(*all_counts, strict=True)] or [0] * 5
-    counts = dict(zip(("n", "n_scored", "n_unscored", "n_failed", "n_stopped"), sums, strict=True))
+    counts = {name: sum(getattr(figure, name) for figure in figures) for name in COUNTS}
     return {**counts, "missing": added(figure.missing for figure in figures)}
+
+
+def mean_of_parts(rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: dict[str, Any]) -> Figure:
+    """The mean of the parts' scores, each weighing the same, with their counts and limits."""
+    figures = list(parts.values())
+    score, bounds = mean_of(part.score for part in figures), mean_bounds(part.bounds for part in figures)
+    return Figure(rule, score=score, ci95=ci95, extra=extra, bounds=bounds, **pooled_counts(figures))
+
+
+def absent(names: Iterable[str], parts: Mapping[str, Figure]) -> list[str]:
+    """The names of which there is no part, or one without a score."""
+    return [name for name in names if name not in parts or parts[name].score is None]
 
 
 def mean_of(scores: Iterable[float | None]) -> float | None:

@@ -1,22 +1,38 @@
-"""What the benchmarks of process rewards share: how step scores become labels, and files of step scores."""
+"""Benchmarks of process rewards: how step scores become labels, files of step scores, and ProcessBench."""
 
 from __future__ import annotations
 
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rm_gallery.core.data.load.converters import RowRef, shown, text_list
+from rm_gallery.core.data.load.converters import RowRef, identity, required, text, text_list, turns, wrong
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.judgements import Judged, Judgement, Score, StepOf
-from rm_gallery.gallery.benchmarks.recorded import Group, Row, named, need, number_of
+from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
+from rm_gallery.gallery.benchmarks.figures import Figure, Report
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    JudgeGroup,
+    Judgement,
+    Recorded,
+    Row,
+    Score,
+    StepOf,
+    integer,
+    named,
+    need,
+    number_of,
+    unfit,
+)
+from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, mean_of_parts, merged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,11 +88,9 @@ class StepBenchmark(Benchmark):
     def under(self, **rule: str) -> Self:
         """This benchmark under another step rule."""
         step_rule = rule.pop("step_rule", None)
-        changed = super().under(**rule)
-        if step_rule is None:
-            return changed
-        changed = copy.copy(changed)
-        changed.step_rule = StepRule.parse(step_rule)
+        changed = copy.copy(super().under(**rule))
+        if step_rule is not None:
+            changed.step_rule = StepRule.parse(step_rule)
         return changed
 
     @property
@@ -104,17 +118,16 @@ class StepBenchmark(Benchmark):
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
 
-    def recorded_scores(
-        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
-    ) -> Iterator[tuple[Group, Judged]]:
+    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
         """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several `judge_model` are groups.
 
         The truth stands in the row, as in the published logs, or in the samples it is joined to by id.
         """
         self.under(**rule)
-        known = None if samples is None else self._by_name(samples)
+        # of several samples of one name, the first
+        known = None if samples is None else {name: s for s in reversed(list(samples)) for name in self.ids(s)}
         seen: dict[str, set[str]] = {}
-        groups: dict[str, Group] = {}
+        groups: dict[str, JudgeGroup] = {}
         for number, row in enumerate(rows, 1):
             column = "idx" if "idx" in row and "id" not in row else "id"
             need(row, (column, "scores"), number)
@@ -138,20 +151,13 @@ class StepBenchmark(Benchmark):
                 if sample.sample_id not in names:
                     yield groups[key], Judged(sample, [], "unscored", [_NO_SCORES])
 
-    def _by_name(self, samples: Iterable[DataSample]) -> dict[str, DataSample]:
-        found: dict[str, DataSample] = {}
-        for sample in samples:
-            for name in self.ids(sample):
-                found.setdefault(name, sample)
-        return found
-
 
 _NO_SCORES = RewardIssue(name="scores", status="unscored", reason="no_score", message="A step has no score.", cause="data")
 
 
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
     if not isinstance(scores, (list, tuple)):
-        raise DataError(f"recorded row {number}, column 'scores': expected a list of numbers, found {shown(scores)}.")
+        raise unfit(number, "scores", "a list of numbers", scores)
     found = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
     judgements = [
         Judgement(StepOf(0, place), "unscored" if score is None else "scored", score) for place, score in enumerate(found)
@@ -190,6 +196,168 @@ def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -
     }
 
 
-def step_texts(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
-    """The steps of a solution."""
-    return text_list(row, column, where)
+# -- ProcessBench ----------------------------------------------------------------------------------------------------------
+
+PROCESSBENCH_RULE = "first_error_f1"
+PROCESSBENCH_SETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
+NONE_WRONG = -1
+
+
+class ProcessBench(StepBenchmark):
+    """F1 of finding the first wrong step: the harmonic mean of the accuracies on wrong and on right solutions; mean of the sets.
+
+    The prediction is the first step that the step rule does not call right, and -1 where it calls all of them right.
+    """
+
+    name = "processbench"
+    aliases = ("process-bench",)
+    hub = "Qwen/ProcessBench"
+    split = "*"
+    source = "Zheng et al., ProcessBench, arXiv 2412.06559, code/run_eval_prm_rlhflow.py"
+    licence = "Apache-2.0"
+    version = "repository at 1aad799"
+    chance_note = "no single level: it depends on the share of wrong steps and on how often a reward says so"
+    measures = "whether a process reward finds the first wrong step of a solution, and none in a right one"
+    sizes = PROCESSBENCH_SETS
+    layout = {
+        "id": "the set and a number, such as gsm8k-0",
+        "problem": "the question",
+        "steps": "the steps of the solution",
+        "label": "number of the first wrong step, counted from 0; -1 where all are right",
+        "generator, final_answer_correct": "who wrote the solution, and whether its answer is right; not judged",
+    }
+    formula = "F1 = 2 a b / (a + b), a = share of wrong solutions whose first wrong step is found, b = share of right ones found right"
+    traps = (
+        "calling every step right, or every first step wrong, is right about one kind of solutions only and earns 0 or little",
+        "the step rule decides: a process reward is read by threshold:0.5 unless its authors say otherwise",
+        "a set needs wrong and right solutions; with one kind only it has no F1 and is reported as missing",
+        "a right final answer does not make a right solution: many of the labelled errors end in the right answer",
+    )
+    published = (
+        ("o1-mini (critic)", "average F1 87.9", "abstract and results of the paper"),
+        ("QwQ-32B-Preview (critic)", "average F1 71.5", "abstract and results of the paper"),
+    )
+    labels = ("label",)
+
+    def detect(self, columns: Mapping[str, Any]) -> bool:
+        """A problem with the steps of a solution and the number of the first wrong one."""
+        return {"problem", "steps", "label"} <= columns.keys() and _label(columns["label"]) is not None
+
+    def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
+        """One output with the steps of the solution; steps up to the first wrong one have the label `correctness`.
+
+        Metadata: `subset`, out of the id or else the file's name, and `generator` where given.
+        """
+        steps, label = text_list(row, "steps", where), _label(required(row, "label", where))
+        if label is None or label >= len(steps):
+            raise wrong(where, "label", f"-1 or a step from 0 to {len(steps) - 1}", row["label"])
+        right = [True if label == NONE_WRONG or k < label else False if k == label else None for k in range(len(steps))]
+        name = identity(row, "id", where)
+        about = {"subset": _set_of(name) or _set_of(PurePath(where.source).stem), "generator": row.get("generator")}
+        asked = turns(text(row, "problem", where), "problem", where)
+        metadata = {key: value for key, value in about.items() if value}
+        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", metadata)
+
+    def recorded_sample(self, row: Row, number: int) -> DataSample:
+        """A row with its id and label."""
+        label, name = _label(row["label"]), named(row["id"] if "id" in row else row["idx"], number)
+        if label is None:
+            raise unfit(number, "label", "-1 or a step", row["label"])
+        about = {"subset": _set_of(name)} if _set_of(name) else {}
+        return DataSample.model_validate(
+            {"unique_id": name, "output": [solution([], [], first_error=label)], "metadata": about}
+        )
+
+    def scorer(self, seed: int = 0) -> RuleScorer:
+        """Count solutions."""
+        return _FirstErrors(self.step_rule, seed)
+
+
+def _label(value: Any) -> int | None:
+    found = integer(value.strip() if isinstance(value, str) else value)
+    return found if found is not None and found >= NONE_WRONG else None
+
+
+def _set_of(name: str) -> str | None:
+    return next((known for known in sorted(PROCESSBENCH_SETS, reverse=True) if name.lower().startswith(known)), None)
+
+
+def harmonic_mean(a: float, b: float) -> float:
+    """The harmonic mean of two shares; 0 where both are 0."""
+    return 2 * a * b / (a + b) if a + b else 0.0
+
+
+class _Solutions:
+    """Solutions of one kind, wrong or right ones: how many were read rightly, by problem."""
+
+    def __init__(self) -> None:
+        self.credits = Tally()
+        self.clusters: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+
+    def add(self, judged: Judged, credit: float | None) -> None:
+        """Count one solution."""
+        self.credits.add(credit, judged.status, judged.cluster, judged.cause_or("data"))
+        if credit is not None:
+            counts = self.clusters[judged.cluster]
+            counts[0] += int(credit)
+            counts[1] += 1
+
+    def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior where all earned the same or share a problem."""
+        from rm_gallery.core.stats.paired import cluster_sum_draws, mean_draws
+
+        mean = self.credits.mean
+        if mean is not None and (mean in (0.0, 1.0) or len(self.clusters) == 1):
+            return mean_draws({mean: self.credits.n_scored}, rng)
+        sums = cluster_sum_draws(list(self.clusters.values()), rng)
+        drawn: NDArray[np.float64] = sums[:, 0] / sums[:, 1]
+        return drawn
+
+
+class _FirstErrors:
+    """Predictions of the first wrong step, by set, for wrong and for right solutions apart."""
+
+    def __init__(self, rule: StepRule, seed: int) -> None:
+        self._rule, self._seed = rule, seed
+        self._sets: defaultdict[str, dict[bool, _Solutions]] = defaultdict(lambda: {True: _Solutions(), False: _Solutions()})
+
+    def add(self, judged: Judged) -> float | None:
+        """Count one solution; 1.0 where the prediction is the label."""
+        label = (judged.sample.output[0].answer.label or {}).get("first_error") if judged.sample.output else None
+        scores = step_scores(judged)
+        credit = None
+        if scores is not None and label is not None:
+            right = self._rule.right(scores)
+            credit = float((right.index(False) if False in right else NONE_WRONG) == label)
+        self._sets[judged.subset][label != NONE_WRONG].add(judged, credit)
+        return credit
+
+    def report(self) -> Report:
+        parts, draws = {}, []
+        for name, kinds in sorted(self._sets.items()):
+            parts[name], drawn = self._figure(name, kinds)
+            draws += [] if drawn is None else [drawn]
+        extra: dict[str, Any] = {
+            name: mean_of(part.extra[name] for part in parts.values() if part.score is not None)
+            for name in ("error_accuracy", "correct_accuracy")
+        }
+        extra |= {"step_rule": str(self._rule), "sets_absent": absent(PROCESSBENCH_SETS, parts)}
+        ci95 = interval_of(draws, mean_of(part.score for part in parts.values()))
+        return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
+
+    def _figure(self, name: str, kinds: Mapping[bool, _Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
+        from rm_gallery.core.stats.paired import named_generator
+
+        wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
+        extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}
+        counts = merged(kind.credits for kind in kinds.values()).counts()
+        wrong, right = kinds[True].credits.bounds, kinds[False].credits.bounds
+        if wrong is not None and right is not None:  # the figure rises with either accuracy
+            counts["bounds"] = Interval(harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high))
+        if wrong_ones is None or right_ones is None:
+            return Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts), None
+        rng = named_generator(self._seed, f"processbench {name}")
+        a, b = kinds[True].draws(rng), kinds[False].draws(rng)
+        drawn = 2 * a * b / (a + b)
+        score = harmonic_mean(wrong_ones, right_ones)
+        return Figure(PROCESSBENCH_RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **counts), drawn

@@ -19,7 +19,8 @@ from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderScore
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.agent.tool_calls import ToolCall, Wanted, as_call, fits, in_any_order, in_order, read_wanted
+from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted
+from rm_gallery.gallery.rm.rule import MadeCall, as_call
 
 Metric = Literal["f1", "precision", "recall", "jaccard"]
 
@@ -27,7 +28,7 @@ Metric = Literal["f1", "precision", "recall", "jaccard"]
 class Action(NamedTuple):
     """A tool call of a trajectory and what came back."""
 
-    call: ToolCall
+    call: MadeCall
     observation: str | None
 
     @property
@@ -53,7 +54,7 @@ def messages_of(messages: Any, name: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def calls_of(given: Any, name: str) -> list[ToolCall]:
+def calls_of(given: Any, name: str) -> list[MadeCall]:
     """The tool calls of a list in any usual layout; one that cannot be read is a call of its own that fits nothing."""
     if isinstance(given, Mapping):
         given = given.get("tool_calls", [given])
@@ -65,12 +66,12 @@ def calls_of(given: Any, name: str) -> list[ToolCall]:
     if not isinstance(given, (list, tuple)):
         raise Unscored(f"{name} needs a list of tool calls, found a {type(given).__name__}.", reason="no_tool_calls")
     found = [as_call(call) for call in given]
-    return [call if isinstance(call, ToolCall) else ToolCall("", {"unreadable": call}) for call in found]
+    return [call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call}) for call in found]
 
 
 def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
     """Every tool call in order with its observation: the tool message of its id, else the next one without an owner."""
-    waiting: list[tuple[str | None, ToolCall]] = []
+    waiting: list[tuple[str | None, MadeCall]] = []
     answers: dict[int, str] = {}
     free: dict[int, str | None] = {}
     for message in messages:
@@ -86,7 +87,7 @@ def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
             call = as_call(raw)
             number = raw.get("id") if isinstance(raw, Mapping) else None
             free[len(waiting)] = number
-            waiting.append((number, call if isinstance(call, ToolCall) else ToolCall("", {"unreadable": call})))
+            waiting.append((number, call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call})))
     return [Action(call, answers.get(i)) for i, (_, call) in enumerate(waiting)]
 
 
@@ -100,14 +101,14 @@ def _share(matched: int, made: int, wanted: int, metric: Metric) -> float:
     return matched / made if metric == "precision" and made else matched / wanted if metric == "recall" and wanted else 0.0
 
 
-def _wanted(given: Any, arguments: bool, name: str) -> list[Wanted]:
+def _wanted(given: Any, arguments: bool, name: str) -> list[ExpectedCall]:
     found = read_wanted(given)
     if isinstance(found, str):
         raise Unscored(f"{name} cannot read the reference tool calls: {found}", reason="no_reference")
     return found
 
 
-def _table(made: Sequence[ToolCall], wanted: Sequence[Wanted], arguments: bool) -> list[list[bool]]:
+def _table(made: Sequence[MadeCall], wanted: Sequence[ExpectedCall], arguments: bool) -> list[list[bool]]:
     return [[fits(c, w, True, {}) if arguments else bool(c.name) and c.name == w.name for w in wanted] for c in made]
 
 

@@ -21,7 +21,7 @@ def discover() -> dict[str, str]:
     for path in sorted(here.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         if "@RewardRegistry.register(" in source:
-            module = ".".join((__name__, *path.relative_to(here).with_suffix("").parts))
+            module = ".".join((__name__, *path.relative_to(here).with_suffix("").parts)).removesuffix(".__init__")
             for names, class_name in _REGISTERED.findall(source):
                 found.update(dict.fromkeys(_NAME.findall(names), f"{module}:{class_name}"))
     for key in scenario_keys():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from textwrap import indent
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -23,6 +24,13 @@ from rm_gallery.gallery.rm.alignment.base import LANGUAGES, scenario
 
 Aggregation = Literal["win_rate", "copeland", "elo", "bradley_terry"]
 _ELO_START = 1000.0
+_STAIN_JUDGE = PhraseJudge(("cold water", "Wash it twice", "many products"))
+_STAIN = sample_of(
+    "How do I get a coffee stain out of a cotton shirt?",
+    "There are many products on the market for that.",
+    "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+    "Wash it twice.",
+)
 
 
 class GroupPairWiseReward(BasePairWiseRubricReward):
@@ -46,27 +54,23 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     prior: float = Field(default=1.0, gt=0)
     """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores are to 0.5."""
 
-    example = Example(
-        sample_of(
-            "How do I get a coffee stain out of a cotton shirt?",
-            "There are many products on the market for that.",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
-            "Wash it twice.",
-        ),
-        judge=PhraseJudge(("cold water", "Wash it twice", "many products")),
-    )
+    example = Example(_STAIN, judge=_STAIN_JUDGE)
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
         """One score per output from the wins of each pair."""
         wins = wins_of(n, margins)
-        rules: dict[str, Callable[[], list[float | None]]] = {
-            "win_rate": lambda: ranking.win_rate(wins),
-            "copeland": lambda: [_share(net) for net in ranking.copeland(wins)],
-            "elo": lambda: [_elo_share(rating) for rating in ranking.elo(wins, initial=_ELO_START, seed=self.seed)],
-            "bradley_terry": lambda: [_logistic(s) for s in ranking.bradley_terry_group(wins, prior=self.prior)],
+        rules: dict[str, tuple[Callable[[], list[float | None]], Callable[[float], float]]] = {
+            "win_rate": (lambda: ranking.win_rate(wins), lambda share: share),
+            "copeland": (lambda: ranking.copeland(wins), lambda net: (1 + net) / 2),
+            "elo": (
+                lambda: ranking.elo(wins, initial=_ELO_START, seed=self.seed),
+                lambda r: ranking.expected_win(r - _ELO_START),
+            ),
+            "bradley_terry": (lambda: ranking.bradley_terry_group(wins, prior=self.prior), lambda s: 1 / (1 + math.exp(-s))),
         }
+        ranked, share = rules[self.aggregation]
         # each has a pair that was judged, so that no score is missing
-        return [score for score in rules[self.aggregation]() if score is not None]
+        return [share(found) for found in ranked() if found is not None]
 
 
 @RewardRegistry.register("group_win_rate")
@@ -128,18 +132,6 @@ def wins_of(n: int, margins: dict[tuple[int, int], list[float]]) -> list[list[fl
             wins[i][j] += won
             wins[j][i] += 1 - won
     return wins
-
-
-def _share(net: float | None) -> float | None:
-    return None if net is None else (1 + net) / 2
-
-
-def _elo_share(rating: float | None) -> float | None:
-    return None if rating is None else ranking.expected_win(rating - _ELO_START)
-
-
-def _logistic(strength: float | None) -> float | None:
-    return None if strength is None else 1 / (1 + math.exp(-strength))
 
 
 TEXTS: dict[str, dict[str, Any]] = {
@@ -244,16 +236,7 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
     name: str = "ruler"
     template: type[BasePromptTemplate] | None = GroupTemplate
 
-    example = Example(
-        sample_of(
-            "How do I get a coffee stain out of a cotton shirt?",
-            "There are many products on the market for that.",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
-            "Wash it twice.",
-        ),
-        judge=PhraseJudge(("cold water", "Wash it twice", "many products")),
-        inputs={"answer": "all `output[i]` together, each with its steps"},
-    )
+    example = Example(_STAIN, judge=_STAIN_JUDGE, inputs={"answer": "all `output[i]` together, each with its steps"})
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Task, rubrics, and the different outputs."""
@@ -273,12 +256,14 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
         group = as_group(sample.output)
         wanted, given = set(range(1, len(group.distinct) + 1)), set(response.scores)
         if given != wanted:
-            problem = _listed("no score for answer", wanted - given) or _listed("there is no answer", given - wanted)
+            what, numbers = (
+                ("no score for answer", wanted - given) if wanted - given else ("there is no answer", given - wanted)
+            )
+            problem = f"{what} {', '.join(map(str, sorted(numbers)))}"
             raise ParseError(f"<scores> holds one score for each of the {len(wanted)} answers; {problem}.")
         rank = [response.scores[place + 1] for place in group.shown_as]
-        return RewardResult(
-            name=self.name, details=[RewardDimensionWithRank(name=self.name, reason=response.reason, rank=rank)]
-        )
+        detail = RewardDimensionWithRank(name=self.name, reason=response.reason, rank=rank)
+        return RewardResult(name=self.name, details=[detail])
 
 
 def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -314,10 +299,6 @@ def _entry(part: Any, place: int) -> tuple[Any, Any]:
     return number, fields["score"]
 
 
-def _listed(what: str, numbers: set[int]) -> str:
-    return f"{what} {', '.join(map(str, sorted(numbers)))}" if numbers else ""
-
-
 class Group(NamedTuple):
     """The outputs of a sample as texts.
 
@@ -332,7 +313,7 @@ class Group(NamedTuple):
 def as_group(outputs: list[DataOutput]) -> Group:
     """The outputs' steps and answers, with the longest common beginning of their steps taken out."""
     ways = [[turn_text(step) for step in output.steps or ()] for output in outputs]
-    length = common_length(ways)
+    length = sum(1 for _ in takewhile(lambda turns: len(set(turns)) == 1, zip(*ways, strict=False)))
     texts = []
     for output, way in zip(outputs, ways, strict=True):
         own = way[length:]
@@ -340,16 +321,6 @@ def as_group(outputs: list[DataOutput]) -> Group:
         texts.append("\n\n".join([*own, turn_text(output.answer)]) if own else _content(output.answer))
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return Group("\n\n".join(ways[0][:length] if ways else ()), list(places), [places[text] for text in texts])
-
-
-def common_length(ways: list[list[str]]) -> int:
-    """How many turns at the beginning are the same in all."""
-    length = 0
-    for turns in zip(*ways, strict=False):
-        if len(set(turns)) > 1:
-            break
-        length += 1
-    return length
 
 
 def turn_text(step: Step) -> str:

@@ -234,10 +234,8 @@ def response_language(text: str, arguments: Arguments) -> bool:
     """The response is in the language; a text without any letter, or too short to tell, counts as such."""
     language = known_language(arguments.text("language"))
     if language is None:
-        raise Unscored(
-            f"language:response_language: '{arguments.text('language')}' is no language that can be told from text.",
-            reason="bad_instruction",
-        )
+        why = f"language:response_language: '{arguments.text('language')}' is no language that can be told from text."
+        raise Unscored(why, reason="bad_instruction")
     found = candidate_languages(text)
     return not found or language in found
 
@@ -282,13 +280,8 @@ def no_forbidden_words(text: str, arguments: Arguments) -> bool:
 
 def _whole_word(word: str) -> str:
     """Pattern of the word; its ends are word ends unless they are signs or a script without spaces."""
-    left = r"(?<!\w)" if _is_spaced_letter(word[0]) else ""
-    right = r"(?!\w)" if _is_spaced_letter(word[-1]) else ""
-    return left + re.escape(word) + right
-
-
-def _is_spaced_letter(character: str) -> bool:
-    return (character.isalnum() or character == "_") and not is_unspaced(ord(character))
+    first, last = ((c.isalnum() or c == "_") and not is_unspaced(ord(c)) for c in (word[0], word[-1]))
+    return (r"(?<!\w)" if first else "") + re.escape(word) + (r"(?!\w)" if last else "")
 
 
 def letter_frequency(text: str, arguments: Arguments) -> bool:
@@ -412,7 +405,6 @@ class IfevalReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"instructions"})
-
     name: str = "ifeval"
     level: Literal["instruction", "prompt"] = "instruction"
     """Whether the score is the share of instructions followed, or 1 for all and else 0."""
@@ -430,7 +422,6 @@ class IfevalReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Check one instruction after the other."""
         instructions = self._instructions(sample)
         text = split_reasoning(answer_text(sample)).final
         verdicts = [follows(text, name, given, loose=self.mode == "loose") for name, given in instructions]
@@ -443,17 +434,13 @@ class IfevalReward(RuleReward):
     def _instructions(self, sample: DataSample) -> list[tuple[str, Mapping[str, Any]]]:
         names = plain(known(sample, "instruction_id_list"))
         if not isinstance(names, list | tuple) or not names:
-            raise Unscored(
-                f"{self.name} needs metadata['instruction_id_list'], a list of instruction ids; found {shown(names)}.",
-                reason="no_instructions",
-            )
+            why = f"{self.name} needs metadata['instruction_id_list'], a list of instruction ids; found {shown(names)}."
+            raise Unscored(why, reason="no_instructions")
         given = plain(known(sample, "kwargs"))
         given = [None] * len(names) if given is None else given
         if not isinstance(given, list | tuple) or len(given) != len(names):
-            raise Unscored(
-                f"{self.name}: metadata['kwargs'] is a list with one dict for each of the {len(names)} instructions.",
-                reason="bad_instruction",
-            )
+            why = f"{self.name}: metadata['kwargs'] is a list with one dict for each of the {len(names)} instructions."
+            raise Unscored(why, reason="bad_instruction")
         if not all(part is None or isinstance(part, Mapping) for part in given):
             raise Unscored(f"{self.name}: metadata['kwargs'] holds dicts, found {shown(given)}.", reason="bad_instruction")
         return [(str(name), part or {}) for name, part in zip(names, given, strict=True)]

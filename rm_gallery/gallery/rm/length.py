@@ -13,7 +13,7 @@ from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, find_numbers, verify_answer
 from rm_gallery.core.text.reasoning import split_reasoning
@@ -32,8 +32,7 @@ from rm_gallery.gallery.rm.rule import (
 
 LengthUnit = Literal["chars", "words", "tokens"]
 
-_ID_KEYS = ("completion_ids", "token_ids", "response_ids")
-_COUNT_KEYS = ("completion_tokens", "output_tokens", "num_tokens")
+_SIX_TIMES_SEVEN = sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6)
 
 
 class MeasuredReward(RuleReward):
@@ -53,28 +52,20 @@ class MeasuredReward(RuleReward):
             return len(words(answer.text))
         if self.tokenizer is not None:
             return len(tokens_of(self.tokenizer, answer.text))
-        count = recorded_tokens(answer)
-        if count is None:
-            raise Unscored(
-                f"{self.name} counts tokens, but it has no tokenizer, and the answer's additional_kwargs hold neither "
-                "completion_ids nor completion_tokens.",
-                reason="no_token_count",
-            )
-        return count
-
-
-def recorded_tokens(answer: Step) -> int | None:
-    """Number of tokens recorded with an answer, None when there is no record."""
-    extra: dict[str, Any] = answer.additional_kwargs
-    usage = extra.get("usage")
-    for source in (extra, usage if isinstance(usage, dict) else {}):
-        for key in _ID_KEYS:
-            if isinstance(source.get(key), Sized) and not isinstance(source[key], str):
-                return len(source[key])
-        for key in _COUNT_KEYS:
-            if isinstance(source.get(key), int):
-                return int(source[key])
-    return None
+        extra: dict[str, Any] = answer.additional_kwargs
+        usage = extra.get("usage")
+        for source in (extra, usage if isinstance(usage, dict) else {}):
+            for key in ("completion_ids", "token_ids", "response_ids"):
+                if isinstance(source.get(key), Sized) and not isinstance(source[key], str):
+                    return len(source[key])
+            for key in ("completion_tokens", "output_tokens", "num_tokens"):
+                if isinstance(source.get(key), int):
+                    return int(source[key])
+        raise Unscored(
+            f"{self.name} counts tokens, but it has no tokenizer, and the answer's additional_kwargs hold neither "
+            "completion_ids nor completion_tokens.",
+            reason="no_token_count",
+        )
 
 
 @RewardRegistry.register("length_baseline")
@@ -86,17 +77,12 @@ class LengthBaselineReward(RuleReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
-
     name: str = "length_baseline"
     shortest: bool = False
 
-    example = Example(
-        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
-        use="The scores are a yardstick for other rewards and nothing to train on.",
-    )
+    example = Example(_SIX_TIMES_SEVEN, use="The scores are a yardstick for other rewards and nothing to train on.")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Count the characters."""
         length = float(len(sample.output[0].answer.text))
         return one_score(self.name, -length if self.shortest else length)
 
@@ -109,18 +95,13 @@ class LengthPenaltyReward(BasePointWiseReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, 0.0)
-
     name: str = "length_penalty"
     min_length: int = Field(default=10, ge=0)
     max_length: int = Field(default=1000, ge=0)
     penalty_rate: float = Field(default=0.01, ge=0)
     max_penalty: float | None = Field(default=None, ge=0)
 
-    example = Example(
-        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
-        params={"min_length": 10, "max_length": 40},
-        use=PENALTY,
-    )
+    example = Example(_SIX_TIMES_SEVEN, params={"min_length": 10, "max_length": 40}, use=PENALTY)
 
     @model_validator(mode="after")
     def _bounds(self) -> LengthPenaltyReward:
@@ -129,15 +110,11 @@ class LengthPenaltyReward(BasePointWiseReward):
         return self
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Measure the answer against the bounds."""
         length = len(sample.output[0].answer.text)
         excess = max(self.min_length - length, length - self.max_length, 0)
-        penalty = self.penalty_rate * excess
-        if self.max_penalty is not None:
-            penalty = min(penalty, self.max_penalty)
+        penalty = min(self.penalty_rate * excess, math.inf if self.max_penalty is None else self.max_penalty)
         reason = f"{length} characters; allowed are {self.min_length} to {self.max_length}."
-        detail = RewardDimensionWithScore(name=self.name, score=-penalty if penalty else 0.0, reason=reason)
-        return RewardResult(name=self.name, details=[detail])
+        return one_score(self.name, -penalty if penalty else 0.0, reason)
 
 
 @RewardRegistry.register("dapo_soft_overlong_punishment")
@@ -150,17 +127,12 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-
     name: str = "dapo_soft_overlong_punishment"
     max_length: int = Field(default=20480, gt=0)
     cache: int = Field(default=4096, ge=0)
     """Length before `max_length` over which the punishment grows; C above."""
 
-    example = Example(
-        sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6),
-        params={"max_length": 50, "cache": 25},
-        use=EMPTY_IS_BEST,
-    )
+    example = Example(_SIX_TIMES_SEVEN, params={"max_length": 50, "cache": 25}, use=EMPTY_IS_BEST)
 
     @model_validator(mode="after")
     def _fits(self) -> DapoSoftOverlongPunishmentReward:
@@ -169,30 +141,18 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
         return self
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Measure the answer."""
         length = self.length_of(sample.output[0].answer)
-        reason = f"{length} {self.unit}; punished above {self.max_length - self.cache}, at most from {self.max_length}."
-        return one_score(self.name, soft_overlong_punishment(length, self.max_length, self.cache), reason)
-
-
-def soft_overlong_punishment(length: int, max_length: int, cache: int) -> float:
-    """The punishment of DAPO's equation 13 for one length."""
-    start = max_length - cache
-    if length <= start:
-        return 0.0
-    return -1.0 if length > max_length else (start - length) / cache
+        start = self.max_length - self.cache
+        if length <= start:
+            score = 0.0
+        else:
+            score = -1.0 if length > self.max_length else (start - length) / self.cache
+        reason = f"{length} {self.unit}; punished above {start}, at most from {self.max_length}."
+        return one_score(self.name, score, reason)
 
 
 Correctness = Literal["exact", "number", "math", "label"]
-_WORDS = {
-    "correct": True,
-    "right": True,
-    "true": True,
-    "incorrect": False,
-    "wrong": False,
-    "error": False,
-    "false": False,
-}
+_WORDS = {"correct": True, "right": True, "true": True, "incorrect": False, "wrong": False, "error": False, "false": False}
 
 
 @RewardRegistry.register("cosine_length_scaling")
@@ -213,7 +173,6 @@ class CosineLengthScalingReward(MeasuredReward):
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "cosine_length_scaling"
     correctness: Correctness = "exact"
     max_length: int = Field(default=4096, gt=0)
@@ -226,12 +185,7 @@ class CosineLengthScalingReward(MeasuredReward):
 
     example = Example(
         sample_of(
-            "What is six times seven?",
-            "42",
-            "<think>6 · 7 = 42</think>42",
-            "41",
-            "<think>6 · 7 = 41</think>41",
-            reference="42",
+            "What is six times seven?", "42", "<think>6 · 7 = 42</think>42", "41", "<think>6 · 7 = 41</think>41", reference="42"
         ),
         params={"max_length": 40},
     )
@@ -243,15 +197,14 @@ class CosineLengthScalingReward(MeasuredReward):
         return self
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Decide correctness, measure, and scale."""
         right = await self._is_right(sample)
         length = self.length_of(sample.output[0].answer)
+        # at no length, and at the greatest one
+        of_right, of_wrong = (self.max_value_correct, self.min_value_correct), (self.min_value_wrong, self.max_value_wrong)
+        short, long = of_right if right else of_wrong
+        score = long + (short - long) * (1 + math.cos(math.pi * min(length / self.max_length, 1.0))) / 2
         if self.exceed_value is not None and length >= self.max_length:
             score = self.exceed_value
-        elif right:
-            score = cosine_scaled(length, self.max_length, self.max_value_correct, self.min_value_correct)
-        else:
-            score = cosine_scaled(length, self.max_length, self.min_value_wrong, self.max_value_wrong)
         reason = f"{'Right' if right else 'Wrong'} with {length} of {self.max_length} {self.unit}."
         return one_score(self.name, score, reason, {"correct": right, "length": length})
 
@@ -279,17 +232,10 @@ class CosineLengthScalingReward(MeasuredReward):
         return bool(verdict.status == "correct")
 
 
-def cosine_scaled(length: int, max_length: int, short: float, long: float) -> float:
-    """The value between `short` (length 0) and `long` (`max_length` and more) along half a cosine."""
-    return long + (short - long) * (1 + math.cos(math.pi * min(length / max_length, 1.0))) / 2
-
-
 def _labelled(value: Any, reward: str) -> bool:
     if isinstance(value, str):
         value = _WORDS.get(value.strip().lower())
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return bool(value)
-    raise Unscored(
-        f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found {shown(value)}.",
-        reason="no_label",
-    )
+    why = f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found {shown(value)}."
+    raise Unscored(why, reason="no_label")

@@ -28,7 +28,6 @@ class MathVerifyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "math_verify"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one comparison may take."""
@@ -46,15 +45,13 @@ class MathVerifyReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare the one output with its reference."""
-        verdict = None
-        for gold in references_of(sample, self.name):
-            found = await self._verdict(sample.output[0].answer.text, gold)
-            if verdict is None or verdict.status == "no_gold" or found.status == "correct":
-                verdict = found
+        first, *further = references_of(sample, self.name)
+        verdict = await self._verdict(sample.output[0].answer.text, first)
+        for gold in further:
             if verdict.status == "correct":
                 break
-        assert verdict is not None
+            found = await self._verdict(sample.output[0].answer.text, gold)
+            verdict = found if verdict.status == "no_gold" or found.status == "correct" else verdict
         if verdict.status == "no_gold":
             raise Unscored(f"The reference holds no mathematical result: {verdict.gold[:80]!r}.", reason="no_gold")
         reasons = {
@@ -66,10 +63,9 @@ class MathVerifyReward(RuleReward):
         return one_score(self.name, float(verdict.status == "correct"), reasons[verdict.status])
 
     async def _verdict(self, answer: str, gold: str) -> MathVerdict:
-        verdict = fast_verdict(answer, gold) if self.in_process else None
-        return await self._worked_out(answer, gold) if verdict is None else verdict
-
-    async def _worked_out(self, answer: str, gold: str) -> MathVerdict:
+        quick = fast_verdict(answer, gold) if self.in_process else None
+        if quick is not None:
+            return quick
         try:
             return await get_pool().asubmit(verify_answer, answer, gold, deadline=within_deadline(self.timeout))
         except (DeadlineExceeded, MemoryError, WorkerCrashed):

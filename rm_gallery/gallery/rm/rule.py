@@ -1,16 +1,20 @@
-"""What rewards without a model share: references, what is known of a sample, one score as a result, the tokenizer setting."""
+"""What rewards without a model share: references, what is known of a sample, one score, the tokenizer setting, tool calls."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args
 
 from pydantic import AfterValidator, Field, PlainSerializer
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, tagged
 from rm_gallery.core.text.language import TokenizerName, tokenizer
+from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
 
@@ -99,14 +103,11 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def _tokenizer_checked(value: Any) -> Any:
-    if value is None or value in get_args(TokenizerName) or (not isinstance(value, str) and _is_hook(value)):
+    is_hook = not isinstance(value, str) and (callable(value) or callable(getattr(value, "encode", None)))
+    if value is None or is_hook or value in get_args(TokenizerName):
         return value
     names = ", ".join(get_args(TokenizerName))
     raise ConfigError(f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with encode().")
-
-
-def _is_hook(value: Any) -> bool:
-    return callable(value) or callable(getattr(value, "encode", None))
 
 
 def _tokenizer_described(value: Any) -> Any:
@@ -133,3 +134,118 @@ def tokens_of(setting: Any, text: str) -> Sequence[Any]:
     encoded = encode(text, add_special_tokens=False) if hasattr(setting, "add_special_tokens") else encode(text)
     ids: Sequence[Any] = getattr(encoded, "ids", encoded)
     return ids
+
+
+_PYTHON_CALLS = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
+_MAX_PYTHON = 20_000
+
+
+class MadeCall(NamedTuple):
+    """One call: the tool's name and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCalls(NamedTuple):
+    """The calls found, in order, and what was meant as a call but could not be read."""
+
+    calls: list[MadeCall]
+    problems: list[str]
+
+
+def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
+    """The calls of an output's answer; with `trajectory` those of its steps come first."""
+    found = [calls_of_message(message) for message in [*((output.steps or ()) if trajectory else ()), output.answer]]
+    return ToolCalls([call for each in found for call in each.calls], [why for each in found for why in each.problems])
+
+
+def calls_of_message(message: Step) -> ToolCalls:
+    """The calls of one message: its `tool_calls`, else those in its text."""
+    if message.tool_calls:
+        return _sorted([as_call(call.function.model_dump()) for call in message.tool_calls])
+    return calls_in_text(message.text)
+
+
+def calls_in_text(text: str) -> ToolCalls:
+    """Calls written as `<tool_call>{…}</tool_call>`, as JSON (fenced or bare), or as Python calls `[f(a=1), g()]`.
+
+    Only what follows a thought counts. Text that looks like none of these holds no calls.
+    """
+    text = split_reasoning(text).final.strip().removeprefix("[TOOL_CALLS]").strip()
+    in_tags, _ = tagged(text, "tool_call")
+    if in_tags:
+        return _sorted([read_call(body) for body in in_tags])
+    bodies = [block.body for block in split_fences(text)[0] if block.language in ("json", "tool_call", "")]
+    for body in bodies or [text]:
+        found = _calls_in_json(body.strip())
+        if found is not None:
+            return found
+    return _python_calls(text) if _PYTHON_CALLS.match(text) and len(text) <= _MAX_PYTHON else ToolCalls([], [])
+
+
+def read_call(text: str) -> MadeCall | str:
+    """The call a JSON text describes, or what is wrong with it."""
+    try:
+        return as_call(read_json(text))
+    except ValueError as error:
+        return f"A tool call is no JSON: {error}"
+
+
+def as_call(value: Any) -> MadeCall | str:
+    """A call from `{"name", "arguments"}`, also inside `"function"`; arguments may be JSON text. Else what is wrong."""
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = value["function"]
+    if not isinstance(value, dict):
+        return f"A tool call is an object; found {type(value).__name__}."
+    name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
+    if not isinstance(name, str) or not name:
+        return "A tool call has no name."
+    if isinstance(arguments, str) and arguments.strip():
+        try:
+            arguments = read_json(arguments)
+        except ValueError as error:
+            return f"The arguments of {name[:60]} are no JSON: {error}"
+    if arguments in (None, ""):
+        arguments = {}
+    if not isinstance(arguments, dict):
+        return f"The arguments of {name[:60]} are no object but {type(arguments).__name__}."
+    return MadeCall(name, arguments)
+
+
+def _sorted(found: list[MadeCall | str]) -> ToolCalls:
+    return ToolCalls([f for f in found if isinstance(f, MadeCall)], [f for f in found if isinstance(f, str)])
+
+
+def _calls_in_json(text: str) -> ToolCalls | None:
+    """Calls in a JSON text, None when it is no JSON or its objects are not meant as calls."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        value = read_json(text)
+    except ValueError:
+        return None
+    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):
+        value = value["tool_calls"]
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(v, dict) and ("name" in v or "function" in v) for v in values):
+        return None
+    return _sorted([as_call(v) for v in values])
+
+
+def _python_calls(text: str) -> ToolCalls:
+    tree = parse_python(text, "eval")
+    body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
+    return _sorted([_python_call(node) for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])])
+
+
+def _python_call(node: ast.expr) -> MadeCall | str:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+        return "A tool call is written name(argument=value)."
+    name = ast.unparse(node.func)
+    if node.args or any(keyword.arg is None for keyword in node.keywords):
+        return f"The arguments of {name[:60]} have no names."
+    try:
+        return MadeCall(name, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords})
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return f"An argument of {name[:60]} is no literal value."

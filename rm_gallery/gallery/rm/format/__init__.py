@@ -1,0 +1,372 @@
+"""Formats an answer has to keep: thought and answer in their tags, tool calls, JSON by a schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import islice
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import AfterValidator, Field, field_validator
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.blocks import read_json, split_fences, tagged
+from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.gallery.rm.rule import (
+    KillableRule,
+    RuleReward,
+    answer_text,
+    calls_of_message,
+    known,
+    one_score,
+    read_call,
+    shown,
+)
+
+
+class Section(NamedTuple):
+    """A tagged section: its content, and where it begins and ends, tags included."""
+
+    content: str
+    start: int
+    end: int
+
+
+def the_section(text: str, tag: str) -> Section | str:
+    """The one `<tag>…</tag>` of a text, or a sentence on what is wrong: missing, more than one, or out of order."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    counts = text.count(opening), text.count(closing)
+    if counts != (1, 1):
+        return f"{counts[0]} {opening} and {counts[1]} {closing}; one of each is expected."
+    start, stop = text.index(opening), text.index(closing)
+    if stop < start:
+        return f"{closing} stands before {opening}."
+    return Section(text[start + len(opening) : stop], start, stop + len(closing))
+
+
+def tag_name(value: str) -> str:
+    """A field's tag name, checked: ConfigError unless it is a plain name without brackets."""
+    if not value or any(c in "<>/ \t\r\n" for c in value):
+        raise ConfigError(f"{value!r} is no tag name; give it without brackets, such as 'think'.")
+    return value
+
+
+TagName = Annotated[str, AfterValidator(tag_name)]
+
+
+@RewardRegistry.register("xml_tag_count")
+class XmlTagCountReward(RuleReward):
+    """Share of the wanted opening and closing tags that occur exactly once.
+
+    For the default tags think and answer each of the four is worth 0.25, as in open-r1's `tag_count_reward`; with
+    `own_lines` they count only in the layout asked for there: a line end after opening tags and around closing ones,
+    where the very first and last need none outside. Order is not looked at; see reasoning_format. Range [0, 1], higher
+    is better.
+    """
+
+    name: str = "xml_tag_count"
+    tags: tuple[TagName, ...] = Field(default=("think", "answer"), min_length=1)
+    """Names of the wanted tags."""
+    own_lines: bool = False
+
+    example = Example(
+        sample_of("What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42")
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = answer_text(sample)
+        wanted = [tag for name in self.tags for tag in (f"<{name}>", f"</{name}>")]
+        if self.own_lines:
+            text = f"\n{text}\n"
+            missing = [tag for tag in wanted if text.count(f"\n{tag}\n") != 1 or text.count(tag) != 1]
+        else:
+            missing = [tag for tag in wanted if text.count(tag) != 1]
+        reason = f"Not exactly once: {', '.join(missing)}." if missing else "Each tag occurs once."
+        return one_score(self.name, 1 - len(missing) / len(wanted), reason)
+
+
+_LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
+
+
+@RewardRegistry.register("think_format")
+class ThinkFormatReward(RuleReward):
+    """1 when the text starts with one thought, `<think>…</think>`, and an answer follows, else 0.
+
+    Strict: each tag occurs exactly once, the thought begins the text, and neither the thought nor what follows is
+    blank. With `strict=False` the rule is that of TRL's `think_format_reward`, which also takes an empty thought, a
+    second `</think>` and no answer. `prefilled` is for prompts that already end in `<think>`. Range [0, 1], higher is
+    better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
+    """
+
+    name: str = "think_format"
+    strict: bool = True
+    prefilled: bool = False
+
+    example = Example(sample_of("What is six times seven?", "<think>6 · 7 = 42</think>42", "42", "<think>6 · 7 = 42</think>"))
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = answer_text(sample)
+        problem = think_problem(f"<think>{text}" if self.prefilled else text, self.strict)
+        return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
+
+
+def think_problem(text: str, strict: bool = True) -> str | None:
+    """What is wrong with a text's thought; None when nothing is."""
+    if not strict:
+        return None if _LENIENT.match(text) else "The text does not start with one <think>…</think>."
+    thought = the_section(text, "think")
+    if isinstance(thought, str):
+        return thought
+    if thought.start:
+        return "There is text before <think>."
+    if not thought.content.strip():
+        return "The thought is empty."
+    if not text[thought.end :].strip():
+        return "No answer follows the thought."
+    return None
+
+
+@RewardRegistry.register("reasoning_format")
+class ReasoningFormatReward(RuleReward):
+    """1 when the answer is one thought followed by one answer, `<think>…</think><answer>…</answer>`, else 0.
+
+    Each tag occurs exactly once and in this order, both sections have text in them (`allow_empty` lifts that for the
+    thought) and nothing but white space stands outside (`allow_outside` lifts that). `prefilled` is for prompts that
+    already end in the opening think tag. Range [0, 1], higher is better. Source: the format reward of DeepSeek-R1
+    (arXiv 2501.12948, section 2.2.2).
+    """
+
+    name: str = "reasoning_format"
+    think_token: TagName = "think"
+    """Name of the thought's tag."""
+    answer_token: TagName = "answer"
+    """Name of the answer's tag."""
+    allow_outside: bool = False
+    allow_empty: bool = False
+    prefilled: bool = False
+
+    example = Example(
+        sample_of("What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42")
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        text = answer_text(sample)
+        problem = self.problem(f"<{self.think_token}>{text}" if self.prefilled else text)
+        return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
+
+    def problem(self, text: str) -> str | None:
+        """What is wrong with a text's format; None when it is right."""
+        thought, answer = the_section(text, self.think_token), the_section(text, self.answer_token)
+        if isinstance(thought, str):
+            return thought
+        if isinstance(answer, str):
+            return answer
+        if answer.start < thought.end:
+            return f"<{self.answer_token}> does not come after </{self.think_token}>."
+        if not self.allow_empty and not thought.content.strip():
+            return "The thought is empty."
+        if not answer.content.strip():
+            return "The answer is empty."
+        outside = text[: thought.start] + text[thought.end : answer.start] + text[answer.end :]
+        if not self.allow_outside and outside.strip():
+            return "There is text outside the two sections."
+        return None
+
+
+@RewardRegistry.register("reasoning_tool_call_format")
+class ReasoningToolCallFormatReward(RuleReward):
+    """1 when one thought is followed by either one `<answer>` or one or more `<tool_call>`s, else 0.
+
+    Tool calls hold a JSON object with a name and an object of arguments; calls in the answer's `tool_calls` field stand
+    for those in the text. Tags occur in pairs, no section is blank (a thought may be with `allow_empty`), and nothing
+    but white space stands outside. `prefilled` is for prompts that already end in `<think>`. Range [0, 1], higher is
+    better.
+    """
+
+    name: str = "reasoning_tool_call_format"
+    allow_empty: bool = False
+    prefilled: bool = False
+
+    example = Example(
+        sample_of(
+            "What is the weather in Oslo?",
+            '<think>I look it up.</think><tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>',
+            "<think>I look it up.</think><tool_call>weather in Oslo</tool_call>",
+        )
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        message = sample.output[0].answer
+        text = answer_text(sample)
+        field = calls_of_message(message) if message.tool_calls else None
+        if field is not None and field.problems:
+            problem: str | None = field.problems[0]
+        else:
+            text = f"<think>{text}" if self.prefilled else text
+            problem = format_problem(text, allow_empty=self.allow_empty, calls_elsewhere=field is not None)
+        return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
+
+
+def format_problem(text: str, *, allow_empty: bool = False, calls_elsewhere: bool = False) -> str | None:
+    """What is wrong with the format of a text; None when it is right.
+
+    Args:
+        text: the whole text.
+        allow_empty: whether the thought may be blank.
+        calls_elsewhere: whether the tool calls are given outside the text, which then holds the thought alone.
+    """
+    thought = the_section(text, "think")
+    if isinstance(thought, str):
+        return thought
+    if text[: thought.start].strip():
+        return "There is text before the thought."
+    if not allow_empty and not thought.content.strip():
+        return "The thought is empty."
+    if any(tag in thought.content for tag in ("<answer>", "<tool_call>")):
+        return "The thought holds an answer or a tool call."
+    rest = text[thought.end :]
+    if calls_elsewhere:
+        return "There is text beside the tool calls." if rest.strip() else None
+    if "<tool_call>" in rest or "</tool_call>" in rest:
+        return _calls_problem(rest)
+    answer = the_section(rest, "answer")
+    if isinstance(answer, str):
+        return answer
+    if not answer.content.strip():
+        return "The answer is empty."
+    return "There is text outside the sections." if (rest[: answer.start] + rest[answer.end :]).strip() else None
+
+
+def _calls_problem(rest: str) -> str | None:
+    if "<answer>" in rest or "</answer>" in rest:
+        return "There are both an answer and a tool call."
+    calls, outside = tagged(rest, "tool_call")
+    if outside.strip():
+        return "A tool_call tag is not closed, or there is text outside the sections."
+    return next((call for call in map(read_call, calls) if isinstance(call, str)), None)
+
+
+_MAX_PROBLEMS = 5
+
+
+@RewardRegistry.register("json_schema")
+class JsonSchemaReward(KillableRule):
+    """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does not, else 0.
+
+    The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is that of its
+    `$schema`, else draft 2020-12. References to other documents are not fetched. The JSON is the whole answer after a
+    thought, or its single fenced block (`allow_fence`); text around it makes it no JSON. Formats such as "date" are
+    looked at with `check_formats`. Range [0, 1], higher is better; unscored without a schema (`no_schema`) or with a
+    broken one in the sample (`invalid_schema`). `extra_data` lists the first problems with their paths.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"schema"})
+    name: str = "json_schema"
+    json_schema: dict[str, Any] | bool | None = None
+    syntax_credit: float = Field(default=0.0, ge=0, le=1)
+    """The score of JSON that does not fit the schema."""
+    allow_fence: bool = True
+    check_formats: bool = False
+
+    example = Example(
+        sample_of(
+            "Give name and age as JSON.",
+            '{"name": "Ada", "age": 36}',
+            '{"name": "Ada", "age": "36"}',
+            "Ada is 36.",
+            schema={"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name", "age"]},
+        ),
+        inputs={"schema": "the field `json_schema`, else `schema` or `json_schema` in `answer.label` or `metadata`"},
+    )
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_schema(cls, value: dict[str, Any] | bool | None) -> dict[str, Any] | bool | None:
+        if value is not None:
+            problem = schema_problem(value)
+            if problem:
+                raise ConfigError(problem)
+        return value
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        schema = self._schema(sample)
+        try:
+            value = read_json(json_part(answer_text(sample), self.allow_fence))
+        except ValueError as error:
+            return one_score(self.name, 0.0, f"The answer is no JSON: {error}")
+        problems = schema_problems(value, schema, self.check_formats)
+        if not problems:
+            return one_score(self.name, 1.0, "The answer fits the schema.")
+        return one_score(self.name, self.syntax_credit, f"It is JSON, but {problems[0]}", {"problems": problems})
+
+    def _schema(self, sample: DataSample) -> dict[str, Any] | bool:
+        schema = self.json_schema if self.json_schema is not None else known(sample, "schema", "json_schema")
+        if isinstance(schema, str):
+            try:
+                schema = read_json(schema)
+            except ValueError as error:
+                raise Unscored(f"{self.name}: the sample's schema is no JSON: {error}", reason="invalid_schema") from None
+        if schema is None:
+            raise Unscored(f"{self.name} needs a schema: set the field json_schema or metadata['schema'].", reason="no_schema")
+        problem = schema_problem(schema)
+        if problem:
+            raise Unscored(f"{self.name}: {problem}", reason="invalid_schema")
+        found: dict[str, Any] | bool = schema
+        return found
+
+
+def json_part(text: str, allow_fence: bool = True) -> str:
+    """The part of an answer that is to be JSON: what follows a thought, without the fence around all of it."""
+    text = split_reasoning(text).final.strip()
+    if allow_fence and text.startswith(("```", "~~~")):
+        blocks, outside = split_fences(text)
+        if len(blocks) == 1 and not outside.strip():
+            return blocks[0].body
+    return text
+
+
+def schema_problem(schema: Any) -> str | None:
+    """Why a value is no JSON Schema, None when it is one."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    if not isinstance(schema, dict | bool):
+        return f"A schema is an object or a boolean; found {type(schema).__name__}."
+    try:
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        return f"The schema is broken at {error.json_path}: {error.message[:200]}"
+    return None
+
+
+def schema_problems(value: Any, schema: dict[str, Any] | bool, check_formats: bool = False) -> list[str]:
+    """The first problems of a JSON value with a valid schema, as "path: message"."""
+    from referencing.exceptions import Unresolvable
+
+    try:
+        found = list(islice(_errors(json.dumps(schema, sort_keys=True), check_formats)(value), _MAX_PROBLEMS))
+    except Unresolvable as error:
+        raise Unscored(f"The schema refers to {shown(error.ref)}, which it does not hold.", reason="invalid_schema") from None
+    except RecursionError:
+        return ["$: nested too deeply to be checked"]
+    return [f"{error.json_path[:200]}: {error.message[:200]}" for error in found]
+
+
+@lru_cache(maxsize=128)
+def _errors(schema_text: str, check_formats: bool) -> Callable[[Any], Any]:
+    from jsonschema import FormatChecker
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # it has no stubs
+
+    schema = json.loads(schema_text)
+    validator = validator_for(schema, default=Draft202012Validator)
+    # without a registry the library would fetch references from the network
+    errors: Callable[[Any], Any] = validator(
+        schema, registry=REGISTRY, format_checker=FormatChecker() if check_formats else None
+    ).iter_errors
+    return errors

@@ -14,6 +14,7 @@ from rm_gallery.core.text.blocks import prose_of
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.general.overlap import Overlap
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
@@ -73,17 +74,10 @@ _STOP = frozenset(
 )
 
 
-class Rates(NamedTuple):
-    """Citation precision and recall, both in [0, 1]."""
-
-    precision: float
-    recall: float
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of the two."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
+def harmonic(precision: float, recall: float) -> Overlap:
+    """Precision and recall with their harmonic mean, which is 0 where both are."""
+    total = precision + recall
+    return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
 
 @RewardRegistry.register("citation_precision_recall")
@@ -104,7 +98,6 @@ class CitationPrecisionRecallReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"sources"})
-
     name: str = "citation_precision_recall"
     measure: Literal["f1", "precision", "recall"] = "f1"
     """Which of F1, precision and recall is the score."""
@@ -121,24 +114,18 @@ class CitationPrecisionRecallReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Read the citations and compare."""
         relevant, sources = self._relevant(known(sample, "relevant_sources")), _texts(known(sample, "sources"))
         if not relevant and not sources:
-            raise Unscored(
-                f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers.",
-                reason="no_sources",
-            )
+            problem = f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers."
+            raise Unscored(problem, reason="no_sources")
         sentences = cited_sentences(split_reasoning(answer_text(sample)).final)
         if not sentences:
             raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty", cause="answer")
-        if relevant:
-            rates = rates_by_number(sentences, relevant)
-        else:
-            rates = rates_by_text(sentences, sources, self.min_overlap)
-        score = rates.f1 if self.measure == "f1" else float(getattr(rates, self.measure))
+        rates = rates_by_number(sentences, relevant) if relevant else rates_by_text(sentences, sources, self.min_overlap)
+        score = float(getattr(rates, self.measure))
         citations = sum(len(sentence.cited) for sentence in sentences)
-        reason = f"{citations} citations in {len(sentences)} sentences: "
-        reason += f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
+        rate = f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
+        reason = f"{citations} citations in {len(sentences)} sentences: {rate}"
         return one_score(self.name, score, reason, {"precision": rates.precision, "recall": rates.recall})
 
     def _relevant(self, label: Any) -> set[int]:
@@ -151,14 +138,14 @@ class CitationPrecisionRecallReward(RuleReward):
         return {int(match[1]) for match in found if match}
 
 
-def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Rates:
+def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Overlap:
     """Precision and recall of the set of cited sources."""
     cited = {number for sentence in sentences for number in sentence.cited}
     right = len(cited & relevant)
-    return Rates(right / len(cited) if cited else 0.0, right / len(relevant))
+    return harmonic(right / len(cited) if cited else 0.0, right / len(relevant))
 
 
-def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: float) -> Rates:
+def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: float) -> Overlap:
     """Precision and recall by the content words that sentences share with the sources they cite."""
     contents = [_content(source) for source in sources]
     supported = right = total = 0
@@ -171,7 +158,7 @@ def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: fl
         for i, part in enumerate(parts):
             others = set().union(*parts[:i], *parts[i + 1 :])
             right += bool(part) and (len(part) >= min_overlap * len(claim) or (holds and bool(part - others)))
-    return Rates(right / total if total else 0.0, supported / len(sentences))
+    return harmonic(right / total if total else 0.0, supported / len(sentences))
 
 
 def _content(text: str) -> set[str]:

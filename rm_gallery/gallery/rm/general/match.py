@@ -30,7 +30,6 @@ class AccuracyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "accuracy"
     ignore_case: bool = False
 
@@ -39,7 +38,6 @@ class AccuracyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare the one output with its reference."""
         answer = answer_text(sample).strip()
         references = [text.replace("\r\n", "\n").strip() for text in references_of(sample, self.name)]
         if self.ignore_case:
@@ -66,25 +64,20 @@ class BoxedAnswerReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "boxed_answer"
     normalize: bool = True
 
     example = Example(sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"))
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Take the last box and compare."""
         references = references_of(sample, self.name)
         given = last_boxed(split_reasoning(answer_text(sample)).final)
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
-        hit = any(self._same(given, reference) for reference in references)
-        return one_score(self.name, float(hit), f"The box holds {shown(given)}.")
-
-    def _same(self, given: str, reference: str) -> bool:
-        box = last_boxed(reference)
-        wanted = reference.replace("\r\n", "\n").strip() if box is None else box
-        return plain_latex(given) == plain_latex(wanted) if self.normalize else given.strip() == wanted.strip()
+        boxes = ((last_boxed(reference), reference) for reference in references)
+        wanted = [reference.replace("\r\n", "\n").strip() if box is None else box for box, reference in boxes]
+        plain = plain_latex if self.normalize else str.strip
+        return one_score(self.name, float(plain(given) in map(plain, wanted)), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:
@@ -111,7 +104,6 @@ class MultipleChoiceLetterReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "multiple_choice_letter"
     letters: str = LETTERS
     """The letters there are; only the first ones when `choices` holds fewer."""
@@ -133,7 +125,6 @@ class MultipleChoiceLetterReward(RuleReward):
         return value.upper()
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Read the letter and compare."""
         choices = known(sample, "choices")
         choices = [str(choice).strip() for choice in choices] if isinstance(choices, list | tuple) else []
         letters = self.letters[: len(choices)] if choices else self.letters
@@ -148,8 +139,7 @@ class MultipleChoiceLetterReward(RuleReward):
         found = choice_letter(reference, letters)
         if found is None:
             raise Unscored(
-                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.",
-                reason="no_reference",
+                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.", reason="no_reference"
             )
         return found
 
@@ -157,8 +147,7 @@ class MultipleChoiceLetterReward(RuleReward):
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
 _LEAD = 200
 _ASKED = re.compile(
-    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?",
-    re.IGNORECASE | re.M,
+    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?", re.IGNORECASE | re.M
 )
 _REASON = re.compile(r"\s(?:because|since|although|though|despite)\b|因为|尽管", re.IGNORECASE)
 _NO_NOUN = re.compile(r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE)
@@ -192,7 +181,6 @@ class ChoiceMatchReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "choices"})
-
     name: str = "choice_match"
     choices: tuple[str, ...] | None = None
     case_sensitive: bool = False
@@ -215,7 +203,6 @@ class ChoiceMatchReward(RuleReward):
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Find the choice and compare."""
         choices = self.choices if self.choices is not None else known(sample, "choices")
         if not isinstance(choices, list | tuple) or not choices:
             raise Unscored(f"{self.name} needs the choices: set the field choices or metadata['choices'].", reason="no_choices")
@@ -288,7 +275,6 @@ class RegexMatchReward(KillableRule):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"pattern"})
-
     name: str = "regex_match"
     pattern: str | None = None
     mode: Mode = "search"
@@ -321,7 +307,6 @@ class RegexMatchReward(KillableRule):
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Try the pattern."""
         text = answer_text(sample)
         found = getattr(self._compiled(sample), self.mode)(text.strip() if self.mode == "fullmatch" else text)
         reason = "The pattern does not match." if found is None else f"The pattern matches {shown(found.group())}."
@@ -376,7 +361,6 @@ class LanguageMatchReward(RuleReward):
         return code
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare the languages."""
         wanted = self._wanted(sample)
         text = answer_text(sample)
         found = language_shares(prose(text if self.include_thought else split_reasoning(text).final))
@@ -400,10 +384,8 @@ class LanguageMatchReward(RuleReward):
             return frozenset({code})
         asked = language_shares(prose(sample.query_text())).main - {UNKNOWN}
         if not asked:
-            raise Unscored(
-                f"{self.name} cannot tell the wanted language from the prompt: set language, or metadata['language'].",
-                reason="no_language",
-            )
+            why = f"{self.name} cannot tell the wanted language from the prompt: set language, or metadata['language']."
+            raise Unscored(why, reason="no_language")
         return asked
 
 

@@ -18,15 +18,7 @@ from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import final_text, read_statements, value_part
 from rm_gallery.core.text.expressions import without_asides
 from rm_gallery.core.text.maths import Number, close, find_numbers
-from rm_gallery.core.text.quantities import (
-    PERCENT,
-    Quantity,
-    conversions,
-    find_quantities,
-    needs_units,
-    plain_units,
-    same_kind,
-)
+from rm_gallery.core.text.quantities import PERCENT, Quantity, conversions, find_quantities, needs_units, plain_units, same_kind
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
@@ -49,7 +41,6 @@ class NumberAccuracyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "number_accuracy"
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
     mode: Mode = "ordered"
@@ -64,7 +55,6 @@ class NumberAccuracyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Match the numbers."""
         given = find_numbers(split_reasoning(answer_text(sample)).final)
         wanted = [numbers for text in references_of(sample, self.name) if (numbers := find_numbers(text))]
         if not wanted:
@@ -79,7 +69,7 @@ def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: M
     """How many of the `wanted` numbers are met by `given` ones, under the rules of `NumberAccuracyReward`."""
     if mode == "final":
         pairs = zip(given[-len(wanted) :], wanted[-len(given) :] if given else [], strict=True)
-        return sum(_equal(a, b, tolerance) for a, b in pairs)
+        return sum(any(close(x, y, tolerance) for x in _readings(a) for y in _readings(b)) for a, b in pairs)
     places = _Places(wanted, tolerance)
     found = [place for number in given if (place := places.of(number)) is not None]
     target = [place for number in wanted if (place := places.of(number)) is not None]
@@ -87,10 +77,6 @@ def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: M
         return int(LCSseq.similarity(found, target))
     limits = Counter(target)
     return sum(min(count, limits[place]) for place, count in Counter(found).items())
-
-
-def _equal(given: Number, wanted: Number, tolerance: float) -> bool:
-    return any(close(a, b, tolerance) for a in _readings(given) for b in _readings(wanted))
 
 
 def _readings(number: Number) -> tuple[float, ...]:
@@ -151,7 +137,6 @@ class ToleranceNumberMatchReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "tolerance_number_match"
     relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
     absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -162,7 +147,6 @@ class ToleranceNumberMatchReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Read both quantities and compare."""
         wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")

@@ -25,11 +25,19 @@ from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, one_sco
 
 
 class Overlap(NamedTuple):
-    """How much of two token lists agrees."""
+    """How much of two lists of tokens agrees: shares of the first and of the second, and their harmonic mean."""
 
     precision: float
     recall: float
     f1: float
+
+
+def overlap(common: int, given: int, wanted: int) -> Overlap:
+    """The overlap of lists of `given` and `wanted` tokens that have `common` ones; all 0 where they have none."""
+    if not common:
+        return Overlap(0.0, 0.0, 0.0)
+    precision, recall = common / given, common / wanted
+    return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
 
 
 @RewardRegistry.register("f1_score")
@@ -42,7 +50,6 @@ class F1ScoreReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "f1_score"
     tokenizer: TokenizerName = "words"
 
@@ -53,13 +60,12 @@ class F1ScoreReward(RuleReward):
         tokenizer(self.tokenizer)("")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Count the tokens in common."""
         tokens = tokenizer(self.tokenizer)(sample.output[0].answer.text)
         best: Overlap | None = None
         for reference in references_of(sample, self.name):
             size, counts = _counted(self.tokenizer, reference)
             if size:
-                found = _overlap(tokens, size, counts)
+                found = overlap(_in_common(tokens, counts), len(tokens), size)
                 best = found if best is None or found.f1 > best.f1 else best
         if best is None:
             raise Unscored(f"{self.name}: the reference holds no token.", reason="no_reference")
@@ -72,7 +78,7 @@ def _counted(name: str, reference: str) -> tuple[int, dict[str, int]]:
     return len(tokens), dict(Counter(tokens))
 
 
-def _overlap(answer: list[str], size: int, reference: dict[str, int]) -> Overlap:
+def _in_common(answer: list[str], reference: dict[str, int]) -> int:
     # taking tokens away one by one is faster than counting the answer's and comparing counts
     left = reference.copy()
     common = 0
@@ -82,25 +88,14 @@ def _overlap(answer: list[str], size: int, reference: dict[str, int]) -> Overlap
             if count:
                 left[token] = count - 1
                 common += 1
-    if not common:
-        return Overlap(0.0, 0.0, 0.0)
-    precision, recall = common / len(answer), common / size
-    return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
+    return common
 
 
 Variant = Literal["rougeL", "rouge1", "rouge2"]
 Measure = Literal["fmeasure", "precision", "recall"]
 
 _LATIN_WORDS = re.compile("[a-z0-9]+")
-_LATIN_ENDS = ((0x0370, 0x1DFF), (0x2C80, 0xA71F), (0xA800, 0xFF20), (0xFF5B, 0x10FFFF))
-
-
-class RougeScore(NamedTuple):
-    """Precision, recall and their harmonic mean."""
-
-    precision: float
-    recall: float
-    fmeasure: float
+_OTHER_SCRIPTS = ((0x0370, 0x1DFF), (0x2C80, 0xA71F), (0xA800, 0xFF20), (0xFF5B, 0x10FFFF))
 
 
 @RewardRegistry.register("rouge")
@@ -117,7 +112,6 @@ class RougeReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "rouge"
     variant: Variant = "rougeL"
     measure: Measure = "fmeasure"
@@ -126,40 +120,32 @@ class RougeReward(RuleReward):
     example = Example(SUMMARY)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare with each reference and keep the best."""
         text = sample.output[0].answer.text
-        best: RougeScore | None = None
+        best: Overlap | None = None
         for reference in references_of(sample, self.name):
             latin, target = _target(reference)
             if target:
                 found = rouge(_latin_words(text) if latin else words(text), target, self.variant)
-                best = found if best is None or found.fmeasure > best.fmeasure else best
+                best = found if best is None or found.f1 > best.f1 else best
         if best is None:
             raise Unscored(f"{self.name}: the reference holds no word.", reason="no_reference")
-        score = getattr(best, self.measure)
+        score = best.f1 if self.measure == "fmeasure" else getattr(best, self.measure)
         return one_score(self.name, score, None, {"precision": best.precision, "recall": best.recall})
 
 
-def rouge(answer: list[str], reference: list[str], variant: Variant = "rougeL") -> RougeScore:
+def rouge(answer: list[str], reference: list[str], variant: Variant = "rougeL") -> Overlap:
     """ROUGE of two word lists; all 0 where one has no words (no n-grams)."""
     if variant == "rougeL":
-        return _score(LCSseq.similarity(answer, reference), len(answer), len(reference))
+        return overlap(LCSseq.similarity(answer, reference), len(answer), len(reference))
     n = 2 if variant == "rouge2" else 1
     given, wanted = _ngrams(answer, n), _ngrams(reference, n)
     counts = Counter(wanted)
     common = sum(min(count, counts[gram]) for gram, count in Counter(filter(counts.__contains__, given)).items())
-    return _score(common, len(given), len(wanted))
+    return overlap(common, len(given), len(wanted))
 
 
 def _ngrams(tokens: list[str], n: int) -> list[Any]:
     return tokens if n == 1 else list(zip(tokens, tokens[1:], strict=False))
-
-
-def _score(common: int, given: int, wanted: int) -> RougeScore:
-    if not common:
-        return RougeScore(0.0, 0.0, 0.0)
-    precision, recall = common / given, common / wanted
-    return RougeScore(precision, recall, 2 * precision * recall / (precision + recall))
 
 
 def _latin_words(text: str) -> list[str]:
@@ -170,12 +156,9 @@ def _latin_words(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def _target(reference: str) -> tuple[bool, list[str]]:
     """Whether the reference is in Latin script, and its words."""
-    latin = reference.isascii() or not any(c.isalpha() and not _is_latin(ord(c)) for c in reference)
+    others = (c for c in reference if c.isalpha() and any(low <= ord(c) <= high for low, high in _OTHER_SCRIPTS))
+    latin = reference.isascii() or next(others, None) is None
     return latin, _latin_words(reference) if latin else words(reference)
-
-
-def _is_latin(code: int) -> bool:
-    return not any(low <= code <= high for low, high in _LATIN_ENDS)
 
 
 Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
@@ -192,24 +175,18 @@ class BleuReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
-
     name: str = "bleu"
     tokenize: Tokenization = "auto"
     lowercase: bool = False
     """Whether case is ignored."""
 
-    example = Example(
-        SUMMARY,
-        environment="the extra `text`",
-        recorded=("0.7956", "0.0998", "0.0393"),
-    )
+    example = Example(SUMMARY, environment="the extra `text`", recorded=("0.7956", "0.0998", "0.0393"))
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""
         sacrebleu_metrics("bleu")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Let sacrebleu score the answer."""
         references = references_of(sample, self.name)
         chosen = tokenization_of(references[0]) if self.tokenize == "auto" else self.tokenize
         found = _bleu(chosen, self.lowercase).sentence_score(answer_text(sample), references)
@@ -249,7 +226,6 @@ class ChrfReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
-
     name: str = "chrf"
     char_order: int = Field(default=6, ge=1)
     """Longest character n-grams."""
@@ -259,18 +235,13 @@ class ChrfReward(RuleReward):
     lowercase: bool = False
     """Whether case is ignored."""
 
-    example = Example(
-        SUMMARY,
-        environment="the extra `text`",
-        recorded=("0.8642", "0.3858", "0.0786"),
-    )
+    example = Example(SUMMARY, environment="the extra `text`", recorded=("0.8642", "0.3858", "0.0786"))
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""
         sacrebleu_metrics("chrf")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Let sacrebleu score the answer."""
         metric = _chrf(self.char_order, self.word_order, self.beta, self.lowercase)
         found = metric.sentence_score(answer_text(sample), references_of(sample, self.name))
         return one_score(self.name, min(found.score / 100, 1.0))
@@ -294,7 +265,6 @@ class EmbeddingSimilarityReward(RuleReward):
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "embeddings"})
-
     name: str = "embedding_similarity"
     embeddings: SerializeAsAny[BaseEmbeddings] | None = None
     """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
@@ -319,7 +289,6 @@ class EmbeddingSimilarityReward(RuleReward):
         self.embeddings.check()
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Embed answer and references and compare."""
         references = references_of(sample, self.name)
         answer = split_reasoning(answer_text(sample)).final.strip()
         if not answer:
@@ -332,9 +301,7 @@ class EmbeddingSimilarityReward(RuleReward):
         best = max((value for value in near if value is not None), default=None)
         if best is None:
             raise Unscored(
-                f"{self.name}: the model gave a vector of zeros, which has no direction.",
-                reason="zero_vector",
-                cause="judge",
+                f"{self.name}: the model gave a vector of zeros, which has no direction.", reason="zero_vector", cause="judge"
             )
         return one_score(self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
 

@@ -21,10 +21,19 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import Example, RewardDimensionWithScore, RewardResult, sample_of
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, written_whole
-from rm_gallery.gallery.rm.trained.features import FEATURES_VERSION, HASH_BITS, Features, dense_names
+from rm_gallery.gallery.rm.rule import one_score
+from rm_gallery.gallery.rm.trained.conversation import preference_example, text_of_answer
+from rm_gallery.gallery.rm.trained.features import (
+    FEATURES_VERSION,
+    HASH_BITS,
+    Features,
+    answer_features,
+    dense_names,
+    read_conversation,
+)
 
 
 @RewardRegistry.register("bt:")
@@ -45,16 +54,7 @@ class BradleyTerryReward(BasePointWiseReward):
     path: str = Field(min_length=1)
     """Folder written by `rm-gallery train bt`."""
 
-    example = Example(
-        sample_of(
-            "How do I get a coffee stain out of a cotton shirt?",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
-            "idk",
-        ),
-        use="The scores say which of several answers to the same prompt is better: take them for best-of-N and preference "
-        "pairs, and in training only within a group.",
-        environment="a model in the folder DIR, as `rm-gallery train bt` writes it",
-    )
+    example = preference_example("a model in the folder DIR, as `rm-gallery train bt` writes it")
 
     def __init__(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         """Take the model's folder, and the settings every reward has."""
@@ -74,19 +74,17 @@ class BradleyTerryReward(BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
-        from rm_gallery.gallery.rm.trained.features import answer_features, read_conversation
-
         answer = sample.output[0].answer
-        text = answer.text
-        if not text and answer.tool_calls:
-            raise Unscored(f"{self.name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
+        text = text_of_answer(answer, answer.text, self.name)
         score = load_model(self.path).score(answer_features(read_conversation(sample.input), text))
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+        return one_score(self.name, score)
 
 
 KIND = "bradley_terry"
 FORMAT_VERSION = 1
 METADATA_FILE, WEIGHTS_FILE = "model.json", "weights.npz"
+_DAMAGED = (ValueError, KeyError, OSError, EOFError, TypeError, ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What a damaged .npz raises."""
 _MAX_METADATA = 16 * 2**20
 _RETRAIN = "train it again with `rm-gallery train bt DATA --out DIR`"
 
@@ -132,16 +130,15 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
         "offset": model.offset,
         "weights": {"file": WEIGHTS_FILE, "sha256": hashlib.sha256(weights).hexdigest()},
     }
+
+    def write() -> None:
+        for name, content in ((WEIGHTS_FILE, weights), (METADATA_FILE, as_json(about))):
+            with written_whole(Path(folder) / name) as file:
+                file.write(content)
+
     # in a thread of its own: what ends a program is raised in the main thread, and never between the two files
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(_write, Path(folder), weights, as_json(about)).result()
-
-
-def _write(folder: Path, weights: bytes, about: bytes) -> None:
-    with written_whole(folder / WEIGHTS_FILE) as file:
-        file.write(weights)
-    with written_whole(folder / METADATA_FILE) as file:
-        file.write(about)
+        pool.submit(write).result()
 
 
 def load_model(folder: str | Path) -> BradleyTerryModel:
@@ -204,17 +201,7 @@ def _weights(path: Path, about: dict[str, Any]) -> tuple[NDArray[np.float32], ND
             raise DataError(f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}.")
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
             dense, words = arrays["dense"], arrays["words"]
-    except (
-        ValueError,
-        KeyError,
-        OSError,
-        EOFError,
-        TypeError,
-        ArithmeticError,
-        MemoryError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except _DAMAGED as error:
         raise DataError(f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}.") from error
     for array, (name, length) in zip((dense, words), lengths.items(), strict=True):
         if array.shape != (length,) or array.dtype != np.float32 or not np.isfinite(array).all():

@@ -16,7 +16,6 @@ from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.models import unknown_name
 
 Head = Literal["auto", "classification", "value", "tokens"]
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 PROBE = ("a", "a b c d e f g h")
 """Two texts of unlike length: scored alone and together they show whether a model minds padding."""
 HASHED_WHOLE = 1 << 30
@@ -26,7 +25,7 @@ _VALUE_KEYS = (("v_head.summary.weight", "v_head.summary.bias"), ("v_head.weight
 
 
 @dataclass(frozen=True)
-class Source:
+class CheckpointSource:
     """Which checkpoint, and how it is loaded."""
 
     path: str
@@ -101,7 +100,7 @@ def stamp_of(path: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def identity(source: Source) -> dict[str, str]:
+def identity(source: CheckpointSource) -> dict[str, str]:
     """What tells a checkpoint's weights, configuration, tokenizer and chat template from others.
 
     The commit on the hub; on disk a hash of the files, of which those over 1 GiB count by their size and 256 samples of 1 MiB.
@@ -138,7 +137,7 @@ def _folder_hash(folder: str, stamp: tuple[int, ...]) -> str:
     return digest.hexdigest()
 
 
-def load(source: Source) -> Loaded:
+def load(source: CheckpointSource) -> Loaded:
     """The checkpoint in memory, ready to score.
 
     Raises ConfigError where it cannot be loaded, or has no score head: a head that is made up anew would give random scores.
@@ -168,14 +167,10 @@ def load(source: Source) -> Loaded:
         device,
         value,
         tuple(_token_id(source, tokenizer, text) for text in source.tokens) if head == "tokens" else (),
-        _text_config(config).pad_token_id if head == "classification" and not source.per_token else None,
+        getattr(config, "get_text_config", lambda: config)().pad_token_id
+        if head == "classification" and not source.per_token
+        else None,
     )
-
-
-def _text_config(config: Any) -> Any:
-    """The configuration a sequence classifier looks up its padding token in."""
-    get = getattr(config, "get_text_config", None)
-    return config if get is None else get()
 
 
 def _device(name: str) -> Any:
@@ -192,7 +187,7 @@ def _device(name: str) -> Any:
     return device
 
 
-def _head_of(source: Source, config: Any) -> Head:
+def _head_of(source: CheckpointSource, config: Any) -> Head:
     """Where the score comes from: what was asked for, else what the checkpoint says it is."""
     if source.head != "auto":
         if source.head == "tokens" and not source.tokens:
@@ -201,25 +196,20 @@ def _head_of(source: Source, config: Any) -> Head:
     if source.tokens:
         return "tokens"
     made_for = " ".join(getattr(config, "architectures", None) or ())
-    wanted = "TokenClassification" if source.per_token else "SequenceClassification"
-    other = "SequenceClassification" if source.per_token else "TokenClassification"
-    if wanted not in made_for and other in made_for:
+    wanted, other = ("Token", "Sequence") if source.per_token else ("Sequence", "Token")
+    if f"{wanted}Classification" not in made_for and f"{other}Classification" in made_for:
         scheme, what = ("hf:", "whole answers") if source.per_token else ("hf-prm:", "steps")
         raise ConfigError(f"{source.named()} is a {made_for}, which scores {what}: name it {scheme}{source.path}.")
-    if "ForCausalLM" in made_for and _weight(source, [name for pair in _VALUE_KEYS for name in pair[:1]]) is not None:
+    if "ForCausalLM" in made_for and _weight(source, [weight for weight, _ in _VALUE_KEYS]) is not None:
         return "value"
     return "classification"
 
 
-def _model(source: Source, config: Any, head: Head, dtype: Any) -> Any:
+def _model(source: CheckpointSource, config: Any, head: Head, dtype: Any) -> Any:
     import transformers
 
-    names = {
-        "classification": "AutoModelForTokenClassification" if source.per_token else "AutoModelForSequenceClassification",
-        "value": "AutoModel",
-        "tokens": "AutoModelForCausalLM",
-    }
-    name = names[head]
+    classifier = "AutoModelForTokenClassification" if source.per_token else "AutoModelForSequenceClassification"
+    name = {"value": "AutoModel", "tokens": "AutoModelForCausalLM"}.get(head, classifier)
     own = getattr(config, "auto_map", None) or {}
     if head == "classification" and name not in own and "AutoModel" in own:
         name = "AutoModel"  # code of its own, whose model gives scores
@@ -228,27 +218,26 @@ def _model(source: Source, config: Any, head: Head, dtype: Any) -> Any:
     )
     missing = sorted(info.get("missing_keys") or ()) + sorted(str(key) for key in info.get("mismatched_keys") or ())
     if missing and head != "value":
-        ways = "tokens=['Yes','No'] reads a language model's odds of a token instead"
         raise ConfigError(
             f"{source.named()} holds no weights for {', '.join(missing[:3])}: without them its scores would be random. Give a "
-            f"checkpoint that was trained as a reward model; {ways}."
+            f"checkpoint that was trained as a reward model; tokens=['Yes','No'] reads a language model's odds of a token instead."
         )
     return loaded
 
 
-def _value_head(source: Source, device: Any) -> tuple[Any, Any]:
+def _value_head(source: CheckpointSource, device: Any) -> tuple[Any, Any]:
     import torch
 
     for weight_name, bias_name in _VALUE_KEYS:
         weight = _weight(source, [weight_name])
         if weight is not None:
-            bias = _weight(source, [bias_name])
-            bias = torch.zeros(weight.shape[0]) if bias is None else bias
+            found = _weight(source, [bias_name])
+            bias = torch.zeros(weight.shape[0]) if found is None else found
             return weight.float().to(device), bias.float().to(device)
     raise ConfigError(f"{source.named()} has no value head: none of its safetensors files holds {_VALUE_KEYS[0][0]}.")
 
 
-def _weight(source: Source, names: list[str]) -> Any:
+def _weight(source: CheckpointSource, names: list[str]) -> Any:
     """One tensor of the checkpoint's safetensors files by any of its names; None where there is none."""
     from safetensors import safe_open
     from transformers.utils import cached_file
@@ -279,7 +268,7 @@ def _weight(source: Source, names: list[str]) -> Any:
     return None
 
 
-def _token_id(source: Source, tokenizer: Any, text: str) -> int:
+def _token_id(source: CheckpointSource, tokenizer: Any, text: str) -> int:
     """The one token a text is; tried with and without a space before it."""
     for form in (text, f" {text}"):
         ids = tokenizer(form, add_special_tokens=False)["input_ids"]
@@ -290,12 +279,13 @@ def _token_id(source: Source, tokenizer: Any, text: str) -> int:
 
 def label_places(loaded: Loaded, wanted: tuple[str | int, ...], named: str, width: int) -> list[int]:
     """The places of the wanted numbers among the `width` ones of the head; ConfigError for a label it has not."""
+    names = [loaded.labels.get(at, str(at)) for at in range(width)]
     if not wanted:
         if width == 1:
             return [0]
+        known = ", ".join([*names[:12], *(["…"] if width > 12 else [])])
         raise ConfigError(
-            f"{named} gives {width} numbers ({_listed(loaded, width)}); say which is the score with label=NAME, or several "
-            "with label=[…]."
+            f"{named} gives {width} numbers ({known}); say which is the score with label=NAME, or several with label=[…]."
         )
     by_name = {name.casefold(): place for place, name in loaded.labels.items()}
     places = []
@@ -303,18 +293,9 @@ def label_places(loaded: Loaded, wanted: tuple[str | int, ...], named: str, widt
         text = str(label)
         place = by_name.get(text.casefold(), int(text) if text.isdigit() else None)
         if place is None or not 0 <= place < width:
-            raise ConfigError(unknown_name(f"label of {named}", text, [_label(loaded, at) for at in range(width)]))
+            raise ConfigError(unknown_name(f"label of {named}", text, names))
         places.append(place)
     return places
-
-
-def _label(loaded: Loaded, place: int) -> str:
-    return loaded.labels.get(place, str(place))
-
-
-def _listed(loaded: Loaded, width: int) -> str:
-    shown = ", ".join(_label(loaded, at) for at in range(min(width, 12)))
-    return shown if width <= 12 else f"{shown}, …"
 
 
 @contextmanager
@@ -334,7 +315,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _explained(source: Source) -> Iterator[None]:
+def _explained(source: CheckpointSource) -> Iterator[None]:
     """What the libraries raise for a checkpoint they cannot load, as a ConfigError."""
     try:
         yield

@@ -8,14 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithRank, RewardDimensionWithScore
-from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage
+from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
+from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.outcome import Outcome, failed, unscored
 from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.kinds import Bounds
 from rm_gallery.core.reward.merge import issue_of, out_of_range, write
 from rm_gallery.core.reward.reward import Job
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.utils.models import copy_with
 
@@ -52,15 +52,18 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
     a score of the rest would be a score of something else.
     """
     output = sample.output[0]
-    turns = [{"role": _role(message), "content": _text(message, name, asked=True)} for message in sample.input]
+    turns = [
+        {"role": _ROLES.get(message.role.value, message.role.value), "content": _text(message, name, asked=True)}
+        for message in sample.input
+    ]
     if steps:
         return Dialogue(turns, "", tuple(_text(step, name) for step in output.steps or ()))
-    return Dialogue(turns, _answer(output, name))
+    return Dialogue(turns, text_of_answer(output.answer, _text(output.answer, name), name))
 
 
-def _answer(output: DataOutput, name: str) -> str:
-    text = _text(output.answer, name)
-    if not text and output.answer.tool_calls:
+def text_of_answer(answer: Step, text: str, name: str) -> str:
+    """The text of an answer; Unscored (`not_applicable`) for one that has none and only calls tools."""
+    if not text and answer.tool_calls:
         raise Unscored(f"{name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
     return text
 
@@ -74,10 +77,6 @@ def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
             raise Unscored(why, reason="not_applicable", cause="rule" if asked else "answer")
     # lone surrogates are no text any tokenizer or server takes
     return message.text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _role(message: ChatMessage) -> str:
-    return _ROLES.get(message.role.value, message.role.value)
 
 
 def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
@@ -141,20 +140,23 @@ def template_text(value: str, names: Iterable[str]) -> str:
         raise ValueError(f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one") from error
 
 
-STEPPED = DataSample.model_validate(
-    {
-        "input": [{"role": "user", "content": "What is 2 + 2 * 3?"}],
-        "output": [
-            {
-                "answer": {"role": "assistant", "content": "12"},
-                "steps": [
-                    {"role": "assistant", "content": "Multiplication comes first: 2 * 3 = 6."},
-                    {"role": "assistant", "content": "Then 2 + 6 = 12."},
-                ],
-            }
-        ],
-    }
-)
+def preference_example(environment: str) -> Example:
+    """The example of reward models that score whole answers."""
+    return Example(
+        sample_of(
+            "How do I get a coffee stain out of a cotton shirt?",
+            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+            "idk",
+        ),
+        use="The scores say which of several answers to the same prompt is better: take them for best-of-N and preference "
+        "pairs, and in training only within a group.",
+        environment=environment,
+    )
+
+
+_STEPS = ["Multiplication comes first: 2 * 3 = 6.", "Then 2 + 6 = 12."]
+STEPPED = sample_of("What is 2 + 2 * 3?", "12")
+STEPPED.output[0].steps = [Step(role=MessageRole.ASSISTANT, content=step) for step in _STEPS]
 """For examples: the first step is right, the second is not."""
 
 
@@ -194,8 +196,7 @@ class ProcessReward(BaseStepWiseReward):
             odd = next(filter(None, (out_of_range(number, self.score_range) for number in numbers)), None)
             if len(numbers) != len(steps):
                 odd = f"The model gave {len(numbers)} scores for {len(steps)} steps."
-            if odd is not None:
-                outcome = failed("invalid_result", odd, "judge")
+            outcome = outcome if odd is None else failed("invalid_result", odd, "judge")
         for place, step in enumerate(steps):
             if outcome.ok:
                 write(step, self, [RewardDimensionWithScore(name=self.name, score=numbers[place])])

@@ -234,33 +234,10 @@ _STRINGS = {"bold": "**", "link": "http"}
 MARKS = (*_CHARACTERS, *_LINE_MARKS, *_STRINGS, "number")
 
 SHAPE = (
-    "log_characters",
-    "log_words",
-    "log_sentences",
-    "words_below_5",
-    "words_below_10",
-    "words_below_25",
-    "words_above_100",
-    "capital_share",
-    "digit_share",
-    "log_word_length",
-    "distinct_share",
-    "question_share",
-    "ends_asking",
-    "ends_unfinished",
-    "paragraphs",
-)
-OVERLAP = (
-    "last_share",
-    "log_last",
-    "last_recall",
-    "context_share",
-    "log_context",
-    "previous_share",
-    "new_share",
-    "log_new",
-    "number_share",
-)
+    "log_characters log_words log_sentences words_below_5 words_below_10 words_below_25 words_above_100 capital_share "
+    "digit_share log_word_length distinct_share question_share ends_asking ends_unfinished paragraphs"
+).split()
+OVERLAP = ("last_share log_last last_recall context_share log_context previous_share new_share log_new number_share").split()
 _SHORT = 3
 _STOP_WORDS = frozenset(
     "the and for are with not what how can your this have was but just they them his her their from there would could "
@@ -401,10 +378,7 @@ def answer_features(conversation: Conversation, answer: str) -> Features:
     counts = Counter(tokens)
     starts, asks = sentences(tokens)
     counted = np.concatenate((cue_list().count(tokens, starts), marks(answer, counts)))
-    rest = [
-        *shape(answer, len(tokens), len(counts), len(asks), sum(asks)),
-        *overlap(content_words(counts), *conversation),
-    ]
+    rest = [*shape(answer, len(tokens), len(counts), len(asks), sum(asks)), *overlap(content_words(counts), *conversation)]
     dense = np.concatenate((np.log1p(counted), counted / (len(tokens) + _SMOOTHING_WORDS), rest))
     return Features(dense, hashed_features(tokens))
 

@@ -10,7 +10,7 @@ import numpy as np
 from jinja2.exceptions import TemplateError
 
 from rm_gallery.core.utils.errors import ConfigError, Unscored, logger
-from rm_gallery.gallery.rm.trained.checkpoint import PROBE, Loaded, Source, label_places, load
+from rm_gallery.gallery.rm.trained.checkpoint import PROBE, CheckpointSource, Loaded, label_places, load
 from rm_gallery.gallery.rm.trained.conversation import Dialogue, any_of, without_marks
 
 Activation = Literal["auto", "none", "sigmoid", "softmax"]
@@ -25,7 +25,7 @@ PLACE = "\u27e6answer\u27e7"
 
 
 @dataclass(frozen=True)
-class Reading:
+class InputSettings:
     """How a conversation is put to the model, and which of its numbers are the score."""
 
     template: str = "auto"
@@ -39,7 +39,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenizedInput:
     """One input of the model."""
 
     ids: list[int]
@@ -59,7 +59,7 @@ class LocalModel:
     not) they are padded on the left, and where that changes it too, only inputs of one length are scored together.
     """
 
-    def __init__(self, source: Source, reading: Reading) -> None:
+    def __init__(self, source: CheckpointSource, reading: InputSettings) -> None:
         self.source, self.reading = source, reading
         self.loaded: Loaded = load(source)
         tokenizer = self.loaded.tokenizer
@@ -75,9 +75,8 @@ class LocalModel:
 
     # -- conversations to tokens ----------------------------------------------------------------------------------------
 
-    def encode(self, requests: list[Dialogue]) -> list[Tokens | Exception]:
+    def encode(self, requests: list[Dialogue]) -> list[TokenizedInput | Exception]:
         """Each conversation as tokens, or why it cannot be scored."""
-        found: list[Tokens | Exception] = []
         texts: list[Any] = []
         for request in requests:
             try:
@@ -87,9 +86,7 @@ class LocalModel:
                 texts.append(Unscored(message, reason="not_applicable"))
         good = [text for text in texts if not isinstance(text, Exception)]
         encoded = iter(self._tokens(good)) if good else iter(())
-        for text in texts:
-            found.append(text if isinstance(text, Exception) else next(encoded))
-        return found
+        return [text if isinstance(text, Exception) else next(encoded) for text in texts]
 
     def _text(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
         """The text, a second one where the model reads pairs, and where each step ends in it."""
@@ -120,7 +117,7 @@ class LocalModel:
             ends.append(len(text) - 1)
         return text + after, None, tuple(ends)
 
-    def _tokens(self, texts: list[tuple[str, str | None, tuple[int, ...]]]) -> list[Tokens | Exception]:
+    def _tokens(self, texts: list[tuple[str, str | None, tuple[int, ...]]]) -> list[TokenizedInput | Exception]:
         steps = self.source.per_token
         second = [pair for _, pair, _ in texts] if self._template == "pair" and not steps else None
         made = self.loaded.tokenizer(
@@ -129,12 +126,12 @@ class LocalModel:
             padding=False, truncation=False, return_attention_mask=False,
             return_token_type_ids=self._kinds, return_offsets_mapping=steps, verbose=False,
         )  # fmt: skip
-        found: list[Tokens | Exception] = []
+        found: list[TokenizedInput | Exception] = []
         for place, (text, pair, ends) in enumerate(texts):
             ids = made["input_ids"][place]
             kinds = made["token_type_ids"][place] if self._kinds else None
             at = _tokens_at(made["offset_mapping"][place], ends) if steps else ()
-            found.append(self._fitting(Tokens(ids, kinds, at), text, pair))
+            found.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
             if steps and len(set(at)) != len(ends):
                 found[-1] = Unscored(
                     f"{self.source.named()}: two of {len(ends)} steps end in one token; give a separator that is a token of "
@@ -142,7 +139,7 @@ class LocalModel:
                 )  # fmt: skip
         return found
 
-    def _fitting(self, tokens: Tokens, text: str, pair: str | None) -> Tokens | Exception:
+    def _fitting(self, tokens: TokenizedInput, text: str, pair: str | None) -> TokenizedInput | Exception:
         if not tokens.ids:
             return Unscored(f"{self.source.named()}: the conversation has no tokens.", reason="empty")
         if self._limit is None or len(tokens) <= self._limit:
@@ -162,7 +159,7 @@ class LocalModel:
             )  # fmt: skip
         finally:
             tokenizer.truncation_side = side
-        return Tokens(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
+        return TokenizedInput(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
 
     def _find_separator(self) -> str:
         """What stands behind every step: what was given, else the mark that the tokenizer has for it."""
@@ -178,7 +175,7 @@ class LocalModel:
 
     # -- tokens to numbers ----------------------------------------------------------------------------------------------
 
-    def forward(self, batch: list[Tokens]) -> list[list[float]]:
+    def forward(self, batch: list[TokenizedInput]) -> list[list[float]]:
         """The score's numbers per input: one per wanted label, or one per step."""
         if self.padding == "none":
             by_length: dict[int, list[int]] = {}
@@ -191,7 +188,7 @@ class LocalModel:
             return found
         return self._scores(batch, self.padding)
 
-    def _scores(self, batch: list[Tokens], padding: Padding) -> list[list[float]]:
+    def _scores(self, batch: list[TokenizedInput], padding: Padding) -> list[list[float]]:
         import torch
 
         with torch.inference_mode():
@@ -205,7 +202,7 @@ class LocalModel:
             whole: list[list[float]] = numbers[:, 0].tolist()
             return whole
 
-    def _numbers(self, batch: list[Tokens], padding: Padding) -> Any:
+    def _numbers(self, batch: list[TokenizedInput], padding: Padding) -> Any:
         """What the head gives at the positions that are read, as (inputs, positions, width); short rows repeat their last."""
         import torch
 
@@ -275,7 +272,7 @@ class LocalModel:
             logits = (made.logits if hasattr(made, "logits") else made[0])[rows, at]
         return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
 
-    def _free_token(self, batch: list[Tokens]) -> int:
+    def _free_token(self, batch: list[TokenizedInput]) -> int:
         """A padding token that no input ends with: a classifier takes the last token that is not the padding for the end."""
         tokenizer = self.loaded.tokenizer
         taken: set[int] = {tokens.ids[-1] for tokens in batch}
@@ -321,7 +318,7 @@ class LocalModel:
         if not short or not long or len(short) == len(long):
             return "right"
         kinds = [[0] * len(ids) if self._kinds else None for ids in (short, long)]
-        probes = [Tokens(ids, kind) for ids, kind in zip((short, long), kinds, strict=True)]
+        probes = [TokenizedInput(ids, kind) for ids, kind in zip((short, long), kinds, strict=True)]
         import torch
 
         with torch.inference_mode():
@@ -329,15 +326,11 @@ class LocalModel:
             sides: tuple[Padding, ...] = ("right", "left")
             for side in sides:
                 together = self._numbers(probes, side).float()
-                near = 1e-3 if together.dtype == torch.float32 and _exact(self.loaded) else 5e-2
+                near = 1e-3 if "float32" in str(getattr(self.loaded.model, "dtype", "")) else 5e-2
                 if torch.allclose(alone, together, rtol=near, atol=near, equal_nan=True):
                     return side
         logger.warning("{}: padding changes its scores; only inputs of one length are scored together.", self.source.named())
         return "none"
-
-
-def _exact(loaded: Loaded) -> bool:
-    return "float32" in str(getattr(loaded.model, "dtype", ""))
 
 
 def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[int, ...]:
@@ -355,7 +348,7 @@ def _tokens_at(offsets: list[tuple[int, int]], ends: tuple[int, ...]) -> tuple[i
     return tuple(found)
 
 
-def _template(loaded: Loaded, reading: Reading, source: Source) -> str:
+def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) -> str:
     """How conversations are written: chat, own (a template that was given), pair or plain."""
     wanted, tokenizer = reading.template, loaded.tokenizer
     if wanted in ("pair", "plain"):
@@ -372,7 +365,7 @@ def _template(loaded: Loaded, reading: Reading, source: Source) -> str:
     return found
 
 
-def _limit(loaded: Loaded, reading: Reading) -> int | None:
+def _limit(loaded: Loaded, reading: InputSettings) -> int | None:
     """The most tokens the model reads; None where nothing says so."""
     config = loaded.model.config
     positions = getattr(config, "max_position_embeddings", None)

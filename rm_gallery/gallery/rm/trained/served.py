@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from jinja2.exceptions import TemplateError
 from pydantic import Field, SecretStr, field_serializer, field_validator
@@ -16,9 +16,10 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.kinds import TRUTH_LABELS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward, sent_along
-from rm_gallery.core.reward.schema import Example, RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.gallery.rm.rule import one_score
 from rm_gallery.gallery.rm.trained.conversation import (
     COMMON_MARKS,
     STEPPED,
@@ -26,6 +27,7 @@ from rm_gallery.gallery.rm.trained.conversation import (
     ProcessReward,
     any_of,
     dialogue_of,
+    preference_example,
     rendered,
     template_text,
     without_marks,
@@ -38,6 +40,7 @@ WAYS = ("auto", "messages", "pair", "plain")
 class _ServedReward(BaseReward):
     """A server and how it is asked; what `served:` and `served-prm:` share."""
 
+    SCHEME: ClassVar[str] = "served:"
     needs: ClassVar[frozenset[str]] = frozenset({"server"})
 
     url: str = Field(min_length=1)
@@ -64,6 +67,14 @@ class _ServedReward(BaseReward):
     """Attempts per call, the first included."""
     max_outage: float | None = Field(default=None, ge=0)
     """Seconds a server that answered before may be down until the run stops; None for what judges have."""
+
+    def __init__(self, url: str | None = None, **settings: Any) -> None:
+        """Take the server's URL, and the settings."""
+        if not url:
+            cls = type(self).__name__
+            raise ConfigError(f"{cls} needs a server: {self.SCHEME}URL, such as {self.SCHEME}http://127.0.0.1:8000.")
+        check_url(url, f"the URL of {self.SCHEME}")  # at once: it is the reward's name, and may hold a password
+        super().__init__(**{"url": url, "name": f"{self.SCHEME}{url}", **settings})
 
     @field_validator("chat_template")
     @classmethod
@@ -166,21 +177,10 @@ class ServedReward(_ServedReward, BasePointWiseReward):
     label_token_ids: list[int] = Field(default_factory=list)
     """For sglang/score: the tokens whose probabilities are the numbers; `label` says which counts, the first by default."""
 
-    example = Example(
-        sample_of(
-            "How do I get a coffee stain out of a cotton shirt?",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
-            "idk",
-        ),
-        use="The scores say which of several answers to the same prompt is better: take them for best-of-N and preference "
-        "pairs, and in training only within a group.",
-        environment="a server with a reward model",
-    )
+    example = preference_example("a server with a reward model")
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
-        """Take the server's URL, and the settings."""
-        found = _url_of(type(self), "served:", url)
-        super().__init__(**{"url": found, "name": f"served:{found}", **settings})
+        super().__init__(url, **settings)
 
     def _asked_for(self) -> dict[str, Any]:
         return {"raw": self.raw, "label_token_ids": self.label_token_ids}
@@ -190,8 +190,7 @@ class ServedReward(_ServedReward, BasePointWiseReward):
         dialogue = dialogue_of(sample, self.name)
         numbers = await self._ask(without_marks(dialogue, COMMON_MARKS))
         # where every token has a row, the last one stands for the whole
-        score = numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)]
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+        return one_score(self.name, numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)])
 
 
 @RewardRegistry.register("served-prm:")
@@ -207,12 +206,12 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         ConfigError: no URL, no `separator`, or more than two numbers per step and no `label`.
     """
 
+    SCHEME: ClassVar[str] = "served-prm:"
+
     endpoint: EndpointName | None = "vllm/pooling"
     separator: str = ""
     """What stands behind every step, as in the model's training, such as <extra_0>."""
     chat_template: str = "auto"
-
-    KINDS: ClassVar[tuple[Literal["vllm/pooling"], ...]] = ("vllm/pooling",)
 
     example = Example(
         STEPPED,
@@ -222,9 +221,7 @@ class ServedProcessReward(_ServedReward, ProcessReward):
     )
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
-        """Take the server's URL, and the settings."""
-        found = _url_of(type(self), "served-prm:", url)
-        super().__init__(**{"url": found, "name": f"served-prm:{found}", **settings})
+        super().__init__(url, **settings)
 
     def _asked_for(self) -> dict[str, Any]:
         return {"raw": False}
@@ -233,12 +230,11 @@ class ServedProcessReward(_ServedReward, ProcessReward):
         """Raise ConfigError without a separator, and as for `served:`."""
         if not self.separator:
             raise ConfigError(f"{self.name}: say what stands behind every step with separator=, such as <extra_0>.")
-        if self.endpoint not in self.KINDS:
-            raise ConfigError(f"{self.name}: steps are scored by {self.KINDS[0]}, not by {self.endpoint}.")
+        if self.endpoint != "vllm/pooling":
+            raise ConfigError(f"{self.name}: steps are scored by vllm/pooling, not by {self.endpoint}.")
         super().check()
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Score every step of the answer."""
         dialogue = dialogue_of(sample, self.name, steps=True)
         dialogue = without_marks(without_marks(dialogue, COMMON_MARKS), any_of([self.separator]))
         answer = "".join(step + self.separator for step in dialogue.steps)
@@ -248,13 +244,6 @@ class ServedProcessReward(_ServedReward, ProcessReward):
             rows = [[number] for number in rows[0]]  # one number per step, in one list
         place = self._place(Numbers(rows, numbers.names), 1 if len(rows[0]) == 2 else None)
         return self.steps_result([row[place] if place < len(row) else float("nan") for row in rows])
-
-
-def _url_of(cls: type[BaseReward], scheme: str, url: str | None) -> str:
-    if not url:
-        raise ConfigError(f"{cls.__name__} needs a server: {scheme}URL, such as {scheme}http://127.0.0.1:8000.")
-    check_url(url, f"the URL of {scheme}")  # at once: it is the reward's name, and may hold a password
-    return url
 
 
 _SERVER = "(server)"
@@ -346,9 +335,8 @@ class RemoteReward(BasePointWiseReward):
             if answer.status == "unscored":
                 raise Unscored(answer.message, reason=answer.reason, cause=answer.cause)
             raise NotScored(answer.message, answer.reason, answer.cause or "endpoint")
-        detail = RewardDimensionWithScore(name=self.name, score=answer.score, reason=answer.message or None)
         extra = {"metrics": answer.components} if answer.components else {}
-        return RewardResult(name=self.name, details=[detail], extra_data=extra)
+        return one_score(self.name, answer.score, answer.message or None, extra)
 
 
 def item_of(sample: DataSample) -> dict[str, Any]:

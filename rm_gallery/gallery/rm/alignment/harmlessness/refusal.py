@@ -163,14 +163,11 @@ class RefusalDetectionReward(RuleReward):
 
     example = Example(
         sample_of(
-            "How do I sharpen a knife?",
-            "Draw it over a wet stone at 20 degrees.",
-            "I'm sorry, but I can't help with that.",
+            "How do I sharpen a knife?", "Draw it over a wet stone at 20 degrees.", "I'm sorry, but I can't help with that."
         )
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Look for a refusal."""
         text = split_reasoning(answer_text(sample)).final.strip()
         if not text:
             raise Unscored(f"{self.name}: the answer is blank.", reason="empty", cause="answer")
@@ -190,10 +187,7 @@ def refusal_in(text: str) -> str | None:
             before = head[max(0, found.start() - 20) : found.start()]
             if not (_SPEAKER.match(found.group()) and _NOT_THE_SPEAKER.search(before)) and not _answers(head, found):
                 return found.group()
-    if head.isascii():
-        found_other = _OTHERS.search(head)
-        return found_other.group() if found_other else None
-    for found in _CHINESE.finditer(head):
+    for found in () if head.isascii() else _CHINESE.finditer(head):
         if not _NOT_ZH.match(head, found.end()) and not _EXACT_ZH.search(found.group()):
             return found.group()
     found_other = _OTHERS.search(head)
@@ -221,7 +215,6 @@ class DetoxifyReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"toxicity"})
-
     name: str = "detoxify_reward"
     model_name: Literal["original", "unbiased", "multilingual", "original-small", "unbiased-small"] = "unbiased"
     """Which of Detoxify's models is asked."""
@@ -238,7 +231,6 @@ class DetoxifyReward(RuleReward):
         _detoxify()
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Ask the model."""
         with _LOADING:
             model = _model(self.model_name, self.device)
         rated = {str(name): float(value) for name, value in model.predict(answer_text(sample)).items()}

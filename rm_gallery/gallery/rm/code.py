@@ -1,10 +1,13 @@
-"""Code, queries and patches: do they pass their tests, return what the reference returns, and how near is a patch?"""
+"""Code of an answer: does it pass its tests, return what the reference returns, how near is a patch, does it compile, how is its style?"""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_serializer
 from rapidfuzz.distance import Indel
@@ -17,10 +20,10 @@ from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, extrac
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
-from rm_gallery.core.text.blocks import parse_python, split_fences
+from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
 from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, SandboxUnavailable, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
+from rm_gallery.gallery.rm.rule import KillableRule, RuleReward, answer_text, known, one_score, references_of, shown
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
 _BESIDE = ("prompt", "entry_point", "setup")
@@ -59,7 +62,6 @@ class CodeExecutionReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
-
     name: str = "code_execution"
     sandbox: str = "auto"
     """Where the code runs: auto or bwrap, subprocess, or fusion:URL."""
@@ -77,10 +79,7 @@ class CodeExecutionReward(RuleReward):
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
-        recorded=(
-            "1.0 3 of 3 tests passed.",
-            "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
-        ),
+        recorded=("1.0 3 of 3 tests passed.", "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer."),
     )
 
     @field_serializer("sandbox")
@@ -99,7 +98,6 @@ class CodeExecutionReward(RuleReward):
         get_runner(self.sandbox, packages=self.packages)
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Run the tests."""
         tests = tests_of(sample, self.name)
         code = extract_code(split_reasoning(answer_text(sample)).final)
         if not code.strip():
@@ -134,10 +132,7 @@ class CodeUnitTestsReward(CodeExecutionReward):
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
-        recorded=(
-            "1.0 3 of 3 tests passed.",
-            "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
-        ),
+        recorded=("1.0 3 of 3 tests passed.", "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer."),
     )
 
 
@@ -147,11 +142,13 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
     found = next((source for source in sources if any(_given(source.get(key)) for key in _TESTS)), None)
     if found is None:
-        raise Unscored(
-            f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in answer.label or metadata.",
-            reason="no_tests",
-        )
-    record = {key: value for key, value in {**_beside(metadata), **found}.items() if _given(value)}
+        why = f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in answer.label or metadata."
+        raise Unscored(why, reason="no_tests")
+    record = {
+        key: value
+        for key, value in {**{key: metadata[key] for key in _BESIDE if key in metadata}, **found}.items()
+        if _given(value)
+    }
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
     try:
@@ -172,16 +169,10 @@ def _given(value: Any) -> bool:
     return value is not None and not (isinstance(value, str | list | tuple | dict) and not value)
 
 
-def _beside(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: metadata[key] for key in _BESIDE if key in metadata}
-
-
 def _prompt_code(query: str, entry_point: str) -> str:
     """The code a query asks to be continued; empty when it is prose."""
     code = extract_code(query)
-    if f"def {entry_point}" not in code or isinstance(parse_python(code), str):
-        return ""
-    return code
+    return code if f"def {entry_point}" in code and not isinstance(parse_python(code), str) else ""
 
 
 _DIALECTS = frozenset({"sql", "sqlite", "sqlite3"})
@@ -212,7 +203,6 @@ class SqlResultEqualityReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
-
     name: str = "sql_result_equality"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one query may run."""
@@ -233,7 +223,6 @@ class SqlResultEqualityReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Run both queries and compare."""
         references = references_of(sample, self.name)
         schema = self._schema(sample)
         expected = [await self._reference(schema, query) for query in references]
@@ -322,7 +311,6 @@ class PatchSimilarityReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-
     name: str = "code_patch_similarity"
 
     example = Example(
@@ -335,7 +323,6 @@ class PatchSimilarityReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Compare with each reference."""
         answer = answer_text(sample)
         score = max(patch_similarity(answer, reference) for reference in references_of(sample, self.name))
         return one_score(self.name, score)
@@ -343,18 +330,157 @@ class PatchSimilarityReward(RuleReward):
 
 def patch_similarity(answer: str, reference: str) -> float:
     """Similarity in [0, 1] of the patches two texts hold; 0 when one holds none."""
-    given, wanted = (_normal(patch_of(text)) for text in (answer, reference))
+    given, wanted = patch_of(answer), patch_of(reference)
     return float(Indel.normalized_similarity(given, wanted)) if given and wanted else 0.0
 
 
 def patch_of(text: str) -> str:
-    """The patch in a text: its last diff block, else its last fenced block, else all of it."""
+    """The patch in a text without its noise: its last diff block, else its last fenced block, else all of it."""
     blocks, _ = split_fences(text)
     marked = [block.body for block in blocks if block.language in _PATCH_LANGUAGES]
-    return (marked or [block.body for block in blocks] or [text])[-1]
-
-
-def _normal(patch: str) -> str:
+    patch = (marked or [block.body for block in blocks] or [text])[-1]
     lines = (line.rstrip() for line in patch.split("\n"))
     kept = (_HUNK.sub("@@", line) for line in lines if not line.startswith(_NOISE))
     return "\n".join(kept).strip("\n")
+
+
+@RewardRegistry.register("code_syntax_check")
+class SyntaxCheckReward(KillableRule):
+    """Share of the answer's Python blocks that compile: valid blocks / all blocks.
+
+    Nothing is executed. Blocks are fenced and marked python; without such a mark, blocks without a language are taken.
+    The syntax is that of the running interpreter. Range [0, 1], higher is better; unscored (`no_code`) without a block.
+    """
+
+    name: str = "code_syntax_check"
+
+    example = Example(
+        sample_of(
+            "Write a Python function that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef double(x):\n    return 2 *\n~~~",
+        )
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        blocks = required_blocks(sample, self.name)
+        problems = [
+            f"block {number}, {found}" for number, found in enumerate(map(parse, blocks), start=1) if isinstance(found, str)
+        ]
+        reason = "; ".join(problems[:5]) or f"{len(blocks)} of {len(blocks)} blocks compile."
+        return one_score(self.name, 1 - len(problems) / len(blocks), reason)
+
+
+_PYTHON = frozenset({"python", "py", "python3", "py3", "{python}", "{.python}"})
+
+
+def python_blocks(text: str) -> list[str]:
+    """Bodies of the fenced blocks marked as Python; when none is marked so, of those without a language."""
+    blocks, _ = split_fences(text)
+    marked = [b.body for b in blocks if b.language.split(" ")[0] in _PYTHON]
+    found = marked or [b.body for b in blocks if not b.language]
+    return [textwrap.dedent(body) for body in found if body.strip()]
+
+
+def required_blocks(sample: DataSample, reward: str) -> list[str]:
+    """The answer's Python blocks; Unscored (`no_code`) when it has none."""
+    blocks = python_blocks(answer_text(sample))
+    if not blocks:
+        raise Unscored(f"{reward}: the answer has no fenced Python block.", reason="no_code", cause="answer")
+    return blocks
+
+
+def parse(code: str) -> ast.AST | str:
+    """The code's syntax tree, or one sentence on why it does not compile."""
+    tree = parse_python(code)
+    return tree if isinstance(tree, str) else compile_problem(code) or tree
+
+
+class Style(NamedTuple):
+    """What was looked at in one or more blocks."""
+
+    indents: Counter[str]
+    """How often each unit of indentation is used."""
+    good: list[str]
+    bad: list[str]
+    """Names that follow PEP 8, and those that do not."""
+
+
+@RewardRegistry.register("code_style")
+class CodeStyleReward(KillableRule):
+    """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of names following PEP 8.
+
+    Names are those the code itself gives, from its syntax tree: functions, arguments and variables in snake_case
+    (variables also in UPPER_CASE, module variables also in CapWords, as types are named), classes in CapWords. A part
+    with nothing to look at counts 1. Range [0, 1], higher is better; unscored without a fenced Python block (`no_code`)
+    or when none compiles (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
+    """
+
+    name: str = "code_style"
+
+    example = Example(
+        sample_of(
+            "Write a Python function that doubles a number.",
+            "~~~python\ndef double(x):\n    return 2 * x\n~~~",
+            "~~~python\ndef doubleIt(X):\n  result = 2 * X\n  return result\n~~~",
+        )
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        style = Style(Counter(), [], [])
+        problems = []
+        blocks = required_blocks(sample, self.name)
+        for block in blocks:
+            tree = parse(block)
+            if isinstance(tree, str):
+                problems.append(tree)
+                continue
+            style.indents.update(_indents(block.split("\n"), tree))
+            for name, fits in _names(tree):
+                (style.good if fits else style.bad).append(name)
+        if len(problems) == len(blocks):
+            raise Unscored(f"{self.name}: no block compiles ({problems[0]}).", reason="syntax_error", cause="answer")
+        indents, names = style.indents.total(), len(style.good) + len(style.bad)
+        indentation = style.indents.most_common(1)[0][1] / indents if indents else 1.0
+        naming = len(style.good) / names if names else 1.0
+        reason = f"Indentation {indentation:.2f}, names {naming:.2f}"
+        reason += f" (not PEP 8: {', '.join(shown(name) for name in style.bad[:5])})." if style.bad else "."
+        return one_score(self.name, (indentation + naming) / 2, reason, {"indentation": indentation, "naming": naming})
+
+
+def _indents(lines: list[str], tree: ast.AST) -> Iterator[str]:
+    """White space that each indented block adds to the line that opens it."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt | ast.excepthandler):
+            continue
+        for field in ("body", "orelse", "finalbody"):
+            inner = getattr(node, field, None)
+            if not inner or inner[0].lineno == node.lineno or inner[0].lineno > len(lines):
+                continue
+            outer, own = _margin(lines[node.lineno - 1]), _margin(lines[inner[0].lineno - 1])
+            if len(own) > len(outer):  # an elif is a nested if that is not indented
+                yield own[len(outer) :] if own.startswith(outer) else own
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _names(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    assigned = (node for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign | ast.AnnAssign))
+    top = {id(target) for node in assigned for target in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, _is_cap_words(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.name == node.name.lower()
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.arg == node.arg.lower()
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            fits = node.id in (node.id.lower(), node.id.upper()) or (id(node) in top and _is_cap_words(node.id))
+            yield node.id, fits
+
+
+def _is_cap_words(name: str) -> bool:
+    bare = name.strip("_")
+    return "_" not in bare and bare[:1] == bare[:1].upper()
