@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.data.load.converters import listed, nearest
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.model.message import text_of
+from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -247,8 +247,6 @@ def _completions(
     components: Sequence[str] | None,
     left_out: int,
 ) -> TrainingLog:
-    import numpy as np
-
     flat = [_flattened(row) for row in rows]
     columns = list(dict.fromkeys(column for row in flat for column in row))
     for option, column in asked.items():
@@ -314,8 +312,6 @@ def _given(metric: Mapping[str, Any]) -> Any:
 
 
 def _equal(one: Floats, other: Floats) -> bool:
-    import numpy as np
-
     return bool(np.array_equal(one, other, equal_nan=True))
 
 
@@ -334,8 +330,6 @@ def _text(value: Any) -> str:
 
 
 def _lengths(rows: list[dict[str, Any]], texts: list[str], column: str | None) -> tuple[Floats, str]:
-    import numpy as np
-
     if column is not None:
         return np.array([_value(row.get(column)) for row in rows]), "tokens"
     ids = [row.get("completion_ids") for row in rows]

@@ -13,15 +13,26 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import plain_line
-from rm_gallery.train.advantages import group_numbers, spread_of, weighted_sum
-from rm_gallery.train.signals import LEAST_GROUPS, Link, Shift, group_means, length_bias, link, shift, spread_phrase
+from rm_gallery.train.signals import (
+    LEAST_GROUPS,
+    GroupCorrelation,
+    Shift,
+    group_means,
+    group_numbers,
+    length_bias,
+    link,
+    shift,
+    spread_of,
+    spread_phrase,
+    weighted_sum,
+)
 from rm_gallery.train.training_log import TrainingLog, read_training_log
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -40,7 +51,7 @@ Severity = Literal["warn", "look"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class TrainingFinding:
     """One thing to look at.
 
     Attributes:
@@ -71,8 +82,8 @@ class Watched:
     early: tuple[float, float]
     late: tuple[float, float]
     moved: dict[str, Shift | None] = field(default_factory=dict)
-    by_length: dict[str, Link | None] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    by_length: dict[str, GroupCorrelation | None] = field(default_factory=dict)
+    findings: list[TrainingFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -129,8 +140,6 @@ class _Look:
     """One look at one log."""
 
     def __init__(self, log: TrainingLog, weights: dict[str, float], window: float, examples: int, confidence: float) -> None:
-        import numpy as np
-
         self.log, self.weights, self.shown = log, weights, examples
         self.parts = dict(log.components)
         by_step = zip(log.steps.tolist(), log.prompts, strict=True)
@@ -153,12 +162,10 @@ class _Look:
         self.confidence = confidence
         # two figures (a change and a correlation) for each value and each pair
         self.level = 1.0 - (1.0 - confidence) / max(1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2)
-        self.findings: list[Finding] = []
+        self.findings: list[TrainingFinding] = []
 
     def all(self) -> Watched:
         """Everything there is to see."""
-        import numpy as np
-
         log = self.log
         n_groups = int(self.groups.max()) + 1 if len(log) else 0
         seen = Watched(log.name, len(log), n_groups, self.steps, self.early_steps, self.late_steps)
@@ -187,12 +194,10 @@ class _Look:
         means = [group_means(values[rows], self.groups[rows]) for rows in (self.early, self.late)]
         return shift(*means, level=self.level)
 
-    def _by_length(self, values: Floats, rows: Rows) -> Link | None:
+    def _by_length(self, values: Floats, rows: Rows) -> GroupCorrelation | None:
         return length_bias(values[rows], self.log.lengths[rows], self.groups[rows], level=self.level)
 
     def _range(self, name: str) -> float:
-        import numpy as np
-
         values = self.values[name][~np.isnan(self.values[name])]
         return float(values.max() / 2 - values.min() / 2) * 2 if len(values) else 0.0
 
@@ -247,8 +252,6 @@ class _Look:
                     self._add("traded", "warn", (first, second), text, {"early": asdict(early), "late": asdict(late)}, order)
 
     def _length(self, seen: Watched) -> None:
-        import numpy as np
-
         for name, late in seen.by_length.items():
             if late is None or not late.sure or abs(late.correlation) < LINKED or (name == "reward" and len(self.parts) == 1):
                 continue
@@ -276,8 +279,6 @@ class _Look:
             self._add("longer", "warn", (), text, {"early": before, "late": after}, _ranked(self.log.lengths))
 
     def _says_nothing(self) -> None:
-        import numpy as np
-
         for name, values in self.parts.items():
             known = values[~np.isnan(values)]
             if len(known) >= 20 and self._range(name) <= 1e-12:
@@ -295,16 +296,10 @@ class _Look:
             return
         spread = spread_of(self.total[self.late], self.groups[self.late])
         if spread.n_groups >= LEAST_GROUPS and spread.frac_reward_zero_std >= FLAT and spread.n_groups < self.late.sum():
-            figures = {
-                "frac_reward_zero_std": spread.frac_reward_zero_std,
-                "high": spread.flat_high,
-                "low": spread.flat_low,
-            }
+            figures = {"frac_reward_zero_std": spread.frac_reward_zero_std, "high": spread.flat_high, "low": spread.flat_low}
             self._add("flat", "warn", (), spread.hint.rstrip("."), figures)
 
     def _alike(self) -> None:
-        import numpy as np
-
         known: dict[str, int] = {}
         words = np.array([known.setdefault(text, len(known)) for text in self.log.texts])
         shares = []
@@ -328,12 +323,7 @@ class _Look:
             phrase, before, after, has = found
             text = f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
             self._add(
-                "phrase",
-                "look",
-                (),
-                text,
-                {"early": before, "late": after, "phrase": phrase},
-                has + self._share("reward"),
+                "phrase", "look", (), text, {"early": before, "late": after, "phrase": phrase}, has + self._share("reward")
             )
 
     # -- charts ---------------------------------------------------------------------------------------------------------
@@ -411,12 +401,10 @@ class _Look:
         order: Floats | None = None,
     ) -> None:
         shown = [] if order is None else self._examples(order)
-        self.findings.append(Finding(kind, severity, components, text, figures, shown))
+        self.findings.append(TrainingFinding(kind, severity, components, text, figures, shown))
 
     def _examples(self, order: Floats) -> list[dict[str, Any]]:
         """The late completions that come first by `order`, no two of them the same."""
-        import numpy as np
-
         chosen: list[dict[str, Any]] = []
         texts: set[str] = set()
         rows = np.flatnonzero(self.late)
@@ -446,7 +434,6 @@ def _is_share(chart: str) -> bool:
 
 
 def _ranked(values: Floats) -> Floats:
-    import numpy as np
     from scipy.stats import rankdata
 
     ranks: Floats = rankdata(np.nan_to_num(values, nan=-math.inf)) / max(1, len(values))

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
+from rm_gallery.core.stats import np
+from rm_gallery.core.stats.clustered import bootstrapped, cluster_numbers, from_variance
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rm_gallery.core.stats.clustered import ClusteredMean, Names
@@ -68,11 +68,7 @@ def _sort_key(label: object) -> tuple[int, float, str]:
 
 
 def cohen_kappa(
-    first: Sequence[L | None],
-    second: Sequence[L | None],
-    *,
-    weights: Weights = None,
-    categories: Sequence[L] | None = None,
+    first: Sequence[L | None], second: Sequence[L | None], *, weights: Weights = None, categories: Sequence[L] | None = None
 ) -> float | None:
     """Give Cohen's kappa of two raters: 1 is full agreement, 0 what their label frequencies alone would give.
 
@@ -106,8 +102,6 @@ def cohen_kappa_estimate(
     n_draws: int = 2000,
 ) -> ClusteredMean | None:
     """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `cohen_kappa`."""
-    import numpy as np
-
     units = complete_units(first, second, clusters)
     used = {label for a, b, _ in units for label in (a, b)}
     ordered = list(categories) if categories is not None else sorted(used, key=_sort_key)
@@ -153,8 +147,6 @@ def fleiss_kappa_estimate(
     ratings: Ratings, *, clusters: UnitNames | None = None, seed: int = 0, n_draws: int = 2000
 ) -> ClusteredMean | None:
     """Give Fleiss' kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `fleiss_kappa`."""
-    import numpy as np
-
     units = _by_unit(ratings, clusters)
     sizes = {len(unit) for unit, _ in units}
     if len(sizes) > 1:
@@ -235,8 +227,6 @@ Columns = tuple["NDArray[np.float64]", "Callable[[NDArray[np.float64]], NDArray[
 
 def _category_columns(counts: NDArray[np.float64], ordinal: bool) -> Columns:
     """What a unit adds to the coincidence matrix, and alpha from its sum."""
-    import numpy as np
-
     k = counts.shape[1]
     sizes = counts.sum(axis=1)
 
@@ -266,8 +256,6 @@ def _category_columns(counts: NDArray[np.float64], ordinal: bool) -> Columns:
 
 
 def _interval_columns(units: Sequence[Sequence[float]]) -> Columns:
-    import numpy as np
-
     everything = np.concatenate([np.asarray(unit, dtype=np.float64) for unit in units])
     # deviations from the middle, on a scale of their own: squares of large numbers lose digits or overflow
     middle, scale = float(np.mean(everything)), float(np.max(np.abs(everything - np.mean(everything)))) or 1.0
@@ -314,8 +302,6 @@ def _counts(
     units: Sequence[tuple[Sequence[Hashable], Hashable]], categories: Sequence[Hashable] | None = None
 ) -> tuple[NDArray[np.float64], list[Hashable]]:
     """How often each unit got each label, shape (n_units, n_labels), and the labels in order."""
-    import numpy as np
-
     used = {label for unit, _ in units for label in unit}
     ordered = sorted(used, key=_sort_key) if categories is None else [label for label in categories if label in used]
     index = {label: place for place, label in enumerate(ordered)}
@@ -336,7 +322,6 @@ def _number(value: Hashable) -> float:
 
 
 def _one_hot(cells: Sequence[int], width: int) -> Any:
-    import numpy as np
     from scipy import sparse
 
     return sparse.csr_array((np.ones(len(cells)), (np.arange(len(cells)), cells)), shape=(len(cells), width))
@@ -345,8 +330,6 @@ def _one_hot(cells: Sequence[int], width: int) -> Any:
 def _from_sums(
     columns: Any, statistic: Any, units: Sequence[tuple[Any, ...]], clusters: UnitNames | None, seed: int, n_draws: int
 ) -> ClusteredMean | None:
-    from rm_gallery.core.stats.paired import bootstrapped
-
     names = None if clusters is None else [unit[-1] for unit in units]
     return bootstrapped(columns, statistic, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws)
 
@@ -408,8 +391,6 @@ def _order_estimate(
     second: Sequence[float | None],
     clusters: Names | None,
 ) -> ClusteredMean | None:
-    import numpy as np
-
     units = complete_units(first, second, clusters)
     estimate = statistic([a for a, _, _ in units], [b for _, b, _ in units])
     if estimate is None:
@@ -428,7 +409,6 @@ def _order_estimate(
 
 def _spearman_influence(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """What each unit does to the correlation of mid-ranks: as a point, and by shifting the ranks of the others."""
-    import numpy as np
     from scipy.stats import rankdata
 
     n = len(x)
@@ -442,19 +422,13 @@ def _spearman_influence(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArr
         return own + shifted - np.mean(shifted)
 
     xy, xx, yy = float(np.mean(u * v)), float(np.mean(u * u)), float(np.mean(v * v))
-    of_xy, of_xx, of_yy = (
-        product(u, v, above_x, above_y),
-        product(u, u, above_x, above_x),
-        product(v, v, above_y, above_y),
-    )
+    of_xy, of_xx, of_yy = (product(u, v, above_x, above_y), product(u, u, above_x, above_x), product(v, v, above_y, above_y))
     root = math.sqrt(xx * yy)
     return np.asarray(of_xy / root - xy / root * (of_xx / xx + of_yy / yy) / 2.0)
 
 
 def _kendall_influence(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """What each unit does to tau-b through the pairs it is part of."""
-    import numpy as np
-
     n = len(x)
     sx, sy = (np.sign(np.subtract.outer(side, side)) for side in (x, y))
     rows = [np.sum(part, axis=1) / (n - 1.0) for part in (sx * sy, sx**2, sy**2)]

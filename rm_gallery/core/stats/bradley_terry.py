@@ -11,12 +11,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.corrected import codes, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.floating[Any]]
@@ -58,8 +58,6 @@ def fit_logistic(
 
     Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; sandwich with leverages (HC2).
     """
-    import numpy as np
-
     k = design.shape[1]
     penalty = np.zeros(k) if ridge is None else 2.0 * ridge
     beta: Floats = np.zeros(k)
@@ -92,8 +90,6 @@ def fit_logistic(
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
-    import numpy as np
-
     p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
     w = p * (1.0 - p)
     inverse = np.linalg.pinv(design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True)
@@ -185,8 +181,6 @@ def bradley_terry(
     Source: R. Bradley and M. Terry, 1952; L. Ford, "Solution of a ranking problem from binary comparisons", 1957 (when the
     maximum exists).
     """
-    import numpy as np
-
     check_level(confidence)
     y = numbers(results, "results")
     columns = {name: numbers(values, f"feature {name}") for name, values in (features or {}).items()}
@@ -262,14 +256,8 @@ def style_difference(first: Numbers, second: Numbers) -> Floats:
 
 
 def _check(
-    first: Sequence[str],
-    second: Sequence[str],
-    y: Floats,
-    clusters: Sequence[Hashable] | None,
-    columns: Mapping[str, Floats],
+    first: Sequence[str], second: Sequence[str], y: Floats, clusters: Sequence[Hashable] | None, columns: Mapping[str, Floats]
 ) -> None:
-    import numpy as np
-
     lengths = {"first": len(first), "second": len(second), **{f"feature {k}": len(v) for k, v in columns.items()}}
     if clusters is not None:
         lengths["clusters"] = len(clusters)
@@ -323,31 +311,23 @@ def _separated(won: Floats, names: Sequence[str], groups: Sequence[int], notes: 
 
 def _centring(groups: Sequence[int]) -> Floats:
     """The matrix that takes the mean of each group off its strengths."""
-    import numpy as np
-
     same = np.equal.outer(groups, groups).astype(np.float64)
     return np.asarray(np.eye(len(groups)) - same / same.sum(axis=1, keepdims=True))
 
 
 def _basis(centre: Floats) -> Floats:
     """Orthonormal columns that span the strengths whose mean is 0 in every group, shape (systems, systems - groups)."""
-    import numpy as np
-
     values, vectors = np.linalg.eigh(centre)
     return np.asarray(vectors[:, values > 0.5])
 
 
 def _strengths(fit: Fit, basis: Floats) -> tuple[Floats, Floats]:
-    import numpy as np
-
     k = basis.shape[1]
     return np.asarray(basis @ fit.beta[:k]), np.asarray(basis @ fit.covariance[:k, :k] @ basis.T)
 
 
 def _ranks(strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float) -> list[tuple[int, int]]:
     """Per system the best and the worst rank its pairwise differences leave, for all its pairs at once."""
-    import numpy as np
-
     found = []
     for i in range(len(strengths)):
         rivals = [j for j, group in enumerate(groups) if group == groups[i] and j != i]
@@ -404,8 +384,6 @@ def length_controlled(
     Source: Y. Dubois et al., "Length-Controlled AlpacaEval" (arXiv 2404.04475); D. Firth, "Bias reduction of maximum
     likelihood estimates", 1993.
     """
-    import numpy as np
-
     check_level(confidence)
     y, a, b = (numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b")))
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):

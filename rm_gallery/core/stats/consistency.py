@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.clustered import cluster_numbers, clustered_mean
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.significance import sign_test
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rm_gallery.core.stats.clustered import Names
@@ -47,11 +48,7 @@ class PositionBias(NamedTuple):
 
 
 def position_bias(
-    shown_first: Numbers,
-    shown_second: Numbers,
-    *,
-    clusters: Sequence[Hashable] | None = None,
-    confidence: float = 0.95,
+    shown_first: Numbers, shown_second: Numbers, *, clusters: Sequence[Hashable] | None = None, confidence: float = 0.95
 ) -> PositionBias:
     """Test whether answer A does better when it is shown first than when it is shown second.
 
@@ -67,8 +64,6 @@ def position_bias(
     Raises:
         ConfigError: lengths differ or a win lies outside 0..1.
     """
-    import numpy as np
-
     check_level(confidence)
     first, second = numbers(shown_first, "shown_first"), numbers(shown_second, "shown_second")
     if len(first) != len(second):
@@ -87,25 +82,6 @@ def position_bias(
     found = corrected_mean(gain, gain, clusters=names, bounds=(-1.0, 1.0), confidence=confidence)
     up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
     return PositionBias(found.estimate, found.ci95, sign_test(up, down), up, down, n, len(both) - n)
-
-
-def sign_test(more: int, less: int, *, mid: bool = False) -> float:
-    """Give the exact two-sided p-value of "either sign is equally probable"; with `mid`, half the observed outcome counts.
-
-    The mid-p value keeps its level on average where the exact one is conservative; on discordant pairs it is McNemar's test.
-
-    Raises:
-        ConfigError: a count is negative.
-    """
-    from scipy.stats import binom
-
-    if min(more, less) < 0:
-        raise ConfigError(f"counts are at least 0, found {more} and {less}")
-    n, fewer = more + less, min(more, less)
-    tail = float(binom.cdf(fewer, n, 0.5))
-    if mid:
-        tail -= float(binom.pmf(fewer, n, 0.5)) / 2.0
-    return min(1.0, 2.0 * tail) if n else 1.0
 
 
 @dataclass(frozen=True)
@@ -169,8 +145,6 @@ def variance_parts(
     Source: one-way random effects, S. Searle, G. Casella and C. McCulloch, "Variance Components", 1992; for evaluations,
         E. Miller, "Adding error bars to evals", arXiv 2411.00640.
     """
-    import numpy as np
-
     if not runs or len({len(run) for run in runs}) > 1:
         raise ConfigError("variance_parts needs runs over the same samples, one credit or None for each")
     table = np.array([[math.nan if x is None else float(x) for x in run] for run in runs], dtype=np.float64)
@@ -204,8 +178,6 @@ def variance_parts(
 
 
 def _score(run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None) -> float | None:
-    import numpy as np
-
     places = np.flatnonzero(known)
     strata = None if parts[1] is None else [parts[1][int(place)] for place in places]
     found = clustered_mean(run[places], strata=strata, weights=weights)
@@ -214,8 +186,6 @@ def _score(run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights:
 
 def _shares(strata: Sequence[Any] | None, weights: Mapping[Any, float] | None, n: int) -> Any:
     """How much of the score each sample is."""
-    import numpy as np
-
     if strata is None:
         return np.full(n, 1.0 / n)
     numbers = cluster_numbers(strata, n)
@@ -304,8 +274,6 @@ def drift(
     Raises:
         ConfigError: lengths differ, scores lie outside the bounds, or fewer than two anchors were scored by both.
     """
-    import numpy as np
-
     check_level(confidence)
     if tolerance < 0.0 or n_draws < 100:
         raise ConfigError(f"tolerance is at least 0 and n_draws at least 100; found {tolerance!r} and {n_draws!r}")
@@ -365,8 +333,6 @@ def _earned(
     bounds: tuple[float, float],
 ) -> tuple[Floats, Floats]:
     """How near each version comes to the labels, 0..1; NaN where that is not known."""
-    import numpy as np
-
     if credits is not None:
         return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
     gold = numbers(labels or [], "labels")[both] if not isinstance(labels, np.ndarray) else labels[both]
@@ -393,8 +359,6 @@ def _change(old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple
 
 def _self_difference(olds: Sequence[Floats], news: Sequence[Floats], tolerance: float) -> float | None:
     """Share of anchors on which two runs of one version differ, over all pairs of runs."""
-    import numpy as np
-
     differing = [
         np.abs(a - b)[~np.isnan(a - b)] > tolerance for runs in (olds, news) for a, b in itertools.combinations(runs, 2)
     ]
@@ -408,8 +372,6 @@ def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[
     If both versions score alike, the runs of an anchor may be exchanged; all ways to name some of them "new" are equally
     probable then, anchor by anchor. Source: G. Székely and M. Rizzo, "Energy statistics", 2013.
     """
-    import numpy as np
-
     runs = np.concatenate([olds, news], axis=1)
     runs = runs[~np.isnan(runs).any(axis=1)]
     if len(runs) < 2:
@@ -434,8 +396,6 @@ def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[
 
 
 def _energy(distance: Floats, new: Sequence[int]) -> Floats:
-    import numpy as np
-
     old = [i for i in range(distance.shape[1]) if i not in new]
     within = [
         distance[:, side][:, :, side].sum(axis=(1, 2)) / (len(side) * (len(side) - 1))

@@ -19,9 +19,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.intervals import Interval, Piece, ScoreTest, check_level
 from rm_gallery.core.stats.prediction_powered import (
-    Part,
+    StratumEstimate,
     count,
     labels_follow_verdicts,
     mended,
@@ -32,7 +33,6 @@ from rm_gallery.core.stats.prediction_powered import (
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Numbers = Sequence[float | None] | NDArray[Any]
@@ -139,8 +139,6 @@ def corrected_mean(
     Raises:
         ConfigError: lengths differ, a label lies outside the bounds, a probability outside 0..1, a stratum has no label.
     """
-    import numpy as np
-
     check_level(confidence)
     low, high = (float(bound) for bound in bounds)
     if not low < high:
@@ -211,7 +209,7 @@ def corrected_mean(
 
 
 def _test_of(
-    theta: float, parts: Sequence[Part], shares: Sequence[float], variance: float, low: float, high: float
+    theta: float, parts: Sequence[StratumEstimate], shares: Sequence[float], variance: float, low: float, high: float
 ) -> ScoreTest:
     own = [share**2 * part.variance for share, part in zip(shares, parts, strict=True)]
     total = math.fsum(own)
@@ -283,8 +281,6 @@ def label_scale(labels: Numbers, scale: tuple[float, float] = (-math.inf, math.i
 
 def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
     """Whether few different probabilities were used, all known, and labels came of each: that is a stratified sample."""
-    import numpy as np
-
     if np.isnan(chosen).any():
         return False
     kinds, cells = np.unique(chosen, return_inverse=True)
@@ -293,8 +289,6 @@ def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
 
 def _by_verdict(chosen: Floats, f: Floats) -> Floats:
     """Fill in the probability of rows without one, where all rows with their verdict that have one have the same."""
-    import numpy as np
-
     known = ~np.isnan(chosen)
     if known.all():
         return chosen
@@ -337,8 +331,6 @@ def _strata(
     strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: NDArray[np.bool_]
 ) -> list[tuple[NDArray[Any], float]]:
     """Rows and share of each stratum that counts."""
-    import numpy as np
-
     n = len(labelled)
     if strata is None:
         if shares is not None:
@@ -373,8 +365,6 @@ def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> di
 
 def numbers(values: Numbers, name: str) -> Floats:
     """As floats with NaN for what is missing; infinities and texts are refused, never cast."""
-    import numpy as np
-
     try:
         found = np.array(values, dtype=np.float64)  # None becomes NaN
     except (TypeError, ValueError) as error:
@@ -394,8 +384,6 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
 
 
 def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
-    import numpy as np
-
     if np.isnan(chosen[labelled]).any():
         raise ConfigError("probabilities needs one for every labelled row: with what probability it was chosen for labelling")
     known = chosen[~np.isnan(chosen)]
@@ -408,8 +396,6 @@ def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
 
 def codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
     """Number the cluster names 0, 1, … by first appearance; without names every row is its own."""
-    import numpy as np
-
     if clusters is None:
         return np.arange(n)
     places: dict[Hashable, int] = {}

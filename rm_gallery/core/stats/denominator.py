@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.paired import holm
+from rm_gallery.core.stats.significance import holm
 
 NEVER_BEGUN = "caller"
 """The cause of what a run did not get to."""
@@ -33,13 +33,7 @@ class Closed(NamedTuple):
         return self.n - self.n_scored
 
 
-def closed(
-    n: int,
-    n_scored: int,
-    total: float,
-    missing: Mapping[str, int],
-    scale: tuple[float, float] = (0.0, 1.0),
-) -> Closed:
+def closed(n: int, n_scored: int, total: float, missing: Mapping[str, int], scale: tuple[float, float] = (0.0, 1.0)) -> Closed:
     """Close the denominator of a mean.
 
     Args:

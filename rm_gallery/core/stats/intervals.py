@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -183,7 +184,6 @@ _NEGLIGIBLE = 1e-18
 
 def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
     """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
-    import numpy as np
     from numpy.typing import NDArray
     from scipy.stats import binom
 
@@ -265,8 +265,6 @@ def chance_interval_of_means(
     Raises:
         ConfigError: without subsets, with an empty one, or with a probability outside 0..1.
     """
-    import numpy as np
-
     check_level(level)
     rng = np.random.default_rng(seed)
     means = []

@@ -9,12 +9,12 @@ from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _NORMAL = NormalDist()
@@ -38,7 +38,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SampleSize:
     """A sample size.
 
     Attributes:
@@ -85,7 +85,7 @@ def plan_mean(
     power: float = 0.8,
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
-) -> Plan:
+) -> SampleSize:
     """Give the rows needed to know a mean to within `half_width`, or to find that it differs by `effect` from a fixed value.
 
     Away from one half it takes more rows to tell a share from a value nearer to one half (90 from 85 %) than from one farther
@@ -112,21 +112,15 @@ def plan_mean(
     factor = design_effect(rows_per_cluster, icc)
     if half_width is None:
         return _plan_test(
-            _within(effect or 0.0, "effect", 1.0, sd),
-            rate,
-            sd,
-            check_level(confidence),
-            _power(power),
-            rows_per_cluster,
-            icc,
+            _within(effect or 0.0, "effect", 1.0, sd), rate, sd, check_level(confidence), _power(power), rows_per_cluster, icc
         )
     rows = max(2, _up(factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2))
-    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), half_width=z * spread * math.sqrt(factor / rows))
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), half_width=z * spread * math.sqrt(factor / rows))
 
 
 def _plan_test(
     effect: float, rate: float, sd: float | None, level: float, power: float, rows_per_cluster: float, icc: float
-) -> Plan:
+) -> SampleSize:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
     nulls = [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
     if not nulls:
@@ -136,7 +130,7 @@ def _plan_test(
     tests: list[tuple[int, float, Callable[[int], float]]] = []
     for null in nulls:
         spreads = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
-        limit = _Limit(effect / math.sqrt(factor), spreads[0], spreads[1], z_level)
+        limit = _LargeSampleTest(effect / math.sqrt(factor), spreads[0], spreads[1], z_level)
         first = max(2, _up(limit.rows(z_power)))
         if sd is None and factor == 1.0:
             found = _first_that_holds(first, power, null, _exact_power(rate, null, level))
@@ -150,11 +144,11 @@ def _plan_test(
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
     sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
-    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ())
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ())
 
 
 @dataclass(frozen=True)
-class _Limit:
+class _LargeSampleTest:
     """The test with very many rows: a normal deviate whose spread is another where the supposed value is true."""
 
     effect: float
@@ -209,12 +203,9 @@ def _first_that_holds(
 
 
 def _simulated_power(
-    p_value: Callable[[np.random.Generator, NDArray[np.int64], int], float | None],
-    level: float,
-    rows_per_cluster: float,
+    p_value: Callable[[np.random.Generator, NDArray[np.int64], int], float | None], level: float, rows_per_cluster: float
 ) -> Callable[[int], float]:
     """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and tests them."""
-    import numpy as np
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
@@ -230,8 +221,6 @@ def _test_of_rates(
     rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, rate: float, null: float, icc: float
 ) -> float | None:
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
-    import numpy as np
-
     chances: NDArray[np.float64] = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
@@ -255,8 +244,6 @@ def _test_of_pairs(
     rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, discordance: float, icc: float
 ) -> float | None:
     """One draw of right less right, where rows share the outcome of their cluster so often that two are as alike."""
-    import numpy as np
-
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
@@ -293,7 +280,7 @@ def plan_difference(
     power: float = 0.8,
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
-) -> Plan:
+) -> SampleSize:
     """Give the pairs needed to find that two systems on the same rows differ by `effect`.
 
     Either from `discordance`, the share of rows on which only one of the two is right (McNemar), or from variances: `between`,
@@ -316,7 +303,7 @@ def plan_difference(
     if discordance is not None:
         if not d <= discordance <= 1.0:
             raise ConfigError(f"discordance lies between the effect, {d:g}, and 1; found {discordance!r}")
-        limit = _Limit(d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level)
+        limit = _LargeSampleTest(d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level)
         rows, powered = max(2, _up(limit.rows(z_power))), limit.power
         if rows <= _MOST_SIMULATED:
             one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
@@ -328,7 +315,7 @@ def plan_difference(
             raise ConfigError("variances are at least 0 and repeats at least 1")
         n = (z_level + z_power) ** 2 * (between + within_a / repeats_a + within_b / repeats_b) / d**2
         rows = max(2, _up(n * factor))
-    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), power=None if powered is None else powered(rows))
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=None if powered is None else powered(rows))
 
 
 def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8) -> float:
@@ -363,7 +350,7 @@ def plan_labels(
     icc: float = 0.0,
     cost_label: float | None = None,
     cost_judge: float | None = None,
-) -> Plan:
+) -> SampleSize:
     """Give the labels needed among `n_rows` judged rows so that the corrected mean is known to within `half_width`.
 
     Args:
@@ -417,7 +404,7 @@ def plan_labels(
     if cost_label is not None and cost_judge is not None:
         rows = _cheapest(n_rows, alone, fewest, _positive(cost_label, "cost_label"), _positive(cost_judge, "cost_judge"))
         n = fewest(rows) or n
-    return Plan(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
+    return SampleSize(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
         clusters=_clusters(n, rows_per_cluster),
     )  # fmt: skip
 

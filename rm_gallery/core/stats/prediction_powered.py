@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.clustered import correlation_in_cells
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ _MOST_CELLS = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class StratumEstimate:
     """What one stratum says.
 
     Attributes:
@@ -58,7 +58,7 @@ def part_of(
     groups: NDArray[Any],
     bounds: tuple[float, float],
     verdicts: NDArray[Any] | None = None,
-) -> Part:
+) -> StratumEstimate:
     """Correct the mean of one stratum.
 
     Args:
@@ -70,8 +70,6 @@ def part_of(
         verdicts: number of the judge's verdict per row, -1 where there is none, each but that with a label; rows of a verdict
             are then predicted by the mean of its labels, and only chance within a verdict decides which are labelled.
     """
-    import numpy as np
-
     labelled = ~np.isnan(y)
     missing = np.isnan(f)
     if missing.any():
@@ -123,15 +121,13 @@ def part_of(
     if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
         alone = max(0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2)
-    return Part(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
+    return StratumEstimate(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
 
 
 def _by_verdict(
     f: Floats, yl: Floats, verdicts: NDArray[Any], labelled: NDArray[np.bool_]
 ) -> tuple[Floats, float, Floats, int]:
     """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels, and number of verdicts."""
-    import numpy as np
-
     own, known = verdicts[labelled], verdicts >= 0
     n_labels, n_rows = np.bincount(own[own >= 0]), np.bincount(verdicts[known])
     means = np.bincount(own[own >= 0], weights=yl[own >= 0]) / n_labels
@@ -170,8 +166,6 @@ def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
 
 def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[float, float]) -> Floats:
     """Squared residual per labelled row of a pseudo-row: half of it at either end of the scale as far as it was used."""
-    import numpy as np
-
     low, high = float(yl.min()), float(yl.max())
     if len(np.unique(yl)) > max(5, len(yl) // 2):  # a fine scale: the residuals themselves show how far they reach
         return np.full(len(yl), float(np.abs(residuals).max()) ** 2)
@@ -192,8 +186,6 @@ def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[
 
     Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
     """
-    import numpy as np
-
     counts = np.bincount(cells).astype(np.float64)
     strength = pseudo_rows / len(counts)
     # residuals keep their own weights, since rows with large weights are often those with small residuals
@@ -208,8 +200,6 @@ def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Flo
 
     How far together is what the labels show of likeness within clusters; labels that are all equal show nothing of it.
     """
-    import numpy as np
-
     groups = np.unique(gl, return_inverse=True)[1]
     sums, sizes, squares = (np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2))
     alike = 1.0 if float(np.ptp(yl)) == 0.0 else _likeness(yl, groups)
@@ -219,8 +209,6 @@ def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Flo
 
 
 def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
-    import numpy as np
-
     apart = yl - yl.mean()
     sizes = np.bincount(groups).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
@@ -230,8 +218,6 @@ def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
 
 def _cells(fl: Floats) -> NDArray[Any]:
     """Labelled rows by the judge's verdict, where it has few different ones."""
-    import numpy as np
-
     kinds, cells = np.unique(fl, return_inverse=True)
     return cells if 1 < len(kinds) <= _MOST_CELLS else np.zeros(len(fl), dtype=np.intp)
 
@@ -246,8 +232,6 @@ def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> flo
 
 def count(codes: NDArray[Any]) -> int:
     """How many different ones there are among small whole numbers."""
-    import numpy as np
-
     return int(np.count_nonzero(np.bincount(codes)))
 
 
@@ -268,8 +252,6 @@ def verdict_numbers(f: Floats, labelled: NDArray[np.bool_], *, fewest: int = _FE
 
     Rows without a verdict have a number of their own if as many of them are labelled, else -1.
     """
-    import numpy as np
-
     judged = ~np.isnan(f)
     kinds, places = np.unique(f[judged], return_inverse=True)
     if labelled.all() or not 1 < len(kinds) <= _MOST_VERDICTS or labelled[judged].sum() < fewest:
@@ -304,7 +286,6 @@ def labels_follow_verdicts(
         groups: cluster number per row.
         strata: stratum number per row; None for one.
     """
-    import numpy as np
     from scipy.special import stdtr
     from scipy.stats import rankdata
 
@@ -341,7 +322,5 @@ def labels_follow_verdicts(
 
 def mended(f: Floats, verdicts: NDArray[Any] | None) -> bool:
     """Whether every verdict has a number of its own."""
-    import numpy as np
-
     judged = ~np.isnan(f)
     return verdicts is not None and len(np.unique(verdicts[judged])) == len(np.unique(f[judged]))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
@@ -250,8 +251,6 @@ def reward_gaps(chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | Non
     Raises:
         ConfigError: for lengths that differ or gaps that are not finite.
     """
-    import numpy as np
-
     a, b = np.asarray(chosen, dtype=np.float64), np.asarray(rejected, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 1:
         raise ConfigError(f"chosen and rejected need the same length, got {a.shape} and {b.shape}")
@@ -349,8 +348,6 @@ def best_of_n_curve(
     Raises:
         ConfigError: for lengths that differ, scores or values that are not finite, or an n below 1.
     """
-    import numpy as np
-
     if len(scores) != len(values) or any(len(s) != len(v) for s, v in zip(scores, values, strict=True)):
         raise ConfigError("best_of_n_curve needs one value per score")
     if any(not math.isfinite(x) for rows in (scores, values) for row in rows for x in row):

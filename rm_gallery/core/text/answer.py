@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import split_reasoning
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
 LIMIT = 20_000
@@ -202,10 +202,7 @@ def _hashes(text: str) -> Statement | None:
 
 
 def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | None:
-    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = (
-        (_tagged, "tag"),
-        (_json_value, "json"),
-    )
+    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = ((_tagged, "tag"), (_json_value, "json"))
     for find, kind in kinds:
         inside = find(text)
         if inside is not None:

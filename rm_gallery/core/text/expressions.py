@@ -40,17 +40,7 @@ _SYMBOLS = str.maketrans(
         **{"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset "},
     }
 )
-_FRACTIONS = {
-    "½": "1/2",
-    "¼": "1/4",
-    "¾": "3/4",
-    "⅓": "1/3",
-    "⅔": "2/3",
-    "⅕": "1/5",
-    "⅛": "1/8",
-    "⅜": "3/8",
-    "⅝": "5/8",
-}
+_FRACTIONS = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
 _WORDS += "eighteen nineteen"
@@ -83,8 +73,7 @@ _NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _PLAIN = re.compile(rf"-?{_NUMBER}|-?\d+/\d+")
 _NUMBERS = re.compile(r"\d+(?:[.,/]\d+)*")
 _COMMA_LANGUAGE = re.compile(
-    r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b",
-    re.IGNORECASE,
+    r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b", re.IGNORECASE
 )
 _DECIMAL_COMMA = re.compile(r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])")
 _LABEL = re.compile(r"\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?", re.IGNORECASE)
@@ -133,8 +122,7 @@ _STEP = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _NOT_GIVEN = re.compile(
-    r"(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b",
-    re.IGNORECASE,
+    r"(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b", re.IGNORECASE
 )
 _BOUND = re.compile(r"(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)", re.IGNORECASE)
 _QUESTION = re.compile(
@@ -353,10 +341,7 @@ def _plain_numbers(text: str) -> str:
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
     text = re.sub(r"\^(-\d+)", r"^{\1}", text)
     text = re.sub(
-        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
-        "%",
-        text,
-        flags=re.IGNORECASE,
+        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b", "%", text, flags=re.IGNORECASE
     )
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
     if (spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text)) is not None:

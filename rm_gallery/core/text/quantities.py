@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import MissingExtra
 Dimension = tuple[tuple[str, float], ...]
 
 
-class Unit(NamedTuple):
+class UnitOfMeasure(NamedTuple):
     """A unit in base units: value * factor + offset. The dimension is the powers of the base units it is made of."""
 
     factor: float
@@ -27,7 +27,7 @@ class Quantity(NamedTuple):
     """A number and what it counts."""
 
     value: float
-    units: tuple[Unit, ...]
+    units: tuple[UnitOfMeasure, ...]
     """What its unit may mean, the likeliest first ("C" is Celsius or coulomb); empty where it has none that is known."""
     things: frozenset[str]
     """Words that follow in a unit's place and name none: of "5 red apples" red and apple."""
@@ -35,7 +35,7 @@ class Quantity(NamedTuple):
     end: int
 
 
-PERCENT = Unit(0.01, ())
+PERCENT = UnitOfMeasure(0.01, ())
 _CURRENCIES = {
     "USD": "$ US$ USD dollar dollars buck bucks 美元 美金",
     "EUR": "€ EUR euro euros Euro Euros 欧元",
@@ -49,14 +49,7 @@ _CURRENCIES = {
     "AUD": "A$ AUD",
     "CAD": "C$ CAD",
 }
-_OWN = {
-    "cent": "0.01 USD",
-    "cents": "0.01 USD",
-    "¢": "0.01 USD",
-    "美分": "0.01 USD",
-    "角": "0.1 CNY",
-    "pence": "0.01 GBP",
-}
+_OWN = {"cent": "0.01 USD", "cents": "0.01 USD", "¢": "0.01 USD", "美分": "0.01 USD", "角": "0.1 CNY", "pence": "0.01 GBP"}
 _NAMES = {
     "米": "m", "公里": "km", "千米": "km", "分米": "dm", "厘米": "cm", "公分": "cm", "毫米": "mm", "微米": "um", "纳米": "nm",
     "英寸": "inch", "英尺": "foot", "码": "yard", "英里": "mile", "克": "g", "千克": "kg", "公斤": "kg", "毫克": "mg", "吨": "tonne",
@@ -189,7 +182,7 @@ def needs_units(wanted: Quantity) -> bool:
     return not own or find_spec("pint") is not None
 
 
-def same_kind(given: Quantity, wanted: Quantity) -> tuple[Unit, Unit] | None:
+def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:
     """The readings of two quantities' units that measure the same, the likeliest first; None when there are none."""
     return next(((a, b) for b in wanted.units for a in given.units if a.dimension == b.dimension), None)
 
@@ -220,7 +213,7 @@ def _quantity(text: str, number: Number, units: bool) -> Quantity:
     return Quantity(number.value, found, things, number.start, end)
 
 
-def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[Unit, ...], int]:
+def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[UnitOfMeasure, ...], int]:
     match = _UNIT.match(text, position)
     if match is None:
         return (), position
@@ -257,19 +250,21 @@ def _things(text: str, position: int) -> frozenset[str]:
     return frozenset(things)
 
 
-def _currency(text: str, start: int, end: int) -> tuple[Unit, ...]:
+def _currency(text: str, start: int, end: int) -> tuple[UnitOfMeasure, ...]:
     inside = _CURRENCY.search(text, start, end)
     before = inside or _BEFORE.search(text[max(0, start - 5) : start])
     return _currency_of(before.group().strip()) if before else ()
 
 
-def _currency_of(name: str) -> tuple[Unit, ...]:
+def _currency_of(name: str) -> tuple[UnitOfMeasure, ...]:
     if name in ("%", "％", "percent", "pct"):
         return (PERCENT,)
     if name in _OWN:
         factor, code = _OWN[name].split()
-        return (Unit(float(factor), ((code, 1.0),)),)
-    return tuple(Unit(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code)
+        return (UnitOfMeasure(float(factor), ((code, 1.0),)),)
+    return tuple(
+        UnitOfMeasure(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code
+    )
 
 
 def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
@@ -294,7 +289,7 @@ _TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
 
 
 @lru_cache(maxsize=4096)
-def units_of(text: str) -> tuple[Unit, ...]:
+def units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty when it names none.
 
     Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is none. Raises MissingExtra
@@ -308,10 +303,10 @@ def units_of(text: str) -> tuple[Unit, ...]:
         return ()
 
 
-def _units_of(text: str) -> tuple[Unit, ...]:
+def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     if _SINGLE.fullmatch(text) and (single := _single(text)):
         return single
-    result: list[Unit] = [Unit(1.0, ())]
+    result: list[UnitOfMeasure] = [UnitOfMeasure(1.0, ())]
     sign = 1
     for part in re.split(r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()):
         mark = part.strip()
@@ -328,13 +323,13 @@ def _units_of(text: str) -> tuple[Unit, ...]:
     return tuple(result)
 
 
-def _single(name: str) -> tuple[Unit, ...]:
+def _single(name: str) -> tuple[UnitOfMeasure, ...]:
     """What one word without a power may name."""
     readings = _READINGS.get(name) or _READINGS.get(name.lower() if len(name) > 3 else "") or (name,)
     return tuple(unit for reading in readings for unit in _named(reading))
 
 
-def _named(name: str) -> tuple[Unit, ...]:
+def _named(name: str) -> tuple[UnitOfMeasure, ...]:
     """The unit of a word, or of a definition such as "0.5 kg", "km/hour" and "cm3"."""
     if currency := _currency_of(name):
         return currency
@@ -345,7 +340,7 @@ def _named(name: str) -> tuple[Unit, ...]:
     return tuple(found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit))
 
 
-def _term(text: str) -> tuple[Unit, ...]:
+def _term(text: str) -> tuple[UnitOfMeasure, ...]:
     match = _TERM_PARTS.fullmatch(text.strip())
     if match is None:
         return ()
@@ -359,16 +354,16 @@ def _term(text: str) -> tuple[Unit, ...]:
     if power == 1:
         return units
     raised = ((base, exponent * power) for unit in units for base, exponent in unit.dimension)
-    return tuple(Unit(unit.factor**power, tuple(raised)) for unit in units[:1])
+    return tuple(UnitOfMeasure(unit.factor**power, tuple(raised)) for unit in units[:1])
 
 
-def _times(left: Unit, right: Unit, sign: int) -> Unit:
+def _times(left: UnitOfMeasure, right: UnitOfMeasure, sign: int) -> UnitOfMeasure:
     if not left.dimension and left.factor == 1 and sign == 1:
         return right
     powers = dict(left.dimension)
     for base, exponent in right.dimension:
         powers[base] = powers.get(base, 0) + sign * exponent
-    return Unit(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
+    return UnitOfMeasure(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
 
 
 @lru_cache(maxsize=1)
@@ -386,7 +381,7 @@ def forget_units() -> None:
     _registry.cache_clear()
 
 
-def _pint_unit(name: str) -> tuple[Unit, ...]:
+def _pint_unit(name: str) -> tuple[UnitOfMeasure, ...]:
     """What pint takes a word for; English words that only look like a unit, and prefixes nobody uses, are none."""
     registry = _registry()
     for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
@@ -401,11 +396,11 @@ def _pint_unit(name: str) -> tuple[Unit, ...]:
     return ()
 
 
-def _converted(registry: Any, name: str) -> tuple[Unit, ...]:
+def _converted(registry: Any, name: str) -> tuple[UnitOfMeasure, ...]:
     zero, one = (registry.Quantity(value, name).to_base_units() for value in (0.0, 1.0))
     dimension = tuple(sorted((str(base), float(power)) for base, power in one.dimensionality.items()))
     if not dimension:  # pint counts angles and data as plain numbers
         root = registry.Quantity(1.0, name).to_root_units()
         dimension = tuple(sorted((str(base), float(power)) for base, power in root.unit_items()))
         one, zero = root, 0 * root
-    return (Unit(one.magnitude - zero.magnitude, dimension, zero.magnitude),)
+    return (UnitOfMeasure(one.magnitude - zero.magnitude, dimension, zero.magnitude),)

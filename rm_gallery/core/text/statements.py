@@ -23,7 +23,7 @@ _THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", 
 Reader = Callable[[Any], Any]
 
 
-class Wanted(NamedTuple):
+class VerdictField(NamedTuple):
     """How one field is read: `read` turns its text or JSON value into the value, or raises ParseError."""
 
     read: Reader
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 class Form:
     """The fields a reply is to state, and what is needed to find them, made once per template."""
 
-    def __init__(self, fields: Mapping[str, Wanted]) -> None:
+    def __init__(self, fields: Mapping[str, VerdictField]) -> None:
         self.fields = dict(fields)
         self.names = {name.lower(): name for name in fields}
         self.verdicts = verdicts = {name.lower() for name, field in fields.items() if not field.prose}

@@ -8,7 +8,7 @@ import unicodedata
 from typing import Any
 
 from rm_gallery.core.text.answer import final_text, read_statements
-from rm_gallery.core.text.reasoning import INVISIBLE
+from rm_gallery.core.text.blocks import INVISIBLE
 from rm_gallery.core.utils.errors import ParseError
 
 __all__ = ["LETTERS", "choice_letter"]
@@ -198,8 +198,7 @@ _REASONED = re.compile(
 )
 """What follows a yes or no that is the whole answer."""
 _UNDECIDED = re.compile(
-    r"\b(?:or|maybe|perhaps|unsure|(?:not|un)\s?(?:sure|clear)|wait|actually|hmm+)\b|或|也许|可能|等等|其实|不确定",
-    re.I,
+    r"\b(?:or|maybe|perhaps|unsure|(?:not|un)\s?(?:sure|clear)|wait|actually|hmm+)\b|或|也许|可能|等等|其实|不确定", re.I
 )
 _NOT_WHOLLY = re.compile(
     r"\b(?:partial\w*|in part|partly|mostly|mainly|largely|almost|nearly|somewhat|un(?:met|fulfilled|satisfied)"

@@ -8,8 +8,7 @@ import json
 import re
 from typing import Any
 
-from rm_gallery.core.text.blocks import TwoValues, object_at
-from rm_gallery.core.text.reasoning import INVISIBLE, Reasoned, split_reasoning
+from rm_gallery.core.text.blocks import INVISIBLE, Reasoned, TwoValues, object_at, split_reasoning
 from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
 from rm_gallery.core.text.values import excerpt, number_named
 from rm_gallery.core.utils.errors import ParseError

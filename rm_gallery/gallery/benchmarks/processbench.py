@@ -146,7 +146,7 @@ class Solutions:
 
     def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior where all earned the same or share a problem."""
-        from rm_gallery.core.stats.paired import cluster_sum_draws, mean_draws
+        from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
 
         mean = self.credits.mean
         if mean is not None and (mean in (0.0, 1.0) or len(self.clusters) == 1):
@@ -197,7 +197,7 @@ class FirstErrors:
         return headline(figure, parts)
 
     def _figure(self, name: str, kinds: Mapping[bool, Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
-        from rm_gallery.core.stats.paired import named_generator
+        from rm_gallery.core.stats.clustered import named_generator
 
         wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}

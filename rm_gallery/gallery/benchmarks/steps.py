@@ -171,7 +171,7 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
     """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds the score itself."""
     import numpy as np
 
-    from rm_gallery.core.stats.paired import draws_interval
+    from rm_gallery.core.stats.clustered import draws_interval
 
     found = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
     if found is None or score is None:

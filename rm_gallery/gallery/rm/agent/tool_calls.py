@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, tagged
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, split_reasoning, tagged
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, known, one_score, shown
 
