@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rm_gallery import __version__
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.stats import Floats, Integers
 from rm_gallery.core.stats.clustered import cluster_sum_draws, draws_interval, named_generator
 from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -177,13 +177,13 @@ def data_hash(samples: Iterable[LabelledSample]) -> str:
 class PairMatrix:
     """Chosen minus rejected, one row per pair."""
 
-    dense: NDArray[np.float64]
+    dense: Floats
     """Shape (pairs, dense features)."""
     words: Any
     """Scipy CSR matrix of shape (pairs, 2**HASH_BITS) with entries -1 and 1."""
-    weights: NDArray[np.float64]
+    weights: Floats
     """Per pair 1 / number of pairs of its sample, so that a sample with many outputs counts once."""
-    sample: NDArray[np.int64]
+    sample: Integers
     """Per pair the position of its sample."""
 
     @property
@@ -221,9 +221,9 @@ class Design:
 
     matrix: Any
     """Scipy CSR, one row per pair, only columns that occur."""
-    columns: NDArray[np.int64]
+    columns: Integers
     """Places of these columns among dense features followed by words."""
-    scale: NDArray[np.float64]
+    scale: Floats
     """Factor of each dense feature."""
     width: int
     """Dense features and words together."""
@@ -247,7 +247,7 @@ def build_design(pairs: PairMatrix) -> Design:
     return Design(matrix, columns, scale, full.shape[1])
 
 
-def random_order(n: int, seed: int) -> NDArray[np.int64]:
+def random_order(n: int, seed: int) -> Integers:
     """Which answer of each pair comes first: 1 the chosen, -1 the rejected; as many of one as of the other, give or take one.
 
     Without an intercept the order does not change the fitted weights; drawing it keeps the classes balanced.
@@ -257,7 +257,7 @@ def random_order(n: int, seed: int) -> NDArray[np.int64]:
     return np.array(signs, np.int64)
 
 
-def fit_weights(design: Design, weights: NDArray[np.float64], strength: float, seed: int) -> NDArray[np.float64]:
+def fit_weights(design: Design, weights: Floats, strength: float, seed: int) -> Floats:
     """Weights of dense features and words, to be used on unscaled features, shape (width,)."""
     full = np.zeros(design.width)
     full[design.columns] = _fit(_regression(strength, 1e-4), design.matrix, weights, seed)
@@ -305,7 +305,7 @@ def _regression(strength: float, tolerance: float) -> Any:
     return LogisticRegression(C=strength, fit_intercept=False, max_iter=5000, tol=tolerance, warm_start=True)
 
 
-def _fit(model: Any, matrix: Any, weights: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _fit(model: Any, matrix: Any, weights: Floats, seed: int) -> Floats:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     first = random_order(matrix.shape[0], seed)
@@ -315,7 +315,7 @@ def _fit(model: Any, matrix: Any, weights: NDArray[np.float64], seed: int) -> ND
     # the vectors are too short for threads to pay off: on a busy machine, waiting for one another takes most of the time
     with threadpool_limits(limits=1, user_api="blas"):
         model.fit(signed, first, sample_weight=weights)
-    found: NDArray[np.float64] = model.coef_[0]
+    found: Floats = model.coef_[0]
     return found
 
 

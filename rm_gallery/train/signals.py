@@ -17,18 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Numbers = Sequence[float | None] | NDArray[Any]
-    Groups = int | Sequence[Any] | NDArray[Any]
+    Groups = int | Sequence[Any] | Array
     """Size of the groups, which follow one another; or for every row what its group is called."""
 
 Method = Literal["std", "batch_std", "mean", "leave_one_out", "rank"]
@@ -231,7 +227,7 @@ def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -
     return found
 
 
-def group_numbers(groups: Groups, n: int) -> NDArray[np.int64]:
+def group_numbers(groups: Groups, n: int) -> Integers:
     """A number for every row's group; ConfigError when the groups do not fit the rows."""
     if isinstance(groups, (int, np.integer)):
         if groups < 1 or n % groups:
@@ -245,7 +241,7 @@ def group_numbers(groups: Groups, n: int) -> NDArray[np.int64]:
         return cluster_numbers([repr(name) for name in groups], n)
 
 
-def _rows_by_group(names: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _rows_by_group(names: Integers) -> list[Integers]:
     order = np.argsort(names, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(names) else []
 
@@ -418,7 +414,7 @@ def _inflation(side: Floats) -> float:
     return (1.0 + rho) / (1.0 - rho)
 
 
-def group_means(values: Floats, names: NDArray[np.int64]) -> Floats:
+def group_means(values: Floats, names: Integers) -> Floats:
     """The mean of each group's known values; NaN for a group without any."""
     known = ~np.isnan(values)
     n = int(names.max()) + 1 if len(names) else 0

@@ -13,18 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rm_gallery.core.data.load.converters import listed, nearest
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.model.message import text_of
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.utils.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 STEPS = ("step", "global_step", "_step", "global_steps", "training_step")
 PROMPTS = ("prompt", "input", "question", "query", "prompts")
@@ -265,7 +260,8 @@ def _completions(
         missing = np.any([numbers[flag] == 1 for flag in FLAGS], axis=0)
         rewards = {c: np.where(missing, math.nan, n) for c, n in numbers.items()}
         # verl gets the score under several names
-        same = {c for c in (*TOTALS, "acc") if summed and c in columns and _equal(rewards[c], rewards[summed])} | {*FLAGS}
+        beside_it = [c for c in (*TOTALS, "acc") if summed and c in columns]
+        same = {c for c in beside_it if np.array_equal(rewards[c], rewards[summed or ""], equal_nan=True)} | {*FLAGS}
     if components is not None:
         wrong = [column for column in components if column not in columns]
         if wrong and rows:
@@ -309,10 +305,6 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
 def _given(metric: Mapping[str, Any]) -> Any:
     """A metric's score; None for one that could not be judged, whose number stands for nothing."""
     return metric.get("score") if metric.get("is_score_valid", True) else None
-
-
-def _equal(one: Floats, other: Floats) -> bool:
-    return bool(np.array_equal(one, other, equal_nan=True))
 
 
 def _is_numeric(cells: Iterable[Any]) -> bool:

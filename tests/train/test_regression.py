@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from rm_gallery.gallery.rm.trained.features import HASH_BITS, dense_names
+from rm_gallery.train import bradley_terry as fitting
 from rm_gallery.train.bradley_terry import (
     DEFAULT_STRENGTH,
     STRENGTHS,
@@ -20,7 +21,6 @@ from rm_gallery.train.bradley_terry import (
     random_order,
     read_samples,
 )
-from rm_gallery.train import bradley_terry as fitting
 from tests.train.preferences import polite_samples
 
 SAMPLES = read_samples(polite_samples(90, seed=1)).samples

@@ -10,23 +10,17 @@ variance (E. Korn and B. Graubard, 1998; N. Dean and M. Pagano, 2015). Where eve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    Names = Sequence[Any] | NDArray[Any]
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int64]
 
 _EQUAL = 1e-12
 _EXTREME = 0.25
@@ -137,6 +131,11 @@ def cluster_numbers(names: Names | None, n: int) -> Integers:
     return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n)
 
 
+def names_where(names: Names | None, kept: Iterable[Any]) -> list[Any] | None:
+    """The names of those items that are kept; None where items have no names."""
+    return None if names is None else list(compress(names, kept))
+
+
 def clustered_mean(
     values: ArrayLike,
     clusters: Names | None = None,
@@ -189,13 +188,7 @@ def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -
     return places, given / given.sum() if given.sum() > 0.0 else given
 
 
-def _mean(
-    values: Floats,
-    clusters: Integers,
-    places: Integers,
-    shares: Floats,
-    bounds: tuple[float, float],
-) -> ClusteredMean:
+def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, bounds: tuple[float, float]) -> ClusteredMean:
     n_strata, n_clusters = len(shares), int(clusters.max()) + 1
     n = np.bincount(places, minlength=n_strata).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -274,13 +267,7 @@ def _near_the_ends(share: Floats, variance: Floats, effective: Floats, weights: 
     return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
-def correlation_in_cells(
-    apart: Floats,
-    deviation: Floats,
-    size: Floats,
-    of_stratum: Integers,
-    n: Floats,
-) -> float:
+def correlation_in_cells(apart: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats) -> float:
     """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0 where none has two."""
     n_all, n_cells, n_strata = float(n.sum()), len(size), int(np.sum(n > 0))
     if n_all <= n_cells or n_cells <= n_strata:
@@ -291,6 +278,15 @@ def correlation_in_cells(
     typical = (n_all - float(np.sum(size**2 / n[of_stratum]))) / (n_cells - n_strata)
     total = between + (typical - 1.0) * within
     return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
+
+
+def likeness(values: Floats, clusters: Integers) -> float:
+    """Correlation of values of one cluster, 0..1, as `correlation_in_cells` has it; `clusters` are numbers from 0 without gaps."""
+    apart = values - math.fsum(values) / len(values)
+    sizes = np.bincount(clusters).astype(np.float64)
+    nowhere = np.zeros(len(sizes), dtype=np.int64)
+    sums = np.bincount(clusters, weights=apart).astype(np.float64)
+    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(values))]))
 
 
 def from_variance(
@@ -323,20 +319,20 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
     if len(parts) < 2:
         return parts[0][0] if parts else None
     total = math.fsum(weight for _, weight in parts)
-    shares = [weight / total for _, weight in parts]
-    found = [part for part, _ in parts]
+    found, shares = [part for part, _ in parts], [weight / total for _, weight in parts]
+
+    def mixed(values: Iterable[float]) -> float:
+        return math.fsum(share * value for share, value in zip(shares, values, strict=True))
+
     variance = math.fsum(share**2 * part.variance for share, part in zip(shares, found, strict=True))
-    shift = math.fsum(share * (part.shift or 0.0) for share, part in zip(shares, found, strict=True))
+    shift = mixed(part.shift or 0.0 for part in found)
     return ClusteredMean(
-        math.fsum(share * part.estimate for share, part in zip(shares, found, strict=True)),
+        mixed(part.estimate for part in found),
         variance,
         sum(part.n for part in found),
         sum(part.n_clusters for part in found),
         1.0 / math.fsum(share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)),
-        (
-            math.fsum(share * part.bounds[0] for share, part in zip(shares, found, strict=True)),
-            math.fsum(share * part.bounds[1] for share, part in zip(shares, found, strict=True)),
-        ),
+        (mixed(part.bounds[0] for part in found), mixed(part.bounds[1] for part in found)),
         shift if variance > 0.0 else None,  # figures that all lie at an end are not known exactly: Wilson's interval
     )
 
@@ -413,7 +409,7 @@ def cluster_sum_draws(contributions: Sequence[Sequence[float]], rng: np.random.G
 
 def bootstrapped(
     columns: Floats,
-    statistic: Callable[[Floats], Floats],
+    statistic: Callable[[Floats], Any],
     *,
     clusters: Names | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
@@ -443,7 +439,12 @@ def bootstrapped(
     if clusters is not None:
         members = sparse.csr_array((np.ones(len(numbers)), (numbers, np.arange(len(numbers)))))
         table = members @ columns
-    estimate = float(statistic(np.atleast_2d(np.asarray(table.sum(axis=0))))[0])
+
+    def figures(sums: Any) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(statistic(sums))
+
+    estimate = float(figures(np.atleast_2d(np.asarray(table.sum(axis=0))))[0])
     if np.isnan(estimate):
         return None
     rng, shares = named_generator(seed, "bootstrap"), np.full(n_clusters, 1.0 / n_clusters)
@@ -452,7 +453,7 @@ def bootstrapped(
         dense = table.toarray() if sparse.issparse(table) else table
         table, counts = np.unique(dense, axis=0, return_counts=True)
         shares = counts / n_clusters
-    draws = statistic(_weighted_sums(n_clusters, shares, table, rng, n_draws))
+    draws = figures(_weighted_sums(n_clusters, shares, table, rng, n_draws))
     return from_draws(estimate, draws, n_clusters, bounds=bounds)
 
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Array, Bools, Floats, Numbers, np
+from rm_gallery.core.stats.clustered import cluster_numbers
 from rm_gallery.core.stats.intervals import Interval, Piece, ScoreTest, check_level
 from rm_gallery.core.stats.prediction_powered import (
     StratumEstimate,
@@ -31,12 +32,6 @@ from rm_gallery.core.stats.prediction_powered import (
     verdict_numbers,
 )
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = Sequence[float | None] | NDArray[Any]
-    Floats = NDArray[np.float64]
 
 # labels drawn with no more different probabilities than this are a stratified sample
 _MOST_PROBABILITIES = 4
@@ -162,7 +157,7 @@ def corrected_mean(
     notes: list[str] = []
     if m < n and n_judged < n:
         notes.append(f"{n - n_judged} of {n} rows have no judge score; they count with the mean of the others")
-    groups = codes(clusters, n)
+    groups = cluster_numbers(clusters, n)
     found = Corrected(
         None, None, "none", n, m, 0.0, 0.0, (*notes, "no row has a label, so nothing can be corrected"),
         n_judged=n_judged, n_clusters=count(groups), judge_mean=float(f[judged].mean()) if n_judged else None,
@@ -172,7 +167,7 @@ def corrected_mean(
         return found
     cells, chosen, verdicts, said = _drawn(f, labelled, chosen, strata, shares, groups)
     notes += said
-    drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
+    drawn = _strata(cells, shares, labelled)
     parts = [
         part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high), verdicts)
         for rows, _ in drawn
@@ -245,16 +240,11 @@ def corrected_difference(
     Raises:
         ConfigError: as `corrected_mean`.
     """
-    sides = [
-        (numbers(values, name), name)
-        for values, name in (
-            (judge_a, "judge_a"), (judge_b, "judge_b"), (labels_a, "labels_a"), (labels_b, "labels_b"),
-        )
-    ]  # fmt: skip
-    if len({len(values) for values, _ in sides}) > 1:
-        lengths = ", ".join(f"{name} {len(values)}" for values, name in sides)
+    given = {"judge_a": judge_a, "judge_b": judge_b, "labels_a": labels_a, "labels_b": labels_b}
+    fa, fb, ya, yb = sides = [numbers(values, name) for name, values in given.items()]
+    if len(set(map(len, sides))) > 1:
+        lengths = ", ".join(f"{name} {len(values)}" for name, values in given.items())
         raise ConfigError(f"both sides need one entry per row: found {lengths}")
-    (fa, _), (fb, _), (ya, _), (yb, _) = sides
     low, high = bounds
     for values in (ya, yb):
         _check_labels(values[values == values], low, high)
@@ -279,7 +269,7 @@ def label_scale(labels: Numbers, scale: tuple[float, float] = (-math.inf, math.i
     return (low, high) if on_scale else (-math.inf, math.inf)
 
 
-def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
+def _is_stratified(chosen: Floats, labelled: Bools) -> bool:
     """Whether few different probabilities were used, all known, and labels came of each: that is a stratified sample."""
     if np.isnan(chosen).any():
         return False
@@ -302,12 +292,12 @@ def _by_verdict(chosen: Floats, f: Floats) -> Floats:
 
 def _drawn(
     f: Floats,
-    labelled: NDArray[np.bool_],
+    labelled: Bools,
     chosen: Floats | None,
     strata: Sequence[Hashable] | str | None,
     shares: Mapping[Any, float] | None,
-    groups: NDArray[Any],
-) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None, list[str]]:
+    groups: Array,
+) -> tuple[Sequence[Hashable] | None, Floats | None, Array | None, list[str]]:
     """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts; and what to say."""
     cells = None if isinstance(strata, str) else strata
     if chosen is not None:
@@ -319,7 +309,7 @@ def _drawn(
             return list(chosen), None, None, []
     by_verdict = isinstance(strata, str) and shares is None
     verdicts = verdict_numbers(f, labelled) if by_verdict else None
-    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else codes(cells, len(f)))
+    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else cluster_numbers(list(cells), len(f)))
     if follow is None:
         return cells, None, verdicts, []
     verdicts = verdict_numbers(f, labelled, fewest=1) if by_verdict else None
@@ -328,15 +318,15 @@ def _drawn(
 
 
 def _strata(
-    strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: NDArray[np.bool_]
-) -> list[tuple[NDArray[Any], float]]:
+    strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: Bools
+) -> list[tuple[Array, float]]:
     """Rows and share of each stratum that counts."""
     n = len(labelled)
     if strata is None:
         if shares is not None:
             raise ConfigError("shares are those of strata; name the stratum of every row in `strata` too")
         return [(np.arange(n), 1.0)]
-    places = codes(strata, n)
+    places = cluster_numbers(list(strata), n)
     names = list(dict.fromkeys(strata))
     order = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
     weights = {name: len(rows) / n for name, rows in zip(names, order, strict=True)}
@@ -383,7 +373,7 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
         raise ConfigError(f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`")
 
 
-def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
+def _check_probabilities(chosen: Floats, labelled: Bools) -> None:
     if np.isnan(chosen[labelled]).any():
         raise ConfigError("probabilities needs one for every labelled row: with what probability it was chosen for labelling")
     known = chosen[~np.isnan(chosen)]
@@ -392,11 +382,3 @@ def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
             f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )
-
-
-def codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
-    """Number the cluster names 0, 1, … by first appearance; without names every row is its own."""
-    if clusters is None:
-        return np.arange(n)
-    places: dict[Hashable, int] = {}
-    return np.array([places.setdefault(name, len(places)) for name in clusters], dtype=np.intp)

@@ -71,10 +71,9 @@ def mean_bounds(parts: Iterable[Interval | None]) -> Interval | None:
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """What is missing of several parts together, the largest cause first."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for one in counts:
-        for cause, number in one.items():
-            found[cause] = found.get(cause, 0) + number
+        found.update(one)
     return _largest_first(found)
 
 

@@ -1,4 +1,4 @@
-"""Confidence intervals for a proportion and for a mean of independent values; clusters: `clustered`, any statistic: `resampling`."""
+"""Confidence intervals for a proportion and for a mean of independent values; clusters: `clustered`, any figure: `clustered.bootstrapped`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -182,13 +182,12 @@ _EXACT_LIMIT = 2000
 _NEGLIGIBLE = 1e-18
 
 
-def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
+def _correct_counts(different: Counter[float]) -> tuple[int, Floats]:
     """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
-    from numpy.typing import NDArray
     from scipy.stats import binom
 
     offset = 0
-    masses: NDArray[np.float64] = np.ones(1)
+    masses: Floats = np.ones(1)
     for p, n in sorted(different.items()):
         low, high = (int(end) for end in binom.ppf([_NEGLIGIBLE, 1.0], n, p))
         high = min(high, int(binom.isf(_NEGLIGIBLE, n, p)))
@@ -196,7 +195,7 @@ def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
         kept = np.flatnonzero(masses >= _NEGLIGIBLE)
         masses = masses[kept[0] : kept[-1] + 1]
         offset += low + int(kept[0])
-    return offset, masses.tolist()
+    return offset, masses
 
 
 def _normal_limit(different: Counter[float], n: int, level: float) -> Interval:
@@ -236,17 +235,10 @@ def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Inte
     if len(different) > _EXACT_LIMIT:
         return _normal_limit(different, n, level)
     offset, masses = _correct_counts(different)
-    tail = (1.0 - level) / 2.0
-    low = high = offset + len(masses) - 1
-    total, low_found = 0.0, False
-    for i, mass in enumerate(masses):
-        total += mass
-        if not low_found and total > tail:
-            low, low_found = offset + i, True
-        if total >= 1.0 - tail:
-            high = offset + i
-            break
-    return Interval(low / n, high / n)
+    tail, below = (1.0 - level) / 2.0, np.cumsum(masses)
+    low, high = np.searchsorted(below, tail, side="right"), np.searchsorted(below, 1.0 - tail, side="left")
+    last = len(masses) - 1
+    return Interval((offset + min(int(low), last)) / n, (offset + min(int(high), last)) / n)
 
 
 def chance_interval_of_means(

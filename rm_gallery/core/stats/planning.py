@@ -7,15 +7,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
-from rm_gallery.core.stats import np
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats import Floats, Integers, np
+from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean, likeness
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NORMAL = NormalDist()
 
@@ -108,7 +104,7 @@ def plan_mean(
     if (half_width is None) == (effect is None):
         raise ConfigError("name half_width (a precision) or effect (a difference to find), one of the two")
     spread = _spread(rate, sd)
-    z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z = _quantile(confidence)
     factor = design_effect(rows_per_cluster, icc)
     if half_width is None:
         return _plan_test(
@@ -125,22 +121,23 @@ def _plan_test(
     nulls = [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
     if not nulls:
         raise ConfigError(f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or another rate")
-    z_level, z_power = _NORMAL.inv_cdf((1.0 + level) / 2.0), _NORMAL.inv_cdf(power)
+    z_level, z_power = _quantile(level), _NORMAL.inv_cdf(power)
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
     for null in nulls:
-        spreads = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
-        limit = _LargeSampleTest(effect / math.sqrt(factor), spreads[0], spreads[1], z_level)
-        first = max(2, _up(limit.rows(z_power)))
+        of_null, real = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
+        limit = _LargeSampleTest(effect / math.sqrt(factor), of_null, real, z_level)
+        n = max(2, _up(limit.rows(z_power)))
+        powered: Callable[[int], float] = limit.power
         if sd is None and factor == 1.0:
-            found = _first_that_holds(first, power, null, _exact_power(rate, null, level))
-        else:
-            one = partial(_test_of_rates, rate=rate, null=null, icc=icc)
-            if sd is not None:
-                one = partial(_test_of_scores, effect=effect, sd=sd, icc=icc)
-            drawn = _simulated_power(one, level, rows_per_cluster)
-            found = _first_near(first, power, drawn, z_level) if first <= _MOST_SIMULATED else (first, limit.power)
-        tests.append((found[0], null, found[1]))
+            powered = _exact_power(rate, null, level)
+            n = _first_that_holds(n, power, null, powered)
+        elif n <= _MOST_SIMULATED:
+            of_rates = partial(_test_of_rates, rate=rate, null=null, icc=icc)
+            of_scores = partial(_test_of_scores, effect=effect, sd=sd or 0.0, icc=icc)
+            powered = _simulated_power(of_rates if sd is None else of_scores, level, rows_per_cluster)
+            n = _first_near(n, power, powered, z_level)
+        tests.append((n, null, powered))
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
     sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
@@ -185,9 +182,7 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
     return power
 
 
-def _first_that_holds(
-    first: int, wanted: float, null: float, power: Callable[[int], float]
-) -> tuple[int, Callable[[int], float]]:
+def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[int], float]) -> int:
     """The fewest rows whose power is what is wanted, or little more.
 
     As counts are whole, power goes up and down while rows are added; it has to be enough in the mean of one up and down, too.
@@ -198,12 +193,12 @@ def _first_that_holds(
     for place, n in enumerate(candidates):
         around = reached[place : place + max(1, period // step)]
         if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(around):
-            return n, power
-    return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first), power
+            return n
+    return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first)
 
 
 def _simulated_power(
-    p_value: Callable[[np.random.Generator, NDArray[np.int64], int], float | None], level: float, rows_per_cluster: float
+    p_value: Callable[[np.random.Generator, Integers, int], float | None], level: float, rows_per_cluster: float
 ) -> Callable[[int], float]:
     """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and tests them."""
 
@@ -218,10 +213,10 @@ def _simulated_power(
 
 
 def _test_of_rates(
-    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, rate: float, null: float, icc: float
+    rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, null: float, icc: float
 ) -> float | None:
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
-    chances: NDArray[np.float64] = np.full(k, rate)
+    chances: Floats = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
         chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
@@ -230,7 +225,7 @@ def _test_of_rates(
 
 
 def _test_of_scores(
-    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, sd: float, icc: float
+    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, sd: float, icc: float
 ) -> float | None:
     """One draw of graded scores, normal with a part for the cluster."""
     from rm_gallery.core.stats.corrected import corrected_mean
@@ -241,7 +236,7 @@ def _test_of_scores(
 
 
 def _test_of_pairs(
-    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, discordance: float, icc: float
+    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, discordance: float, icc: float
 ) -> float | None:
     """One draw of right less right, where rows share the outcome of their cluster so often that two are as alike."""
     luck = rng.random(len(clusters))
@@ -252,15 +247,14 @@ def _test_of_pairs(
     return None if found is None else found.p_value(0.0)
 
 
-def _first_near(first: int, wanted: float, power: Callable[[int], float], z_level: float) -> tuple[int, Callable[[int], float]]:
+def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
     """Rows whose simulated power is what is wanted; from one trial to the next as a normal test would need them."""
-    n = first
     for _ in range(3):
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
             break
         n = max(2, round(n * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2))
-    return n, power
+    return n
 
 
 def _clusters(rows: int, rows_per_cluster: float) -> int | None:
@@ -296,7 +290,7 @@ def plan_difference(
     if (discordance is None) == (between is None):
         raise ConfigError("name discordance (rows on which one of two is right) or between (variance), one of the two")
     d = _positive(abs(effect), "effect")
-    z_level = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
     factor = design_effect(rows_per_cluster, icc)
     powered: Callable[[int], float] | None = None
@@ -307,8 +301,8 @@ def plan_difference(
         rows, powered = max(2, _up(limit.rows(z_power))), limit.power
         if rows <= _MOST_SIMULATED:
             one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
-            drawn = _simulated_power(one, confidence, rows_per_cluster)
-            rows, powered = _first_near(rows, power, drawn, z_level)
+            powered = _simulated_power(one, confidence, rows_per_cluster)
+            rows = _first_near(rows, power, powered, z_level)
     else:
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
@@ -326,14 +320,12 @@ def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95,
     """
     if n < 1 or not 0.0 < discordance <= 1.0:
         raise ConfigError(f"n is at least 1 and discordance within 0..1, found {n!r} and {discordance!r}")
-    z_level = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
-    low, high = 0.0, math.sqrt(discordance)
-    for _ in range(200):
-        d = (low + high) / 2.0
-        found = z_level * math.sqrt(discordance) + z_power * math.sqrt(max(0.0, discordance - d * d)) <= d * math.sqrt(n)
-        low, high = (low, d) if found else (d, high)
-    return high
+    # of n = ((z_level * sqrt(D) + z_power * sqrt(D - d^2)) / d)^2, solved for d / sqrt(D)
+    inside = n + z_power**2 - z_level**2
+    share = (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2) if inside > 0.0 else 1.0
+    return min(1.0, share) * math.sqrt(discordance)
 
 
 def plan_labels(
@@ -372,7 +364,7 @@ def plan_labels(
 
     Source: arXiv 2311.01453, variance of the power-tuned estimate.
     """
-    z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z = _quantile(confidence)
     _within(half_width, "half_width", 0.5, sd)
     if n_rows < 2:
         raise ConfigError(f"n_rows is the number of rows in all, at least 2; found {n_rows!r}")
@@ -417,21 +409,13 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
 
     Source: the one-way analysis of variance estimator; R. Fisher, 1925.
     """
-    members: dict[Hashable, list[float]] = {}
     if len(values) != len(clusters):
         raise ConfigError(f"one cluster name per value is needed, found {len(clusters)} for {len(values)}")
-    for value, name in zip(values, clusters, strict=True):
-        members.setdefault(name, []).append(value)
-    n, k = len(values), len(members)
+    names = cluster_numbers(list(clusters), len(values))
+    n, k = len(values), len(set(clusters))
     if k < 2 or n <= k:
         raise ConfigError(f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} clusters")
-    mean = math.fsum(values) / n
-    means = {name: math.fsum(rows) / len(rows) for name, rows in members.items()}
-    between = math.fsum(len(rows) * (means[name] - mean) ** 2 for name, rows in members.items()) / (k - 1)
-    within = math.fsum((x - means[name]) ** 2 for name, rows in members.items() for x in rows) / (n - k)
-    size = (n - math.fsum(len(rows) ** 2 for rows in members.values()) / n) / (k - 1)
-    total = between + (size - 1.0) * within
-    return min(1.0, max(0.0, (between - within) / total)) if total > 0.0 else 0.0
+    return likeness(np.asarray(values, dtype=np.float64), names)
 
 
 def _judge_model(
@@ -466,6 +450,10 @@ def _cheapest(most: int, alone: int, fewest: Callable[[int], int | None], cost_l
         if n is not None and cost_label * n + cost_judge * rows < least:
             best, least = rows, cost_label * n + cost_judge * rows
     return best
+
+
+def _quantile(confidence: float) -> float:
+    return _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
 
 
 def _up(value: float) -> int:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.stats import np
-from rm_gallery.core.stats.clustered import correlation_in_cells
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
+from rm_gallery.core.stats import Array, Bools, Floats, np
+from rm_gallery.core.stats.clustered import likeness
 
 # weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never seen to err
 _PSEUDO = 1.0
@@ -52,12 +45,7 @@ class StratumEstimate:
 
 
 def part_of(
-    f: Floats,
-    y: Floats,
-    chosen: Floats | None,
-    groups: NDArray[Any],
-    bounds: tuple[float, float],
-    verdicts: NDArray[Any] | None = None,
+    f: Floats, y: Floats, chosen: Floats | None, groups: Array, bounds: tuple[float, float], verdicts: Array | None = None
 ) -> StratumEstimate:
     """Correct the mean of one stratum.
 
@@ -104,7 +92,10 @@ def part_of(
     psi = lam * deviations * _bessel(count(groups[side]))
     psi[labelled] += own * _bessel(clusters, used)
     plain = float(own @ own) * _bessel(m) ** 2
-    cells = _cells(fl if lam > 0.0 else np.zeros(m))
+    # labelled rows by the judge's verdict, where it has few different ones
+    kinds, cells = np.unique(fl if lam > 0.0 else np.zeros(m), return_inverse=True)
+    if len(kinds) > _MOST_CELLS:
+        cells = np.zeros(m, dtype=np.intp)
     pseudo = _pseudo(residuals, yl, lam * fl + centre, bounds)
     strength = _PSEUDO if verdicts is None else _PSEUDO_BY_VERDICT
     floor = _squares(residuals, pseudo, weights, cells, strength) - plain
@@ -124,9 +115,7 @@ def part_of(
     return StratumEstimate(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
 
 
-def _by_verdict(
-    f: Floats, yl: Floats, verdicts: NDArray[Any], labelled: NDArray[np.bool_]
-) -> tuple[Floats, float, Floats, int]:
+def _by_verdict(f: Floats, yl: Floats, verdicts: Array, labelled: Bools) -> tuple[Floats, float, Floats, int]:
     """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels, and number of verdicts."""
     own, known = verdicts[labelled], verdicts >= 0
     n_labels, n_rows = np.bincount(own[own >= 0]), np.bincount(verdicts[known])
@@ -181,7 +170,7 @@ def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[floa
     return ((low - predicted) ** 2 + (high - predicted) ** 2) / 2.0
 
 
-def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any], pseudo_rows: float = _PSEUDO) -> float:
+def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: Array, pseudo_rows: float = _PSEUDO) -> float:
     """Sum of squared weighted residuals as if the cells together held a pseudo-row more.
 
     Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
@@ -195,31 +184,17 @@ def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[
     return float(total.sum()) * _bessel(len(residuals)) ** 2
 
 
-def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: NDArray[Any]) -> float:
+def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: Array) -> float:
     """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end of the scale together.
 
     How far together is what the labels show of likeness within clusters; labels that are all equal show nothing of it.
     """
     groups = np.unique(gl, return_inverse=True)[1]
     sums, sizes, squares = (np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2))
-    alike = 1.0 if float(np.ptp(yl)) == 0.0 else _likeness(yl, groups)
+    alike = 1.0 if float(np.ptp(yl)) == 0.0 else likeness(yl, groups)
     supposed = float(pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2))
     k = len(sums)
     return _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
-
-
-def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
-    apart = yl - yl.mean()
-    sizes = np.bincount(groups).astype(np.float64)
-    nowhere = np.zeros(len(sizes), dtype=np.int64)
-    sums = np.bincount(groups, weights=apart).astype(np.float64)
-    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(yl))]))
-
-
-def _cells(fl: Floats) -> NDArray[Any]:
-    """Labelled rows by the judge's verdict, where it has few different ones."""
-    kinds, cells = np.unique(fl, return_inverse=True)
-    return cells if 1 < len(kinds) <= _MOST_CELLS else np.zeros(len(fl), dtype=np.intp)
 
 
 def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
@@ -230,7 +205,7 @@ def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> flo
     return (drawn - low) * (high - drawn) / variance if variance > 0.0 else math.inf
 
 
-def count(codes: NDArray[Any]) -> int:
+def count(codes: Array) -> int:
     """How many different ones there are among small whole numbers."""
     return int(np.count_nonzero(np.bincount(codes)))
 
@@ -247,7 +222,7 @@ _FEWEST_LABELS = 3
 _BY_CHANCE = 0.003
 
 
-def verdict_numbers(f: Floats, labelled: NDArray[np.bool_], *, fewest: int = _FEWEST_LABELS) -> NDArray[Any] | None:
+def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS) -> Array | None:
     """A number per row for its verdict, neighbours put together until each has `fewest` labels; None where that tells nothing.
 
     Rows without a verdict have a number of their own if as many of them are labelled, else -1.
@@ -272,9 +247,7 @@ def verdict_numbers(f: Floats, labelled: NDArray[np.bool_], *, fewest: int = _FE
     return found
 
 
-def labels_follow_verdicts(
-    f: Floats, labelled: NDArray[np.bool_], groups: NDArray[Any], strata: NDArray[Any] | None = None
-) -> str | None:
+def labels_follow_verdicts(f: Floats, labelled: Bools, groups: Array, strata: Array | None = None) -> str | None:
     """How labelled rows differ from the others in what the judge says of them; None where chance may have chosen them.
 
     The test deals the labels out anew among the rows of each stratum, and asks for the rate of each verdict, or for ranks where
@@ -320,7 +293,7 @@ def labels_follow_verdicts(
     return f"{', '.join(shares)} have one"
 
 
-def mended(f: Floats, verdicts: NDArray[Any] | None) -> bool:
+def mended(f: Floats, verdicts: Array | None) -> bool:
     """Whether every verdict has a number of its own."""
     judged = ~np.isnan(f)
     return verdicts is not None and len(np.unique(verdicts[judged])) == len(np.unique(f[judged]))

@@ -16,20 +16,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Floats, Names, np
 from rm_gallery.core.stats.agreement import complete_pairs
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, names_where
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rm_gallery.core.stats.clustered import Names
-
-    Floats = NDArray[np.float64]
 
 
 def sign_test(more: int, less: int, *, mid: bool = False) -> float:
@@ -140,14 +133,8 @@ def paired_mean(
             raise ConfigError(f"one {what} name per sample is needed, got {len(names)} names for {len(first)} samples")
     a, b = (np.array([math.nan if x is None else float(x) for x in given]) for given in (first, second))
     kept = ~(np.isnan(a) | np.isnan(b))
-    places: list[int] = np.flatnonzero(kept).tolist()
-    return clustered_mean(
-        a[kept] - b[kept],
-        None if clusters is None else [clusters[place] for place in places],
-        strata=None if strata is None else [strata[place] for place in places],
-        weights=weights,
-        bounds=(-1.0, 1.0),
-    )
+    own, parts = names_where(clusters, kept), names_where(strata, kept)
+    return clustered_mean(a[kept] - b[kept], own, strata=parts, weights=weights, bounds=(-1.0, 1.0))
 
 
 def paired_difference(
@@ -416,9 +403,8 @@ class ConfidenceSequence:
 class _EmpiricalBernstein:
     """Closed-form sequence on 0..1 (theorem 2), with one pseudo-observation at 1/2 of variance 1/4."""
 
-    def __init__(self, confidence: float, most: float = 0.5) -> None:
+    def __init__(self, confidence: float) -> None:
         self._log, self._log_bet = math.log(2.0 / (1.0 - confidence)), -math.log(1.0 - confidence)
-        self._most = most
         self._n = 0
         self._sum, self._squares = 0.5, 0.25
         self._bets = self._weighted = self._penalty = 0.0
@@ -426,10 +412,10 @@ class _EmpiricalBernstein:
     def add(self, x: float) -> tuple[float, float]:
         i = self._n = self._n + 1
         mean, variance = self._sum / i, self._squares / i
-        bet = min(self._most, math.sqrt(2.0 * self._log_bet / (variance * i * math.log1p(i))))
+        bet = min(0.5, math.sqrt(2.0 * self._log_bet / (variance * i * math.log1p(i))))
         self._bets += bet
         self._weighted += bet * x
-        self._penalty += 4.0 * (x - mean) ** 2 * (-math.log1p(-bet) - bet) / 4.0
+        self._penalty += (x - mean) ** 2 * (-math.log1p(-bet) - bet)
         self._sum += x
         self._squares += (x - self._sum / (i + 1)) ** 2
         centre, half = self._weighted / self._bets, (self._log + self._penalty) / self._bets

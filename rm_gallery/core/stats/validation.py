@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Names, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
-from rm_gallery.core.stats.clustered import bootstrapped, cluster_numbers, clustered_mean
+from rm_gallery.core.stats.clustered import ClusteredMean, bootstrapped, cluster_numbers, clustered_mean, names_where
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from rm_gallery.core.stats.clustered import ClusteredMean, Names
-
 
 MOST_CATEGORIES = 20
 
@@ -116,30 +110,25 @@ def validate(
     return Validation(len(units), threshold, **figures)
 
 
-def _mean(values: NDArray[np.float64], most: float, names: Names | None, seed: int) -> ClusteredMean | None:
+def _mean(values: Floats, most: float, names: Names | None, seed: int) -> ClusteredMean | None:
     table = np.column_stack([values, np.ones(len(values))])
     return bootstrapped(table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed)
 
 
-def _of_verdicts(
-    said: NDArray[np.bool_], wanted: NDArray[np.bool_], names: Names | None, seed: int
-) -> dict[str, ClusteredMean | None]:
-    def among(kept: NDArray[np.bool_], right: NDArray[np.bool_]) -> ClusteredMean | None:
-        own = None if names is None else [name for name, one in zip(names, kept, strict=True) if one]
-        return clustered_mean(right[kept].astype(np.float64), own)
+def _of_verdicts(said: Bools, wanted: Bools, names: Names | None, seed: int) -> dict[str, ClusteredMean | None]:
+    def among(kept: Bools, right: Bools) -> ClusteredMean | None:
+        return clustered_mean(right[kept].astype(np.float64), names_where(names, kept))
 
-    def f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1]))
+    def f1(sums: Floats) -> Any:
+        return 2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1])
 
     counted = said | wanted  # what neither passes nor should says nothing of F1, and is no witness for it
-    own = None if names is None else [name for name, one in zip(names, counted, strict=True) if one]
     table = np.column_stack([said & wanted, said != wanted])[counted].astype(np.float64)
     return {
         "accuracy": among(np.ones(len(said), dtype=bool), said == wanted),
         "precision": among(said, wanted),
         "recall": among(wanted, said),
-        "f1": bootstrapped(table, f1, clusters=own, seed=seed),
+        "f1": bootstrapped(table, f1, clusters=names_where(names, counted), seed=seed),
     }
 
 
@@ -232,11 +221,11 @@ def calibration_curve(
     return Calibration(tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p))
 
 
-def _ece(p: NDArray[np.float64], y: NDArray[np.float64], places: NDArray[Any]) -> float:
+def _ece(p: Floats, y: Floats, places: Array) -> float:
     return float(np.sum(np.abs(np.bincount(places, weights=p - y))) / len(p))
 
 
-def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any]) -> float:
+def _likeness(p: Floats, y: Floats, names: Array) -> float:
     """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few clusters say so."""
     off, spread = y - p, np.sqrt(p * (1.0 - p))
     n_clusters = int(names.max()) + 1
@@ -247,7 +236,7 @@ def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any
     return found + (1.0 - found) / n_clusters
 
 
-def _outcomes(p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def _outcomes(p: Floats, names: Array, likeness: float, rng: np.random.Generator) -> Floats:
     """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as alike, shares its luck."""
     luck = rng.random(len(p))
     if likeness > 0.0:
@@ -256,7 +245,7 @@ def _outcomes(p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng:
     return (luck < p).astype(np.float64)
 
 
-def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Floats, Floats]:
     """Both as arrays of the same length; outcomes, and probabilities, within 0..1."""
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 1:
@@ -278,7 +267,7 @@ class ProbabilityMap:
     """Isotonic: where the map bends. Platt: (slope, intercept) of the logistic curve."""
     y: tuple[float, ...] = ()
 
-    def __call__(self, scores: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, scores: ArrayLike) -> Floats:
         """The probabilities of scores; beyond those it was fitted on, the isotonic map stays level."""
         from scipy.special import expit
 
@@ -322,7 +311,7 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     middle, scale = float(x.mean()), float(x.std()) or 1.0
     z = (x - middle) / scale
 
-    def loss(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def loss(at: Floats) -> tuple[float, Floats]:
         line = at[0] * z + at[1]
         off = expit(line) - targets
         return float(np.sum(np.logaddexp(0.0, line) - targets * line)), np.array([np.sum(off * z), np.sum(off)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -191,11 +192,13 @@ def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: b
     return _announced(text, extra) if line is None else Reading(text, [line], text)
 
 
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
+
+
 def _hashes(text: str) -> Statement | None:
     """The last line behind ####, unless it is a heading of Markdown with text below it."""
-    last = None
-    for line in _HASHES.finditer(text):
-        last = line
+    last = _last(_HASHES, text)
     if last is None or (len(text) - last.end() > _TRAILER and not _NUMERIC.match(last[1])) or _HEADING.match(last[1]):
         return None
     return Statement(last[1], "hashes", last.start(1))
@@ -308,9 +311,7 @@ def _belongs_together(between: str) -> bool:
 
 
 def _last_a_line(text: str) -> Statement | None:
-    last = None
-    for line in _A_LINE.finditer(text):
-        last = line
+    last = _last(_A_LINE, text)
     # Options of a multiple choice question look alike.
     if last is None or _OPTION_LINE.search(text, last.end()):
         return None
@@ -330,7 +331,7 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     position = 0
     undecided = False
     for start, end in cues:
-        value, verdict = _judge(text, start, end)
+        value, verdict = end, _judge(text, start, end)
         if verdict == "doubtful" and _ELSE.match(text, value):
             undecided = True
             continue
@@ -359,32 +360,28 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     return Reading(text, best, "".join(rest))
 
 
-def _judge(text: str, start: int, end: int) -> tuple[int, Literal["sure", "doubtful", "denied"]]:
-    """Where the value of an announcement begins, and whether the sentence means it."""
+def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "denied"]:
+    """Whether the sentence means what it announces."""
     lead = text[max(0, start - _BEFORE) : start]
-    cut = 0
-    for clause in _CLAUSE.finditer(lead):
-        cut = clause.end()
-    before, cue = lead[cut:], text[start:end]
+    clause = _last(_CLAUSE, lead)
+    before, cue = lead[clause.end() if clause else 0 :], text[start:end]
     following = text[end : end + 60]
     if _DENIES.match(following) or _DENIED_CUE.search(cue) or _DENIED_AFTER.search(following):
-        return end, "denied"
+        return "denied"
     context = before + cue
-    if _NOT_SAID.search(before) or (cue.startswith("es") and before.lower().endswith("no ")):
-        return end, "denied"
+    if _NOT_SAID.search(before) or _SAID_BEFORE.search(before) or (cue.startswith("es") and before.lower().endswith("no ")):
+        return "denied"
     # only what stands close before the noun makes it another answer
     if _WRONG.search(context[-100:]) or _NOT_MEANT.search(context):
-        return end, "denied"
+        return "denied"
     stop = _SENTENCE.search(text, end, end + _BEFORE)
     sentence_end = text[end : stop.start()] if stop else following
     if _WOULD.search(cue) and _IF.search(before + " " + sentence_end):
-        return end, "denied"
-    if _SAID_BEFORE.search(before):
-        return end, "denied"
+        return "denied"
     asked = stop is not None and stop.group() in "?？"
     if asked and _ASKED.match(context):
-        return end, "denied"
-    return end, "doubtful" if asked or _DOUBT.search(context) else "sure"
+        return "denied"
+    return "doubtful" if asked or _DOUBT.search(context) else "sure"
 
 
 def value_part(text: str) -> str:

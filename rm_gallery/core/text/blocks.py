@@ -156,23 +156,18 @@ def object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     except TwoValues:
         raise
     except (ValueError, RecursionError):
-        return _lenient(text[start : start + LENIENT], start)
+        try:
+            value, end = _value(text[start : start + LENIENT], 0, 0)
+        except TwoValues:
+            raise
+        except (ValueError, IndexError):
+            return None
+        end += start
     return (value, end) if isinstance(value, dict) else None
 
 
-def _lenient(text: str, offset: int) -> tuple[dict[str, Any], int] | None:
-    try:
-        value, end = _value(text, 0, 0)
-    except TwoValues:
-        raise
-    except (ValueError, IndexError):
-        return None
-    return (value, offset + end) if isinstance(value, dict) else None
-
-
 def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it may be empty
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:

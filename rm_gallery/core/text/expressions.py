@@ -25,13 +25,8 @@ class FinalAnswer(NamedTuple):
 _LIMIT = 50_000
 _SHORT = 200
 _PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
-    0x3000: " ",
-    0x3002: ". ",
-    0x3001: ", ",
-    0x2212: "-",
-    0xA0: " ",
-    0x2009: " ",
-    0x202F: " ",
+    **{0x3002: ". ", 0x3001: ", ", 0x2212: "-"},
+    **dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), " "),
     **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
 }
 _SYMBOLS = str.maketrans(
@@ -41,7 +36,7 @@ _SYMBOLS = str.maketrans(
     }
 )
 _FRACTIONS = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
 _WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -53,17 +48,8 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
 }
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8}
 
-_PARTS = {
-    "half": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "seventh": 7,
-    "eighth": 8,
-    "ninth": 9,
-    "tenth": 10,
+_PARTS = {word: n for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)} | {
+    "quarter": 4
 }
 _SPELT_PART = re.compile(
     r"(?:(one|two|three|four|five|six|seven|eight|nine|ten|a|an)[\s-])?(hal(?:f|ves)|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?)"
@@ -198,7 +184,9 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
         if _NO_VALUE.match(statement.text) or _NOT_GIVEN.match(statement.text):
             return None
         segment = _cut(statement.text)
-        found = _marked(_DECIMAL_COMMA.sub(_with_point, segment) if comma else segment, factorial)
+        if comma:
+            segment = _DECIMAL_COMMA.sub(lambda f: f"{re.sub('[. ]', '', f[1])}.{f[2]}", segment)
+        found = _marked(segment, factorial)
         if found is not None and not _is_prose(found):
             return found._replace(fallback=tail)
     if not tail:
@@ -314,10 +302,8 @@ def _tidy(segment: str, factorial: bool) -> str:
 
 def _plain_symbols(text: str) -> str:
     text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
-    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = re.sub(
-        f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}" if f[1] else _FRACTIONS[f[2]], text
-    )
+    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(SUPERSCRIPTS)}}}", text)
+    text = re.sub(f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text)
     text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
     text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
     return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
@@ -331,20 +317,18 @@ def _plain_numbers(text: str) -> str:
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
     text = re.sub(r"^\+(?=[\d.])", "", text)
-    if (
-        assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text)
-    ) is not None:
+    if assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text):
         text = assigned[1]
     text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
     text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
-    text = re.sub(r"(?<![\w.\\])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,2})(?![\w^])", _without_exponent, text)
+    text = re.sub(r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])", lambda f: format(Decimal(f[0]), "f"), text)
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
     text = re.sub(r"\^(-\d+)", r"^{\1}", text)
     text = re.sub(
         r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b", "%", text, flags=re.IGNORECASE
     )
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
-    if (spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text)) is not None:
+    if spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text):
         text = spelt[1]
     if r"\overline" in text:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
@@ -399,14 +383,6 @@ def _plain_latex(text: str) -> str:
     text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
     text = _LATEX_UNIT.sub("", text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
-
-
-def _with_point(match: re.Match[str]) -> str:
-    return f"{re.sub('[. ]', '', match[1])}.{match[2]}"
-
-
-def _without_exponent(match: re.Match[str]) -> str:
-    return format(Decimal(match.group()), "f")
 
 
 def _as_fraction(match: re.Match[str]) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from rm_gallery.core.text.language import FUNCTION_WORDS
+from rm_gallery.core.text.expressions import SUPERSCRIPTS
+from rm_gallery.core.text.language import function_words, word_table
 from rm_gallery.core.text.maths import Number, find_numbers
 from rm_gallery.core.utils.errors import MissingExtra
 
@@ -36,67 +37,9 @@ class Quantity(NamedTuple):
 
 
 PERCENT = UnitOfMeasure(0.01, ())
-_CURRENCIES = {
-    "USD": "$ US$ USD dollar dollars buck bucks 美元 美金",
-    "EUR": "€ EUR euro euros Euro Euros 欧元",
-    "GBP": "£ GBP 英镑",
-    "CNY": "¥ ￥ CNY RMB yuan 元 人民币 块",
-    "JPY": "JPY yen 日元 円 ¥ ￥",
-    "INR": "₹ INR rupee rupees",
-    "KRW": "₩ KRW won 원",
-    "RUB": "₽ RUB ruble rubles 卢布 руб рубль рубля рублей",
-    "CHF": "CHF",
-    "AUD": "A$ AUD",
-    "CAD": "C$ CAD",
-}
-_OWN = {"cent": "0.01 USD", "cents": "0.01 USD", "¢": "0.01 USD", "美分": "0.01 USD", "角": "0.1 CNY", "pence": "0.01 GBP"}
-_NAMES = {
-    "米": "m", "公里": "km", "千米": "km", "分米": "dm", "厘米": "cm", "公分": "cm", "毫米": "mm", "微米": "um", "纳米": "nm",
-    "英寸": "inch", "英尺": "foot", "码": "yard", "英里": "mile", "克": "g", "千克": "kg", "公斤": "kg", "毫克": "mg", "吨": "tonne",
-    "磅": "lb", "盎司": "oz", "秒": "s", "毫秒": "ms", "分钟": "min", "分": "min", "小时": "hour", "个小时": "hour", "时": "hour",
-    "天": "day", "日": "day", "周": "week", "星期": "week", "个月": "month", "年": "year", "升": "L", "毫升": "mL", "加仑": "gallon",
-    "牛顿": "N", "牛": "N", "焦耳": "J", "焦": "J", "千焦": "kJ", "瓦": "W", "瓦特": "W", "千瓦": "kW", "千瓦时": "kWh", "帕": "Pa",
-    "帕斯卡": "Pa", "千帕": "kPa", "赫兹": "Hz", "赫": "Hz", "伏": "V", "伏特": "V", "毫伏": "mV", "安": "A", "安培": "A", "欧姆": "ohm",
-    "摩尔": "mol", "摄氏度": "degC", "华氏度": "degF", "开尔文": "K", "度": "degree", "公顷": "hectare", "亩": "666.6667 m2", "斤": "0.5 kg",
-    "°C": "degC", "℃": "degC", "°F": "degF", "℉": "degF", "°": "degree", "º": "degree", "celsius": "degC", "fahrenheit": "degF",
-    "mo": "month", "mos": "month", "wk": "week", "wks": "week", "yrs": "year", "hrs": "hour", "kph": "km/hour", "kmh": "km/hour",
-    "mps": "m/s", "fps": "foot/s", "cc": "cm3", "KB": "kB", "Cal": "kcal", "litres": "liter", "lbf": "lbf", "K": "kelvin", "btu": "Btu",
-    "BTU": "Btu", "nauticalmile": "nautical_mile", "nauticalmiles": "nautical_mile", "quadratmeter": "m2", "kubikmeter": "m3", "Å": "angstrom", "Nm": "joule", "kNm": "kilojoule",
-    "м": "m", "км": "km", "см": "cm", "мм": "mm", "метр": "m", "метра": "m", "метров": "m", "г": "g", "кг": "kg", "мг": "mg", "т": "tonne", "л": "L", "мл": "mL",
-    "с": "s", "сек": "s", "мин": "min", "минут": "min", "минуты": "min", "ч": "hour", "час": "hour", "часа": "hour", "часов": "hour", "дней": "day", "дня": "day",
-    "день": "day", "лет": "year", "года": "year", "год": "year", "Н": "N", "Дж": "J", "кДж": "kJ", "Вт": "W", "кВт": "kW", "В": "V", "А": "A", "Ом": "ohm", "Па": "Pa",
-    "кПа": "kPa", "Гц": "Hz", "моль": "mol", "градусов": "degree", "メートル": "m", "キロメートル": "km", "キロ": "km", "センチメートル": "cm", "センチ": "cm",
-    "ミリメートル": "mm", "グラム": "g", "キログラム": "kg", "リットル": "L", "時間": "hour", "時": "hour", "分間": "min", "秒間": "s", "日間": "day", "週間": "week", "ヶ月": "month",
-    "미터": "m", "킬로미터": "km", "센티미터": "cm", "밀리미터": "mm", "그램": "g", "킬로그램": "kg", "리터": "L", "시간": "hour", "분": "min", "초": "s", "일": "day", "주": "week", "년": "year",
-    "stunde": "hour", "stunden": "hour", "minuten": "min", "sekunde": "s", "sekunden": "s", "tage": "day", "tagen": "day", "wochen": "week", "monate": "month", "jahre": "year",
-    "kilometern": "km", "metern": "m", "zentimeter": "cm", "gramm": "g", "kilogramm": "kg", "heure": "hour", "heures": "hour", "secondes": "s", "jour": "day", "jours": "day",
-    "semaines": "week", "mois": "month", "années": "year", "mètre": "m", "mètres": "m", "kilomètre": "km", "kilomètres": "km", "centimètres": "cm", "grammes": "g",
-    "kilogrammes": "kg", "hora": "hour", "horas": "hour", "minuto": "min", "minutos": "min", "segundo": "s", "segundos": "s", "días": "day", "semanas": "week", "meses": "month",
-    "años": "year", "metro": "m", "metros": "m", "kilómetro": "km", "kilómetros": "km", "centímetros": "cm", "gramos": "g", "kilogramos": "kg", "litros": "L", "meteres": "m", "kilos": "kg", "kilo": "kg", "mpg": "mile/gallon", "floz": "fluid_ounce", "sqft": "foot2", "sqm": "m2", "AU": "astronomical_unit", "kgs": "kg",
-}  # fmt: skip
-_READINGS = {
-    "C": ("degC", "coulomb"), "F": ("degF", "farad"), "ton": ("metric_ton", "ton", "long_ton"), "tons": ("metric_ton", "ton", "long_ton"),
-    "pound": ("lb", "GBP"), "pounds": ("lb", "GBP"), "b": ("bit",), "calorie": ("cal", "kcal"), "calories": ("cal", "kcal"),
-    "gallon": ("gallon", "imperial_gallon"), "gallons": ("gallon", "imperial_gallon"),
-    **{p + "B": (p + "B", p.upper() + "iB") for p in "kMGTP"}, "KB": ("kB", "KiB"), "oz": ("oz", "fluid_ounce"),
-    "ounces": ("oz", "fluid_ounce"), "year": ("year", "365 day"), "years": ("year", "365 day"), "month": ("month", "30 day"),
-    "months": ("month", "30 day"),
-    **{p + "b": (p + "bit",) for p in "kMGT"}, **{p + "bps": (p + "bit/s",) for p in "kMGT"}, "bps": ("bit/s",),
-}  # fmt: skip
-_NO_PREFIX = frozenset(
-    "inch foot yard mile pound ounce ton year month week hour minute day are technical_atmosphere point pixel hand barn acre degree turn byte"
-    " standard_atmosphere torr knot count dot nit".split()
-) - {"byte"}
-_NO_UNIT = frozenset("a as at are points point dots dot hand hands link links chain chains turn turns cycle cycles count counts bags bag "
-                     "units unit u has was do pat rod rods stone's slug slugs particle particles line lines d's us is am be no so i".split())  # fmt: skip
-_NO_THING = frozenset(FUNCTION_WORDS["en"].split()) | frozenset(
-    "long high wide deep tall away apart altogether approximately exactly old left remaining above below respectively plus minus equals"
-    " because since whereas thus hence total overall roughly about correct wrong ok yes using therefore million billion thousand".split()
-)
 
 _CJK = r"\u3400-\u9fff\u30a0-\u30ff\uac00-\ud7a3"
 _DATA: Dimension = (("bit", 1.0),)
-_SUPERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|(?:(?!每)[{_CJK}]){{1,4}}"
 _POWER = r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
 _TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
@@ -178,7 +121,7 @@ def needs_units(wanted: Quantity) -> bool:
     """Whether units have to be read to compare with a quantity: for currencies and percent only where pint is there."""
     if not wanted.units:
         return bool(wanted.things)
-    own = all(base in _CURRENCIES for base, _ in wanted.units[0].dimension)
+    own = all(base in word_table("units")["currencies"] for base, _ in wanted.units[0].dimension)
     return not own or find_spec("pint") is not None
 
 
@@ -237,15 +180,19 @@ def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[UnitOfMeas
     return (), position
 
 
+@cache
+def _no_things() -> frozenset[str]:
+    return frozenset(function_words("en")) | frozenset(word_table("units")["no_thing"].split())
+
+
 def _things(text: str, position: int) -> frozenset[str]:
     things: list[str] = []
     while len(things) < 3 and (word := _THING.match(text, position)) is not None:
         name = word[1].lower()
-        if name in _NO_THING:
+        if name in _no_things():
             break
-        things.append(
-            name[:-3] + "y" if name.endswith("ies") else name.removesuffix("es") if name.endswith("hes") else name.rstrip("s")
-        )
+        singular = name.removesuffix("es") if name.endswith("hes") else name.rstrip("s")
+        things.append(name[:-3] + "y" if name.endswith("ies") else singular)
         position = word.end()
     return frozenset(things)
 
@@ -259,11 +206,14 @@ def _currency(text: str, start: int, end: int) -> tuple[UnitOfMeasure, ...]:
 def _currency_of(name: str) -> tuple[UnitOfMeasure, ...]:
     if name in ("%", "％", "percent", "pct"):
         return (PERCENT,)
-    if name in _OWN:
-        factor, code = _OWN[name].split()
+    table = word_table("units")
+    if name in table["parts"]:
+        factor, code = table["parts"][name].split()
         return (UnitOfMeasure(float(factor), ((code, 1.0),)),)
     return tuple(
-        UnitOfMeasure(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code
+        UnitOfMeasure(1.0, ((code, 1.0),))
+        for code, names in table["currencies"].items()
+        if name in names.split() or name == code
     )
 
 
@@ -325,7 +275,8 @@ def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
 
 def _single(name: str) -> tuple[UnitOfMeasure, ...]:
     """What one word without a power may name."""
-    readings = _READINGS.get(name) or _READINGS.get(name.lower() if len(name) > 3 else "") or (name,)
+    known = word_table("units")["readings"]
+    readings = known.get(name) or known.get(name.lower() if len(name) > 3 else "") or (name,)
     return tuple(unit for reading in readings for unit in _named(reading))
 
 
@@ -333,7 +284,8 @@ def _named(name: str) -> tuple[UnitOfMeasure, ...]:
     """The unit of a word, or of a definition such as "0.5 kg", "km/hour" and "cm3"."""
     if currency := _currency_of(name):
         return currency
-    known = _NAMES.get(name) or (_NAMES.get(name.lower()) if len(name) > 3 else None)
+    names = word_table("units")["names"]
+    known = names.get(name) or (names.get(name.lower()) if len(name) > 3 else None)
     factor, _, unit = (known or name).rpartition(" ")
     if not factor and not re.search(r"[/\d]", unit):
         return _pint_unit(unit)
@@ -345,7 +297,9 @@ def _term(text: str) -> tuple[UnitOfMeasure, ...]:
     if match is None:
         return ()
     power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get((match[1] or "").lower(), 1)
-    exponent = match[3] or (match[4] or "").translate(_SUPERS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
+    exponent = (
+        match[3] or (match[4] or "").translate(SUPERSCRIPTS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
+    )
     try:
         power *= int(exponent)
     except ValueError:
@@ -366,7 +320,7 @@ def _times(left: UnitOfMeasure, right: UnitOfMeasure, sign: int) -> UnitOfMeasur
     return UnitOfMeasure(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _registry() -> Any:
     try:
         import pint
@@ -384,12 +338,13 @@ def forget_units() -> None:
 def _pint_unit(name: str) -> tuple[UnitOfMeasure, ...]:
     """What pint takes a word for; English words that only look like a unit, and prefixes nobody uses, are none."""
     registry = _registry()
+    no_unit, no_prefix = (word_table("units")[key].split() for key in ("no_unit", "no_prefix"))
     for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
-        if not spelling or spelling in _NO_UNIT:
+        if not spelling or spelling in no_unit:
             return ()
         for prefix, unit, _ in registry.parse_unit_name(spelling):
             if prefix and (
-                unit in _NO_PREFIX or len(spelling) > 3 and spelling.endswith("s") and len(unit) > 6 and unit not in spelling
+                unit in no_prefix or len(spelling) > 3 and spelling.endswith("s") and len(unit) > 6 and unit not in spelling
             ):
                 continue
             return _converted(registry, prefix + unit)

@@ -116,7 +116,8 @@ def _read(text: str, form: Form) -> dict[str, Any]:
     if body.startswith("{") and body.endswith("}"):
         whole = object_at(body, 0)
         if whole is not None and whole[1] == len(body):
-            return _coerced(members(whole[0], form), form)
+            stated = members(whole[0], form).items()
+            return {name: form.value(name, value) for name, value in stated if value is not None or not form.fields[name].prose}
     elif body.startswith('"') and body.endswith('"'):
         body = _json_string(body)
     if not body.startswith("{"):
@@ -174,15 +175,12 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
     # thoughts do not begin with a verdict; a reply that does may quote such a tag
     first = next((one.start for one in whole.found if not form.fields[one.name].prose), _EARLY)
     early = first < _EARLY and (_PRESENTS.search(body, 0, first) or not body[:first].strip())
-    if (early or inside is not None) and _differ(_resolved(whole), stated, form):
+    read = _resolved(whole) if early or inside is not None else stated
+    if any(read.get(name) != value for name, value in stated.items() if not form.fields[name].prose):
         raise ParseError(
             "A closing tag of reasoning stands after a verdict or inside a reason, and it is unclear where the verdict begins."
         )
     return stated
-
-
-def _differ(whole: dict[str, Any], stated: dict[str, Any], form: Form) -> bool:
-    return any(whole.get(name) != value for name, value in stated.items() if not form.fields[name].prose)
 
 
 def _unwrapped(text: str) -> str:
@@ -213,15 +211,6 @@ def _json_string(body: str) -> str:
     return inner.strip() if isinstance(inner, str) else body
 
 
-def _coerced(values: dict[str, Any], form: Form) -> dict[str, Any]:
-    out = {}
-    for name, value in values.items():
-        if value is None and form.fields[name].prose:
-            continue
-        out[name] = form.value(name, value)
-    return out
-
-
 def _resolved(scan: Scan) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, field in scan.form.fields.items():
@@ -243,12 +232,10 @@ def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
     problem: ParseError | None = None
     for one in real:
         try:
-            value = form.value(name, one.value)
+            values.append(form.value(name, one.value))
         except ParseError as error:
             problem = error
             values.append(error)
-        else:
-            values.append(value)
     final = real[-1]
     if problem is None and all(value == values[0] for value in values):
         _not_retracted(text, name, values[0], final.end)
