@@ -18,9 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.text.statements import REASONS, Form, VerdictField
-from rm_gallery.core.text.values import excerpt, read_boolean, read_integer, read_list, read_number
+from rm_gallery.core.text.values import read_boolean, read_integer, read_list, read_number
 from rm_gallery.core.text.verdict import read_verdict
 from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:
     from jinja2 import Template

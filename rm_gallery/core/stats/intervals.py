@@ -80,9 +80,6 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     return Interval(mean - half, mean + half)
 
 
-_HALVINGS = 100
-
-
 class Piece(NamedTuple):
     """One part of a weighted mean: its share, its own mean with variance, and its worth in independent 0/1 labels."""
 
@@ -125,19 +122,14 @@ class ScoreTest:
 
         if self.estimate == null:
             return 1.0
+
         least, most = 0.0, 1.0
         while not self._at(most).covers(null):
             if most > 1e9:
                 return 0.0
             least, most = most, 2.0 * most
-        for _ in range(_HALVINGS):
-            quantile = (least + most) / 2.0
-            if quantile in (least, most):
-                break
-            if self._at(quantile).covers(null):
-                most = quantile
-            else:
-                least = quantile
+        while (quantile := (least + most) / 2.0) not in (least, most):
+            least, most = (least, quantile) if self._at(quantile).covers(null) else (quantile, most)
         return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
 
     def _at(self, quantile: float) -> Interval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -169,14 +170,9 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
             share = k / n
             return ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null) < 1.0 - level
 
-        def last(outside: int, inside: int) -> int:
-            while abs(inside - outside) > 1:
-                middle = (outside + inside) // 2
-                outside, inside = (middle, inside) if found(middle) else (outside, middle)
-            return outside
-
         middle = round(n * null)
-        below, above = (last(-1, middle) if found(0) else -1), (last(n + 1, middle) if found(n) else n + 1)
+        below = bisect_left(range(middle), True, key=lambda k: not found(k)) - 1
+        above = middle + 1 + bisect_left(range(middle + 1, n + 1), True, key=found)
         return float(binom.cdf(below, n, rate) + binom.sf(above - 1, n, rate))
 
     return power
@@ -379,11 +375,8 @@ def plan_labels(
     def fewest(rows: int) -> int | None:
         if reached(rows, rows) > half_width * (1.0 + 1e-12):
             return None
-        low, high = 1, rows  # more labels never widen the interval
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if reached(middle, rows) <= half_width else (middle, high)
-        return max(2, high)
+        # more labels never widen the interval
+        return max(2, 1 + bisect_left(range(1, rows), True, key=lambda n: reached(n, rows) <= half_width))
 
     rows, n = n_rows, fewest(n_rows)
     if n is None:

@@ -120,12 +120,12 @@ LENIENT = 50_000
 """Characters of an object that is not strict JSON, at most."""
 DEEPEST = 20
 
-_SPACE = re.compile(r"(?:[ \t\r\n\u00a0]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*", re.S)
+_SPACE = re.compile(r"(?s)(?:[ \t\r\n\u00a0]+|//[^\n]*|/\*.*?\*/|#[^\n]*)*")
 _STRING = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|“([^“”]*)”", re.S)
 _KEY = re.compile(_STRING.pattern + r"|([A-Za-z_]\w{0,40}|\d{1,4})(?=\s*[:：])", re.S)
 _SCALAR = re.compile(r"[^\s,:\[\]{}\"'“”，：]{1,40}")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.S)
+_ESCAPE = re.compile(r"(?s)\\(?:u([0-9a-fA-F]{4})|(.))")
 _PLAIN = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -237,20 +237,19 @@ _NAMES = "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratc
 _NAMES += "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
 # every alternative starts with its own uncased character: the scan then skips ordinary text at full speed
 _MARK = re.compile(
-    rf"<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
+    rf"(?i)<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
     rf"|＜\s?(?P<b>/?)\s?(?P<wide>{_NAMES})\s?＞"
     r"|\[(?P<c>/?)(?P<square>THINK|THINKING|REASONING)\]"
     r"|◁(?P<d>/?)(?P<kimi>think)▷"
     r"|<\|(?P<e>/|START_|END_|begin_of_|end_of_)?(?P<bar>think|thinking|thought|reasoning)\|>"
     r"|<unused(?P<unused>94>thought|95>)"
     r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<summary>/)details>"
-    r"|【(?P<h>/?)(?P<lens>思考|思考过程|推理|推理过程)(?P<i>开始|结束|完毕)?】|【(?P<j>(?:最终)?(?:回答|答案|结论))】",
-    re.IGNORECASE,
+    r"|【(?P<h>/?)(?P<lens>思考|思考过程|推理|推理过程)(?P<i>开始|结束|完毕)?】|【(?P<j>(?:最终)?(?:回答|答案|结论))】"
 )
 _LEADING = re.compile(r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?")
 _DRAFTS = re.compile(r"\s*(?:<(\w{1,20})>[^<>]{0,40}</\1>\s*){0,4}")
 _MENTIONED = re.compile(
-    r"\s*[.,;:!?)\"'`”’»」』，。；：！？）、]|\s*(?:tags?|tokens?|markers?|and|or|in|is|was)\b|\s*(?:标签|标记|符号)", re.I
+    r"(?i)\s*[.,;:!?)\"'`”’»」』，。；：！？）、]|\s*(?:tags?|tokens?|markers?|and|or|in|is|was)\b|\s*(?:标签|标记|符号)"
 )
 _QUOTE_BEFORE = "\"'`“‘«「『(（"
 

@@ -20,7 +20,7 @@ from rm_gallery.core.text.values import choice_letter
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
-_TIME = re.compile(r"(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
+_TIME = re.compile(r"(?i)(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?")
 _BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
 _FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")

@@ -44,15 +44,13 @@ _WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥�
 _POWER = r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
 _TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
 _UNIT = re.compile(
-    rf"(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
-    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))",
-    re.IGNORECASE,
+    rf"(?i)(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
+    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))"
 )
-_TERMS = re.compile(rf"\s({_TERM}(?!\S)|\S+)", re.IGNORECASE)
+_TERMS = re.compile(rf"(?i)\s({_TERM}(?!\S)|\S+)")
 _SINGLE = re.compile(_WORD)
 _TERM_PARTS = re.compile(
-    r"(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?",
-    re.IGNORECASE,
+    r"(?i)(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?"
 )
 _THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё./^])")
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
@@ -66,9 +64,7 @@ _REPLACED = (
     *(("\\left", ""), ("\\right", ""), ("\\circ", "°"), ("^°", "°"), ("^{°}", "°"), ("\\degree", "°"), ("\\%", "%")),
     *(("\\cdot", "·"), ("\\times", "×"), ("\\Omega", "Ω"), ("\\mu", "µ"), ("\\$", "$"), ("{,}", ",")),
 )
-_MINUS = re.compile(
-    r"(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)", re.IGNORECASE
-)
+_MINUS = re.compile(r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)")
 _GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
 _PER_HOUR = re.compile(
     r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
