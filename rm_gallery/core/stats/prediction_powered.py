@@ -63,26 +63,21 @@ def part_of(
     if missing.any():
         f = np.where(missing, 0.0 if missing.all() else f[~missing].mean(), f)
     m, n = int(labelled.sum()), len(y)
-    gl, yl, used, slope = groups[labelled], y[labelled], 1, 1.0
+    gl, yl, used, slope, lam = groups[labelled], y[labelled], 1, 1.0, 1.0
+    # `side` are the rows whose judge scores are averaged
     if verdicts is not None:
         f, slope, weights, used = _by_verdict(f, yl, verdicts, labelled)
-    fl = f[labelled]
-    if verdicts is not None:
-        lam, mean_f, side = 1.0, float(f[verdicts >= 0].mean()), verdicts >= 0
-        deviations = np.where(side, f - mean_f, 0.0) / side.sum()
+        side = verdicts >= 0
     elif chosen is None:
-        weights = np.full(m, 1.0 / m)
-        lam = _tuned(fl, yl, f, n - m, bounds)
-        mean_f = float(f[~labelled].mean()) if m < n else 0.0
-        deviations = np.where(labelled, 0.0, f - mean_f) / max(n - m, 1)
-        side = ~labelled
+        weights, side = np.full(m, 1.0 / m), ~labelled
+        lam = _tuned(f[labelled], yl, f, n - m, bounds)
     else:
         inverse = 1.0 / chosen[labelled]
-        weights = inverse / inverse.sum()
-        lam = _tuned_weighted(fl, yl, f, inverse, weights, bounds)
-        mean_f = float(f.mean())
-        deviations = (f - mean_f) / n
-        side = np.ones(n, dtype=bool)
+        weights, side = inverse / inverse.sum(), np.ones(n, dtype=bool)
+        lam = _tuned_weighted(f[labelled], yl, f, inverse, weights, bounds)
+    fl, n_side = f[labelled], int(side.sum())
+    mean_f = float(f[side].mean()) if n_side else 0.0
+    deviations = np.where(side, f - mean_f, 0.0) / max(n_side, 1)
     residuals = yl - lam * fl
     centre = float(residuals.mean() if verdicts is None and chosen is None else weights @ residuals)
     theta = lam * mean_f + centre
