@@ -298,13 +298,10 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(inner, dict):
             del found[part]
             for name, value in inner.items():
-                found.setdefault(str(name), _given(value) if isinstance(value, dict) else value)
+                if isinstance(value, dict):  # the number of a metric that could not be judged stands for nothing
+                    value = value.get("score") if value.get("is_score_valid", True) else None
+                found.setdefault(str(name), value)
     return found
-
-
-def _given(metric: Mapping[str, Any]) -> Any:
-    """A metric's score; None for one that could not be judged, whose number stands for nothing."""
-    return metric.get("score") if metric.get("is_score_valid", True) else None
 
 
 def _is_numeric(cells: Iterable[Any]) -> bool:

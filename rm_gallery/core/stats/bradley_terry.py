@@ -201,18 +201,19 @@ def bradley_terry(
     versus = np.zeros((len(y), k))
     versus[np.arange(len(y)), a], versus[np.arange(len(y)), b] = 1.0, -1.0
     basis = _basis(groups)
+    free = basis.shape[1]
     design = np.concatenate([versus @ basis, *(column[:, None] for column in style)], axis=1)
     penalty = None
     if ridge > 0.0:
         penalty = np.full(design.shape[1], ridge)
-        penalty[: basis.shape[1]] /= math.log(10.0) ** 2
+        penalty[:free] /= math.log(10.0) ** 2
     _, places = np.unique(prompts, return_inverse=True)
     fit = fit_logistic(design, y, places, firth=bool(open_ends) and penalty is None, ridge=penalty)
     if penalty is None and (not fit.converged or float(np.abs(fit.beta).max()) > _RUN_OFF):
         fit = fit_logistic(design, y, places)
         if not open_ends:
             notes.append("the results and the features together decide every comparison; strengths are penalised")
-    strengths, covariance = basis @ fit.beta[: len(basis.T)], basis @ fit.covariance[: len(basis.T), : len(basis.T)] @ basis.T
+    strengths, covariance = basis @ fit.beta[:free], basis @ fit.covariance[:free, :free] @ basis.T
     quantile = t_quantile(fit.df, confidence)
     games = (won + won.T).sum(axis=1)
     ranks = _ranks(strengths, covariance, groups, fit.df, confidence)
@@ -223,7 +224,7 @@ def bradley_terry(
         high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
         systems.append(Standing(name, float(strengths[i]), Interval(low, high), round(float(games[i])), groups[i], *ranks[i]))
     effects = {}
-    for j, name in enumerate(columns, start=basis.shape[1]):
+    for j, name in enumerate(columns, start=free):
         effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
         effects[name] = (effect, Interval(effect - half, effect + half))
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))

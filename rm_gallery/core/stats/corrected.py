@@ -269,15 +269,7 @@ def label_scale(labels: Numbers, scale: tuple[float, float] = (-math.inf, math.i
     return (low, high) if on_scale else (-math.inf, math.inf)
 
 
-def _is_stratified(chosen: Floats, labelled: Bools) -> bool:
-    """Whether few different probabilities were used, all known, and labels came of each: that is a stratified sample."""
-    if np.isnan(chosen).any():
-        return False
-    kinds, cells = np.unique(chosen, return_inverse=True)
-    return len(kinds) <= _MOST_PROBABILITIES and bool(np.bincount(cells, weights=labelled).min() >= 1)
-
-
-def _by_verdict(chosen: Floats, f: Floats) -> Floats:
+def _filled_by_verdict(chosen: Floats, f: Floats) -> Floats:
     """Fill in the probability of rows without one, where all rows with their verdict that have one have the same."""
     known = ~np.isnan(chosen)
     if known.all():
@@ -302,8 +294,11 @@ def _drawn(
     cells = None if isinstance(strata, str) else strata
     if chosen is not None:
         _check_probabilities(chosen, labelled)
-        chosen = _by_verdict(chosen, f)
-        if cells is not None or not _is_stratified(chosen, labelled):
+        chosen = _filled_by_verdict(chosen, f)
+        kinds, places = np.unique(chosen, return_inverse=True)
+        # few different probabilities, all known, and labels of each: that is a stratified sample
+        known = len(kinds) <= _MOST_PROBABILITIES and not np.isnan(chosen).any()
+        if cells is not None or not known or np.bincount(places, weights=labelled).min() < 1:
             return cells, chosen, None, []
         if len(set(chosen)) > 1:
             return list(chosen), None, None, []
