@@ -18,7 +18,7 @@ import numpy as np
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.train.bradley_terry.fit import train_bradley_terry
+from rm_gallery.train.bradley_terry import train_bradley_terry
 
 VOCABULARY = 30_000
 PLEASING, ANNOYING = ("thanks", "gladly", "because", "carefully"), ("stupid", "whatever", "shut", "trash")

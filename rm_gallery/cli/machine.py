@@ -37,7 +37,7 @@ def demo(
     max_workers: Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")] = 32,
 ) -> None:
     """Train the embedded model on the training split, score the test split with it and others, print one table."""
-    from rm_gallery.train.bradley_terry.fit import train_bradley_terry
+    from rm_gallery.train.bradley_terry import train_bradley_terry
 
     if base_url and not llm:
         raise ConfigError("--base-url needs a model; name it with --llm MODEL.")
@@ -165,7 +165,7 @@ def train_bt(
 ) -> None:
     """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
     from rm_gallery.study.task import open_data
-    from rm_gallery.train.bradley_terry.fit import train_bradley_terry
+    from rm_gallery.train.bradley_terry import train_bradley_terry
 
     samples = open_data(str(data), format).rows()
     report = train_bradley_terry(samples, out, seed=seed, test_share=test_share).to_dict()

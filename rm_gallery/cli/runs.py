@@ -12,7 +12,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.store.store import read_trace
-from rm_gallery.core.stats.planning import Plan, plan_difference, plan_labels, plan_mean
+from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_labels, plan_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
@@ -109,7 +109,7 @@ def plan(
         typer.echo(line)
 
 
-def _of_sides(found: Plan, rate: float, detect: float | None) -> str:
+def _of_sides(found: SampleSize, rate: float, detect: float | None) -> str:
     text = f"rows to find a difference of {detect:g}"
     if not found.sides:
         return text
@@ -118,7 +118,7 @@ def _of_sides(found: Plan, rate: float, detect: float | None) -> str:
     return f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}" if easy else text
 
 
-def _rest(found: Plan) -> str:
+def _rest(found: SampleSize) -> str:
     text = f", in {found.clusters:,} clusters" if found.clusters is not None else ""
     text += f" (power {100 * found.power:.0f} %)" if found.power is not None else ""
     return text if found.alone is None else f"{text}; labels alone: {found.alone:,}"

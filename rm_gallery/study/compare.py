@@ -12,7 +12,7 @@ from typing import Any
 from rm_gallery.core.stats.clustered import ClusteredMean, combined
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.paired import PairedDifference, described, holm, mcnemar, paired_mean
+from rm_gallery.core.stats.significance import PairedDifference, described, holm, mcnemar, paired_mean
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import one_line, told_apart
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain

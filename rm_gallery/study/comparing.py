@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.clustered import clustered_mean
-from rm_gallery.core.stats.consistency import sign_test
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean, label_scale
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.paired import holm
+from rm_gallery.core.stats.significance import holm, sign_test
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
 

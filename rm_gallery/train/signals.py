@@ -1,4 +1,8 @@
-"""Signals in the rewards of a training run: how components move, how they hang together inside groups, and with length.
+"""Signals in the rewards of a training run: advantages, groups that teach nothing, how components move and hang together.
+
+A reward that is None or NaN was not given: it counts in no mean, and its own advantage is 0, which is no gradient, not a bad
+mark. Group statistics use Bessel's correction. Sources: GRPO (arXiv 2402.03300), its variant without division by the spread
+(2503.20783), RLOO (2402.14740), GDPO (2601.05242), dynamic sampling (DAPO, 2503.14476).
 
 Completions of one prompt share its fate, so the group is the witness: correlations are taken inside groups, where the prompt is
 the same for all, and intervals are those of groups drawn anew.
@@ -9,30 +13,289 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rm_gallery.core.stats.clustered import from_variance
+from rm_gallery.core.stats import Array, Floats, Integers, Numbers, np
+from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.train.advantages import group_numbers, numbers_of
+from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    Groups = int | Sequence[Any] | Array
+    """Size of the groups, which follow one another; or for every row what its group is called."""
 
-    from rm_gallery.train.advantages import Groups, Numbers
+Method = Literal["std", "batch_std", "mean", "leave_one_out", "rank"]
+METHODS: tuple[Method, ...] = ("std", "batch_std", "mean", "leave_one_out", "rank")
+ZERO = 1e-8
+"""A spread up to this is none, as trainers count it."""
 
-    Floats = NDArray[np.float64]
 
+def group_advantages(
+    rewards: Numbers, groups: Groups, method: Method = "std", *, eps: float = 1e-4, missing: float = 0.0
+) -> Floats:
+    """Advantages of completions against the others of their group, one per reward, in their order.
+
+    Args:
+        rewards: one per completion; None or NaN where there is none.
+        groups: the size of the groups, or for every completion the name of its group (its prompt).
+        method: `std`, the distance from the group's mean in its standard deviations (GRPO); `batch_std`, in those of the
+            whole batch; `mean`, the distance itself; `leave_one_out`, the distance from the mean of the others (RLOO);
+            `rank`, the place in the group from -1 to 1, ties sharing theirs, whatever the distances are.
+        eps: added to the standard deviation.
+        missing: the advantage of a completion without reward.
+
+    A completion that is alone in its group, and a group of equal rewards, get 0.
+
+    Raises:
+        ConfigError: an unknown method, groups that do not fit, an infinite reward.
+    """
+    if method not in METHODS:
+        raise ConfigError(unknown_name("method", str(method), METHODS))
+    values = numbers_of(rewards)
+    names = group_numbers(groups, len(values))
+    given = ~np.isnan(values)
+    out = np.zeros(len(values))
+    spread = _std(values[given]) if method == "batch_std" else 0.0
+    for rows in _rows_by_group(names):
+        rows = rows[given[rows]]
+        own = values[rows]
+        if len(own) < 2:
+            continue
+        apart = own - _mean(own)
+        if method == "std":
+            out[rows] = _divided(apart, _std(own), eps)
+        elif method == "batch_std":
+            out[rows] = _divided(apart, spread, eps)
+        elif method == "leave_one_out":
+            out[rows] = apart * (len(own) / (len(own) - 1.0))
+        elif method == "rank":
+            from scipy.stats import rankdata
+
+            out[rows] = (2.0 * rankdata(own) - len(own) - 1.0) / (len(own) - 1.0)
+        else:
+            out[rows] = apart
+    return np.where(given, out, missing)
+
+
+def whitened(values: Numbers, *, eps: float = 1e-4) -> Floats:
+    """Values of a whole batch with mean 0 and standard deviation 1; None and NaN stay NaN, equal values become 0."""
+    found = numbers_of(values)
+    given = ~np.isnan(found)
+    known = found[given]
+    if len(known):
+        found[given] = _divided(known - _mean(known), _std(known), eps)
+    return found
+
+
+def weighted_sum(
+    components: Mapping[str, Numbers], weights: Mapping[str, float] | None = None, *, missing: Literal["row", "zero"] = "row"
+) -> Floats:
+    """One reward per completion from its components, each times its weight (1 by default, negative for a penalty).
+
+    A completion that lacks a component has no reward (NaN); with `missing="zero"` the component counts 0, as trainers add
+    them up, and only a completion without any has none. Raises ConfigError for weights of components there are none of.
+    """
+    values = _table(components)
+    scaled = values * _weights(components, weights)
+    absent = np.isnan(values)
+    none = absent.any(axis=1) if missing == "row" else absent.all(axis=1)
+    with np.errstate(over="ignore"):  # a sum beyond the range is infinite, which is refused where it is used
+        return np.where(none, np.nan, np.nansum(scaled, axis=1))
+
+
+def component_advantages(
+    components: Mapping[str, Numbers],
+    groups: Groups,
+    weights: Mapping[str, float] | None = None,
+    *,
+    method: Method = "std",
+    whiten: bool = True,
+    eps: float = 1e-4,
+) -> Floats:
+    """Advantages from components that are normalised one by one before they are added up (GDPO).
+
+    Added up first, completions with different components may have the same sum, and so the same advantage; a component on
+    a wide scale drowns the others. Normalised inside the group first, each has its weight's say.
+
+    Args:
+        components: by name one value per completion; a missing one is neutral, and a completion without any gets 0.
+        groups: as in `group_advantages`.
+        weights: by name; 1 by default, negative for a penalty.
+        method: how each component is normalised.
+        whiten: whether the sums are normalised once more over the batch, which keeps their size apart from the number of
+            components.
+        eps: as in `group_advantages`.
+    """
+    values = _table(components)
+    factors = _weights(components, weights)
+    parts = [group_advantages(column, groups, method, eps=eps) for column in values.T]
+    total = np.stack(parts, axis=1) @ factors if parts else np.zeros(0)
+    total = np.where(np.isnan(values).all(axis=1), np.nan, total)
+    return np.nan_to_num(whitened(total, eps=eps) if whiten else total, nan=0.0)
+
+
+def clipped(rewards: Numbers, low: float | None = None, high: float | None = None) -> Floats:
+    """Rewards or advantages within `low` and `high`; None and NaN stay NaN.
+
+    Raises ConfigError when the bounds are no bounds.
+    """
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    if not low <= high:
+        raise ConfigError(f"clipped: low is {low} and high is {high}; low is at most high.")
+    return np.clip(numbers_of(rewards, finite=False), low, high)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How many groups of a batch can teach anything: those whose rewards differ.
+
+    Attributes:
+        n_groups: groups there are.
+        flat: those whose rewards are all equal, and so give no gradient.
+        flat_high, flat_low: flat ones at the highest and at the lowest reward of the batch: too easy, too hard (or a
+            reward that cannot tell).
+        unknown: groups with fewer than two rewards.
+        keep: for every completion whether its group differs; what a dynamic filter keeps.
+    """
+
+    n_groups: int
+    flat: int
+    flat_high: int
+    flat_low: int
+    unknown: int
+    keep: Any
+
+    @property
+    def frac_reward_zero_std(self) -> float:
+        """Share of groups without spread, as trainers chart it; NaN without groups."""
+        return self.flat / self.n_groups if self.n_groups else math.nan
+
+    @property
+    def hint(self) -> str:
+        """What to do about it, in a sentence; empty when less than half of the groups are flat."""
+        if not self.n_groups or self.flat + self.unknown < 0.5 * self.n_groups:
+            return ""
+        said = f"{self.flat} of {self.n_groups} groups have equal rewards and teach nothing"
+        if self.unknown > self.flat:
+            return f"{self.unknown} of {self.n_groups} groups have fewer than two rewards: most completions get no score."
+        if self.flat_high > self.flat_low and self.flat_high * 2 >= self.flat:
+            return f"{said}, {self.flat_high} of them at the top: the prompts are too easy; filter them out or add harder ones."
+        if self.flat_low * 2 >= self.flat:
+            return (
+                f"{said}, {self.flat_low} of them at the bottom: the prompts are too hard, or the reward never says yes; "
+                "filter them out, draw more completions, or reward steps on the way."
+            )
+        return f"{said}: sample more completions per prompt, or use a reward with finer grades."
+
+
+def spread_of(rewards: Numbers, groups: Groups) -> Spread:
+    """Which groups have rewards that differ, and what to do when most do not; arguments as in `group_advantages`."""
+    values = numbers_of(rewards)
+    names = group_numbers(groups, len(values))
+    keep = np.zeros(len(values), dtype=bool)
+    known = values[~np.isnan(values)]
+    lowest, highest = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
+    n_groups = flat = high = low = unknown = 0
+    for rows in _rows_by_group(names):
+        n_groups += 1
+        own = values[rows][~np.isnan(values[rows])]
+        if len(own) < 2:
+            unknown += 1
+        elif _std(own) > ZERO:
+            keep[rows] = True
+        else:
+            flat += 1
+            high += bool(own[0] >= highest - ZERO and highest - lowest > ZERO)
+            low += bool(own[0] <= lowest + ZERO and highest - lowest > ZERO)
+    return Spread(n_groups, flat, high, low, unknown, keep)
+
+
+def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -> Floats:
+    """Numbers as a new array, None as NaN; ConfigError for what is no number, or infinite."""
+    try:
+        found = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{what}: a list of numbers and None is needed: {error}") from error
+    if found.ndim != 1:
+        raise ConfigError(f"{what}: one number per completion is needed, found an array of {found.shape}.")
+    if finite and np.isinf(found).any():
+        place = int(np.argmax(np.isinf(found)))
+        raise ConfigError(f"{what}[{place}] is {found[place]}; rewards are finite, or None where there is none.")
+    return found
+
+
+def group_numbers(groups: Groups, n: int) -> Integers:
+    """A number for every row's group; ConfigError when the groups do not fit the rows."""
+    if isinstance(groups, (int, np.integer)):
+        if groups < 1 or n % groups:
+            raise ConfigError(f"groups is {groups}: {n} rewards cannot be cut into groups of that size.")
+        return np.arange(n) // int(groups)
+    if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__") or len(groups) != n:
+        raise ConfigError(f"groups: the size of the groups, or {n} names of groups, are needed; found {groups!r:.60}.")
+    try:
+        return cluster_numbers(list(groups), n)
+    except TypeError:  # prompts that are lists of messages
+        return cluster_numbers([repr(name) for name in groups], n)
+
+
+def _rows_by_group(names: Integers) -> list[Integers]:
+    order = np.argsort(names, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(names) else []
+
+
+def _scale(values: Floats) -> float:
+    """What numbers near the end of the range are divided by, for their squares and sums overflow."""
+    largest = float(np.max(np.abs(values))) if len(values) else 0.0
+    return largest if largest > 1e100 else 1.0
+
+
+def _mean(values: Floats) -> float:
+    scale = _scale(values)
+    return scale * float(np.mean(values / scale))
+
+
+def _std(values: Floats) -> float:
+    """Standard deviation of a sample; 0 for fewer than two values."""
+    if len(values) < 2:
+        return 0.0
+    apart = values - _mean(values)
+    scale = _scale(apart)
+    return scale * float(np.sqrt(np.sum((apart / scale) ** 2) / (len(values) - 1)))
+
+
+def _divided(apart: Floats, spread: float, eps: float) -> Floats:
+    return apart / (spread + eps) if spread > ZERO else apart * 0.0
+
+
+def _table(components: Mapping[str, Numbers]) -> Floats:
+    columns = [numbers_of(values, name) for name, values in components.items()]
+    for name, column in zip(components, columns, strict=True):
+        if len(column) != len(columns[0]):
+            first = next(iter(components))
+            raise ConfigError(f"component '{name}' has {len(column)} values and '{first}' has {len(columns[0])}.")
+    return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
+
+
+def _weights(components: Mapping[str, Numbers], weights: Mapping[str, float] | None) -> Floats:
+    for name, weight in (weights or {}).items():
+        if name not in components:
+            raise ConfigError(unknown_name("component", name, components))
+        if not isinstance(weight, (int, float)) or not math.isfinite(weight):
+            raise ConfigError(f"the weight of '{name}' is {weight!r}; a finite number is needed.")
+    return np.array([(weights or {}).get(name, 1.0) for name in components], dtype=np.float64)
+
+
+# -- movements and links -------------------------------------------------------------------------------------------------
 
 LEAST_GROUPS = 5
 """Groups (or steps) below which nothing is said to have changed."""
 
 
 @dataclass(frozen=True)
-class Link:
+class GroupCorrelation:
     """How two values hang together inside groups, -1..1; the slope is the change of the first per unit of the second."""
 
     correlation: float
@@ -45,10 +308,10 @@ class Link:
     @property
     def sure(self) -> bool:
         """Whether the interval leaves 0 out."""
-        return not self.interval.low <= 0.0 <= self.interval.high
+        return not self.interval.covers(0.0)
 
 
-def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95) -> Link | None:
+def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95) -> GroupCorrelation | None:
     """The correlation of two values of completions inside their groups, pooled over groups, with its interval.
 
     Rows without one of the values count in nothing. None where no group has two rows that differ in both values, or there are
@@ -57,8 +320,6 @@ def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
     Raises:
         ConfigError: the values or groups do not fit one another.
     """
-    import numpy as np
-
     check_level(level)
     a, b = numbers_of(first, "first"), numbers_of(second, "second")
     if len(a) != len(b):
@@ -84,16 +345,14 @@ def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
     variance = float(np.sum(moved**2)) * varied / max(1, varied - 1)
     interval = from_variance(r, variance, varied, bounds=(-1.0, 1.0)).interval(level)
     slope = float(np.sum(a * b)) / bb * (unit_a / unit_b)
-    return Link(r, interval, slope, variance, len(a), varied)
+    return GroupCorrelation(r, interval, slope, variance, len(a), varied)
 
 
-def length_bias(rewards: Numbers, lengths: Numbers, groups: Groups, *, level: float = 0.95) -> Link | None:
+def length_bias(rewards: Numbers, lengths: Numbers, groups: Groups, *, level: float = 0.95) -> GroupCorrelation | None:
     """How a reward follows the length of completions to the same prompt; the slope is what a doubling of the length is worth.
 
     Lengths are compared by their logarithm, so the unit does not count. None as in `link`.
     """
-    import numpy as np
-
     size = numbers_of(lengths, "lengths")
     return link(rewards, np.log2(np.maximum(size, 0.0) + 1.0), groups, level=level)
 
@@ -115,7 +374,7 @@ class Shift:
     @property
     def sure(self) -> bool:
         """Whether the interval leaves 0 out."""
-        return not self.interval.low <= 0.0 <= self.interval.high
+        return not self.interval.covers(0.0)
 
 
 def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False) -> Shift | None:
@@ -124,7 +383,6 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
     NaN counts in nothing; None for fewer than five values on either side. `in_a_row` widens it for steps that follow one
     another and resemble their neighbours.
     """
-    import numpy as np
     from scipy import stats
 
     sides = [side[~np.isnan(side)] for side in (np.asarray(early, dtype=np.float64), np.asarray(late, dtype=np.float64))]
@@ -146,18 +404,8 @@ def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False)
     return Shift(means[0] * scale, means[1] * scale, Interval(low, high), (len(sides[0]), len(sides[1])))
 
 
-def _scale(values: Floats) -> float:
-    """What numbers near the end of the range are divided by, for their squares and sums overflow."""
-    import numpy as np
-
-    largest = float(np.max(np.abs(values))) if len(values) else 0.0
-    return largest if largest > 1e100 else 1.0
-
-
 def _inflation(side: Floats) -> float:
     """By how much neighbours that resemble one another enlarge the variance of their mean (first-order autocorrelation)."""
-    import numpy as np
-
     apart = side - np.mean(side)
     whole = float(np.sum(apart**2))
     rho = float(np.sum(apart[1:] * apart[:-1])) / whole if whole > 0 else 0.0
@@ -166,10 +414,8 @@ def _inflation(side: Floats) -> float:
     return (1.0 + rho) / (1.0 - rho)
 
 
-def group_means(values: Floats, names: NDArray[np.int64]) -> Floats:
+def group_means(values: Floats, names: Integers) -> Floats:
     """The mean of each group's known values; NaN for a group without any."""
-    import numpy as np
-
     known = ~np.isnan(values)
     n = int(names.max()) + 1 if len(names) else 0
     counts = np.bincount(names[known], minlength=n)
@@ -194,13 +440,13 @@ def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, flo
     `early` and `late` say for every text whether it belongs there. Gives the phrase, its share early and late, and for every
     text whether it holds the phrase; characters of scripts without spaces are words. None when no phrase has spread.
     """
-    import numpy as np
-
     n_early, n_late = int(np.sum(early)), int(np.sum(late))
     if n_early < 10 or n_late < 10:
         return None
-    words = [_words(text) if first or last else [] for text, first, last in zip(texts, early, late, strict=True)]
-    before, after = (_counts([own for own, inside in zip(words, rows, strict=True) if inside]) for rows in (early, late))
+    grams = [_grams(text) if first or last else set() for text, first, last in zip(texts, early, late, strict=True)]
+    before, after = (
+        Counter(gram for own, inside in zip(grams, rows, strict=True) if inside for gram in own) for rows in (early, late)
+    )
     grown = {gram: count / n_late - before[gram] / n_early for gram, count in after.items()}
     top = max(grown.items(), key=lambda item: (item[1], item[0]), default=None)
     if top is None or top[1] < SPREAD:
@@ -208,35 +454,23 @@ def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, flo
     # neighbouring windows that are as frequent are the same phrase
     near = {gram for gram, share in grown.items() if share >= top[1] - 0.02}
     phrase = _joined(top[0], near)
-    has = np.array([_holds(own, top[0]) for own in words], dtype=np.float64)
-    shown = _shown(phrase, next(text for text, inside in zip(texts, has * np.asarray(late), strict=True) if inside))
+    has = np.array([top[0] in own for own in grams], dtype=np.float64)
+    text = next(text for text, inside in zip(texts, has * np.asarray(late), strict=True) if inside)
+    written = re.search(r"\s*".join(map(re.escape, phrase)), text, re.IGNORECASE)
+    shown = written[0] if written else " ".join(phrase)
     return shown, before[top[0]] / n_early, after[top[0]] / n_late, has
 
 
 Gram = tuple[str, ...]
 
 
-def _words(text: str) -> list[str]:
-    found = _WORD.findall(text[: 12 * AT_MOST].lower())
-    if len(text) > 12 * AT_MOST or len(found) > 2 * AT_MOST:
-        found = [*found[:AT_MOST], _CUT, *_WORD.findall(text[-12 * AT_MOST :].lower())[-AT_MOST:]]
-    return found
-
-
-def _grams(words: list[str]) -> set[Gram]:
+def _grams(text: str) -> set[Gram]:
+    """Four words in a row, of both ends of a long text."""
+    words = _WORD.findall(text[: 12 * AT_MOST].lower())
+    if len(text) > 12 * AT_MOST or len(words) > 2 * AT_MOST:
+        words = [*words[:AT_MOST], _CUT, *_WORD.findall(text[-12 * AT_MOST :].lower())[-AT_MOST:]]
     grams = zip(*(words[at:] for at in range(WORDS)), strict=False)
     return {gram for gram in grams if _CUT not in gram and any(w.isalnum() for w in gram)}
-
-
-def _counts(texts: list[list[str]]) -> Counter[Gram]:
-    found: Counter[Gram] = Counter()
-    for words in texts:
-        found.update(_grams(words))
-    return found
-
-
-def _holds(words: list[str], gram: Gram) -> bool:
-    return gram in _grams(words)
 
 
 def _joined(start: Gram, near: set[Gram]) -> list[str]:
@@ -250,9 +484,3 @@ def _joined(start: Gram, near: set[Gram]) -> list[str]:
                 break
             phrase = [*phrase, nexts[0][-1]] if side > 0 else [nexts[0][0], *phrase]
     return phrase
-
-
-def _shown(phrase: list[str], text: str) -> str:
-    """The phrase as a completion writes it."""
-    found = re.search(r"\s*".join(map(re.escape, phrase)), text, re.IGNORECASE)
-    return found[0] if found else " ".join(phrase)

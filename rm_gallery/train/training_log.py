@@ -13,18 +13,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rm_gallery.core.data.load.converters import listed, nearest
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.model.message import text_of
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.utils.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 STEPS = ("step", "global_step", "_step", "global_steps", "training_step")
 PROMPTS = ("prompt", "input", "question", "query", "prompts")
@@ -247,8 +242,6 @@ def _completions(
     components: Sequence[str] | None,
     left_out: int,
 ) -> TrainingLog:
-    import numpy as np
-
     flat = [_flattened(row) for row in rows]
     columns = list(dict.fromkeys(column for row in flat for column in row))
     for option, column in asked.items():
@@ -267,7 +260,8 @@ def _completions(
         missing = np.any([numbers[flag] == 1 for flag in FLAGS], axis=0)
         rewards = {c: np.where(missing, math.nan, n) for c, n in numbers.items()}
         # verl gets the score under several names
-        same = {c for c in (*TOTALS, "acc") if summed and c in columns and _equal(rewards[c], rewards[summed])} | {*FLAGS}
+        beside_it = [c for c in (*TOTALS, "acc") if summed and c in columns]
+        same = {c for c in beside_it if np.array_equal(rewards[c], rewards[summed or ""], equal_nan=True)} | {*FLAGS}
     if components is not None:
         wrong = [column for column in components if column not in columns]
         if wrong and rows:
@@ -304,19 +298,10 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(inner, dict):
             del found[part]
             for name, value in inner.items():
-                found.setdefault(str(name), _given(value) if isinstance(value, dict) else value)
+                if isinstance(value, dict):  # the number of a metric that could not be judged stands for nothing
+                    value = value.get("score") if value.get("is_score_valid", True) else None
+                found.setdefault(str(name), value)
     return found
-
-
-def _given(metric: Mapping[str, Any]) -> Any:
-    """A metric's score; None for one that could not be judged, whose number stands for nothing."""
-    return metric.get("score") if metric.get("is_score_valid", True) else None
-
-
-def _equal(one: Floats, other: Floats) -> bool:
-    import numpy as np
-
-    return bool(np.array_equal(one, other, equal_nan=True))
 
 
 def _is_numeric(cells: Iterable[Any]) -> bool:
@@ -334,8 +319,6 @@ def _text(value: Any) -> str:
 
 
 def _lengths(rows: list[dict[str, Any]], texts: list[str], column: str | None) -> tuple[Floats, str]:
-    import numpy as np
-
     if column is not None:
         return np.array([_value(row.get(column)) for row in rows]), "tokens"
     ids = [row.get("completion_ids") for row in rows]

@@ -10,23 +10,27 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import combinations, product
+from typing import Any, Literal
 
+from rm_gallery.core.stats import Bools, Floats, np
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import plain_line
-from rm_gallery.train.advantages import group_numbers, spread_of, weighted_sum
-from rm_gallery.train.signals import LEAST_GROUPS, Link, Shift, group_means, length_bias, link, shift, spread_phrase
+from rm_gallery.train.signals import (
+    LEAST_GROUPS,
+    GroupCorrelation,
+    Shift,
+    group_means,
+    group_numbers,
+    length_bias,
+    link,
+    shift,
+    spread_of,
+    spread_phrase,
+    weighted_sum,
+)
 from rm_gallery.train.training_log import TrainingLog, read_training_log
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Rows = NDArray[np.bool_]
-
 
 MATTERS = 0.05
 """Share of its own range by which a mean has to change."""
@@ -40,7 +44,7 @@ Severity = Literal["warn", "look"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class TrainingFinding:
     """One thing to look at.
 
     Attributes:
@@ -71,8 +75,8 @@ class Watched:
     early: tuple[float, float]
     late: tuple[float, float]
     moved: dict[str, Shift | None] = field(default_factory=dict)
-    by_length: dict[str, Link | None] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    by_length: dict[str, GroupCorrelation | None] = field(default_factory=dict)
+    findings: list[TrainingFinding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -129,8 +133,6 @@ class _Look:
     """One look at one log."""
 
     def __init__(self, log: TrainingLog, weights: dict[str, float], window: float, examples: int, confidence: float) -> None:
-        import numpy as np
-
         self.log, self.weights, self.shown = log, weights, examples
         self.parts = dict(log.components)
         by_step = zip(log.steps.tolist(), log.prompts, strict=True)
@@ -146,19 +148,17 @@ class _Look:
         self.steps = (float(steps[0]), float(steps[-1]))
         self.early_steps = (float(steps[0]), float(steps[n - 1]))
         self.late_steps = (float(steps[-n]), float(steps[-1]))
-        self.early: Rows = log.steps <= self.early_steps[1]
-        self.late: Rows = log.steps >= self.late_steps[0]
+        self.early: Bools = log.steps <= self.early_steps[1]
+        self.late: Bools = log.steps >= self.late_steps[0]
         if len(steps) < 2:
             self.early = self.early & False
         self.confidence = confidence
         # two figures (a change and a correlation) for each value and each pair
         self.level = 1.0 - (1.0 - confidence) / max(1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2)
-        self.findings: list[Finding] = []
+        self.findings: list[TrainingFinding] = []
 
     def all(self) -> Watched:
         """Everything there is to see."""
-        import numpy as np
-
         log = self.log
         n_groups = int(self.groups.max()) + 1 if len(log) else 0
         seen = Watched(log.name, len(log), n_groups, self.steps, self.early_steps, self.late_steps)
@@ -166,9 +166,11 @@ class _Look:
             for name, values in self.values.items():
                 seen.moved[name] = self._shift(values)
                 seen.by_length[name] = self._by_length(values, self.late)
-            self._apart(seen.moved)
+            ways = self._ways(seen.moved)
+            if self.parts:
+                self._apart(ways, seen.moved, {name: name for name in ways})
             self._traded()
-            self._length(seen)
+            self._length(seen, any(way > 0 for way in ways.values()))
             self._says_nothing()
             self._teaches_nothing()
             self._alike()
@@ -177,7 +179,7 @@ class _Look:
                 seen.notes.append("no reward was found beside the completions; name its columns")
             if n_groups == len(log):
                 seen.notes.append("every completion is alone with its prompt, so nothing is compared inside groups")
-        self._charts(seen, {self._chart_of(name) for name in self.values} if len(log) else set())
+        self._charts(seen, {f"rewards/{name}/mean" for name in self.values} if len(log) else set())
         seen.findings = sorted(self.findings, key=lambda finding: finding.severity != "warn")
         return seen
 
@@ -187,40 +189,41 @@ class _Look:
         means = [group_means(values[rows], self.groups[rows]) for rows in (self.early, self.late)]
         return shift(*means, level=self.level)
 
-    def _by_length(self, values: Floats, rows: Rows) -> Link | None:
+    def _by_length(self, values: Floats, rows: Bools) -> GroupCorrelation | None:
         return length_bias(values[rows], self.log.lengths[rows], self.groups[rows], level=self.level)
 
     def _range(self, name: str) -> float:
-        import numpy as np
-
         values = self.values[name][~np.isnan(self.values[name])]
         return float(values.max() / 2 - values.min() / 2) * 2 if len(values) else 0.0
 
     def _sign(self, name: str) -> float:
         return -1.0 if self.weights.get(name, 1.0) < 0 else 1.0
 
-    def _better(self, name: str, moved: Shift | None) -> int:
-        """1 when a reward surely became better by enough to matter, -1 when worse, 0 when neither."""
-        if moved is None or not moved.sure or abs(moved.change) < MATTERS * self._range(name):
+    def _way(self, name: str, moved: Shift | None, least: float) -> int:
+        """1 when a reward surely became better by at least `least`, -1 when worse, 0 when neither."""
+        if moved is None or not moved.sure or abs(moved.change) < least:
             return 0
         return 1 if moved.change * self._sign(name) > 0 else -1
 
-    def _apart(self, moved: Mapping[str, Shift | None]) -> None:
-        ways = {name: self._better(name, moved[name]) for name in self.parts}
-        for up in (name for name, way in ways.items() if way > 0):
-            for down in (name for name, way in ways.items() if way < 0):
-                rose, fell = moved[up], moved[down]
-                assert rose is not None and fell is not None
+    def _ways(self, moved: Mapping[str, Shift | None]) -> dict[str, int]:
+        return {name: self._way(name, moved[name], MATTERS * self._range(name)) for name in self.parts or self.values}
+
+    def _apart(self, ways: Mapping[str, int], moved: Mapping[str, Shift | None], names: Mapping[str, str]) -> None:
+        """Each reward that became better with each that became worse; `names` are those people know them by."""
+        for better, worse in product(ways, ways):
+            rose, fell = moved[better], moved[worse]
+            if ways[better] <= 0 or ways[worse] >= 0 or rose is None or fell is None:
+                continue
+            up, down = names[better], names[worse]
+            text = (
+                f"{up} became better ({rose.early:.3g} to {rose.late:.3g}) while {down} became worse "
+                f"({fell.early:.3g} to {fell.late:.3g})"
+            )
+            order = None
+            if up in self.values and down in self.values:
+                text += ": what is learned pays for one at the cost of the other"
                 order = self._sign(up) * self._share(up) - self._sign(down) * self._share(down)
-                self._add(
-                    "apart",
-                    "warn",
-                    (up, down),
-                    f"{up} became better ({rose.early:.3g} to {rose.late:.3g}) while {down} became worse "
-                    f"({fell.early:.3g} to {fell.late:.3g}): what is learned pays for one at the cost of the other",
-                    {up: asdict(rose), down: asdict(fell)},
-                    order,
-                )
+            self._add("apart", "warn", (up, down), text, {better: asdict(rose), worse: asdict(fell)}, order)
 
     def _traded(self) -> None:
         for first, second in combinations(self.parts, 2):
@@ -246,9 +249,7 @@ class _Look:
                     )
                     self._add("traded", "warn", (first, second), text, {"early": asdict(early), "late": asdict(late)}, order)
 
-    def _length(self, seen: Watched) -> None:
-        import numpy as np
-
+    def _length(self, seen: Watched, better: bool) -> None:
         for name, late in seen.by_length.items():
             if late is None or not late.sure or abs(late.correlation) < LINKED or (name == "reward" and len(self.parts) == 1):
                 continue
@@ -266,7 +267,6 @@ class _Look:
         grown = self._shift(np.log2(self.log.lengths + 1.0))
         if grown is None or not grown.sure or grown.change < math.log2(1.0 + LONGER):
             return
-        better = [name for name in self.parts or self.values if self._better(name, seen.moved[name]) > 0]
         if not better:
             before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
             text = (
@@ -276,8 +276,6 @@ class _Look:
             self._add("longer", "warn", (), text, {"early": before, "late": after}, _ranked(self.log.lengths))
 
     def _says_nothing(self) -> None:
-        import numpy as np
-
         for name, values in self.parts.items():
             known = values[~np.isnan(values)]
             if len(known) >= 20 and self._range(name) <= 1e-12:
@@ -303,8 +301,6 @@ class _Look:
             self._add("flat", "warn", (), spread.hint.rstrip("."), figures)
 
     def _alike(self) -> None:
-        import numpy as np
-
         known: dict[str, int] = {}
         words = np.array([known.setdefault(text, len(known)) for text in self.log.texts])
         shares = []
@@ -327,19 +323,10 @@ class _Look:
         if found is not None:
             phrase, before, after, has = found
             text = f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
-            self._add(
-                "phrase",
-                "look",
-                (),
-                text,
-                {"early": before, "late": after, "phrase": phrase},
-                has + self._share("reward"),
-            )
+            figures = {"early": before, "late": after, "phrase": phrase}
+            self._add("phrase", "look", (), text, figures, has + self._share("reward"))
 
     # -- charts ---------------------------------------------------------------------------------------------------------
-
-    def _chart_of(self, name: str) -> str:
-        return f"rewards/{name}/mean"
 
     def _charts(self, seen: Watched, known: set[str]) -> None:
         """What the figures by step tell, where the completions have not told it already."""
@@ -356,27 +343,19 @@ class _Look:
             seen.moved = {short: moved[name] for name, short in rewards.items()}
             ways = {}
             for name, short in rewards.items():
-                change = moved[name]
-                spread = [value for _, value in charts[name]]
-                large = change is not None and abs(change.change) >= 2 * MATTERS * (max(spread) - min(spread))
-                ways[name] = (
-                    0 if change is None or not change.sure or not large else math.copysign(1, change.change) * self._sign(short)
-                )
-            for up in (name for name, way in ways.items() if way > 0):
-                for down in (name for name, way in ways.items() if way < 0):
-                    rose, fell = moved[up], moved[down]
-                    assert rose is not None and fell is not None
-                    text = (
-                        f"{rewards[up]} became better ({rose.early:.3g} to {rose.late:.3g}) while {rewards[down]} became worse "
-                        f"({fell.early:.3g} to {fell.late:.3g})"
-                    )
-                    self._add("apart", "warn", (rewards[up], rewards[down]), text, {up: asdict(rose), down: asdict(fell)})
+                values = [value for _, value in charts[name]]
+                ways[name] = self._way(short, moved[name], 2 * MATTERS * (max(values) - min(values)))
+            self._apart(ways, moved, rewards)
             self._chart_length(moved, any(way > 0 for way in ways.values()))
         for name, kind, limit, text in (
             ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),
             ("completions/clipped_ratio", "cut", CUT, "completions are cut off at the longest length"),
             ("response_length/clip_ratio", "cut", CUT, "completions are cut off at the longest length"),
-            *((name, "unscored", UNSCORED, f"completions got no score ({name})") for name in charts if _is_share(name)),
+            *(
+                (name, "unscored", UNSCORED, f"completions got no score ({name})")
+                for name in charts
+                if name.startswith("rewards/") and name.endswith(_SHARES)
+            ),
         ):
             late = windows[name][1] if name in windows else []
             if late and sum(late) / len(late) >= limit and kind not in {finding.kind for finding in self.findings}:
@@ -411,12 +390,10 @@ class _Look:
         order: Floats | None = None,
     ) -> None:
         shown = [] if order is None else self._examples(order)
-        self.findings.append(Finding(kind, severity, components, text, figures, shown))
+        self.findings.append(TrainingFinding(kind, severity, components, text, figures, shown))
 
     def _examples(self, order: Floats) -> list[dict[str, Any]]:
         """The late completions that come first by `order`, no two of them the same."""
-        import numpy as np
-
         chosen: list[dict[str, Any]] = []
         texts: set[str] = set()
         rows = np.flatnonzero(self.late)
@@ -427,26 +404,18 @@ class _Look:
             if text in texts:
                 continue
             texts.add(text)
-            values = {name: None if math.isnan(v := float(column[row])) else v for name, column in self.values.items()}
-            chosen.append(
-                {
-                    "row": int(row),
-                    "step": float(self.log.steps[row]),
-                    "rewards": values,
-                    "length": None if math.isnan(size := float(self.log.lengths[row])) else size,
-                    "prompt": _excerpt(self.log.prompts[row]),
-                    "completion": _excerpt(text),
-                }
-            )
+            rewards = {name: _known(column[row]) for name, column in self.values.items()}
+            example = {"row": int(row), "step": float(self.log.steps[row]), "rewards": rewards}
+            example |= {"length": _known(self.log.lengths[row]), "prompt": _excerpt(self.log.prompts[row])}
+            chosen.append({**example, "completion": _excerpt(text)})
         return chosen
 
 
-def _is_share(chart: str) -> bool:
-    return chart.startswith("rewards/") and chart.endswith(_SHARES)
+def _known(value: Any) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 def _ranked(values: Floats) -> Floats:
-    import numpy as np
     from scipy.stats import rankdata
 
     ranks: Floats = rankdata(np.nan_to_num(values, nan=-math.inf)) / max(1, len(values))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.expressions import find_answer
 from rm_gallery.core.text.quantities import find_quantities
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.text.values import choice_letter
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in

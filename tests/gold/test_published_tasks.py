@@ -13,8 +13,7 @@ from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.sandbox.code_tests import HumanEvalTests
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
-from rm_gallery.train.bradley_terry.fit import train_bradley_terry
-from rm_gallery.train.bradley_terry.pairs import held_out_keys, prompt_key
+from rm_gallery.train.bradley_terry import held_out_keys, prompt_key, train_bradley_terry
 from tests.sandbox.scoring import score_all
 from tests.support.shared_data import shared_file
 from tests.support.system import require_bubblewrap

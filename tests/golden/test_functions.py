@@ -47,8 +47,8 @@ from rm_gallery.study.comparing import Compared, Rows, flips_of
 from rm_gallery.study.sheet import number_of
 from rm_gallery.study.summary import Summary
 from rm_gallery.study.winrate import label_of
-from rm_gallery.train import advantages, signals
-from rm_gallery.train.bradley_terry.pairs import prompt_key
+from rm_gallery.train import signals
+from rm_gallery.train.bradley_terry import prompt_key
 from rm_gallery.train.signals import spread_phrase
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import watch
@@ -58,7 +58,7 @@ from tests.train.runs import run
 
 
 def spread_of(**given: Any) -> dict[str, Any]:
-    found = advantages.spread_of(**given)
+    found = signals.spread_of(**given)
     return {**dataclasses.asdict(found), "frac_reward_zero_std": found.frac_reward_zero_std, "hint": found.hint}
 
 
@@ -100,11 +100,11 @@ def same_prompt(one: list[dict[str, str]], other: list[dict[str, str]]) -> bool:
 test_training = golden.calls(
     "train",
     {
-        "group_advantages": advantages.group_advantages,
-        "component_advantages": advantages.component_advantages,
-        "weighted_sum": advantages.weighted_sum,
-        "whitened": advantages.whitened,
-        "clipped": advantages.clipped,
+        "group_advantages": signals.group_advantages,
+        "component_advantages": signals.component_advantages,
+        "weighted_sum": signals.weighted_sum,
+        "whitened": signals.whitened,
+        "clipped": signals.clipped,
         "spread_of": spread_of,
         "link": changes(signals.link),
         "length_bias": changes(signals.length_bias),
@@ -122,7 +122,7 @@ test_training = golden.calls(
 
 def test_every_method_of_advantages_has_a_line() -> None:
     path = golden.HERE / "train" / "group_advantages.jsonl"
-    assert {line.get("method", "std") for _, line in golden.lines(path)} >= set(advantages.METHODS)
+    assert {line.get("method", "std") for _, line in golden.lines(path)} >= set(signals.METHODS)
 
 
 def looked_over(log: Any, **options: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.integrations.causes import TRAINERS, given
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.verl import VerlReward
-from rm_gallery.train.advantages import group_advantages
+from rm_gallery.train.signals import group_advantages
 from tests.integrations.adapters import ADAPTERS, Adapter, Moody, Row, Unbounded, one_by_one, waited
 from tests.integrations.packages import installed
 from tests.integrations.test_adapters import scorers_of

@@ -11,7 +11,7 @@ import pytest
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.stats.paired import mcnemar
+from rm_gallery.core.stats.significance import mcnemar
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare, held_against

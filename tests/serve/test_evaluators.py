@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rm_gallery.serve.evaluations import ServedEvaluators, payload_of
 
 from rm_gallery.evaluation import Store
 from rm_gallery.evaluation.bundle import bundle_folders
 from rm_gallery.evaluation.store import StoreError
 from rm_gallery.serve import evaluations
-from rm_gallery.serve.evaluations import ServedEvaluators, payload_of
 from rm_gallery.serve.formats import Ask, Refused
 from rm_gallery.serve.handler import ServedEvaluators, payload_of
 

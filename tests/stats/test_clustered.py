@@ -12,9 +12,18 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import binom, binomtest, norm
 
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined, from_draws, from_variance
+from rm_gallery.core.stats.clustered import (
+    ClusteredMean,
+    bootstrapped,
+    clustered_mean,
+    combined,
+    draws_interval,
+    from_draws,
+    from_variance,
+    mean_draws,
+    named_generator,
+)
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.stats.paired import bootstrapped, draws_interval, mean_draws, named_generator
 
 
 def mean(values: Any, clusters: Any = None, **more: Any) -> ClusteredMean:

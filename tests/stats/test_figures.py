@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
+from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
 from tests.golden import golden
 

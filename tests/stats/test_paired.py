@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, false_discovery_control
 
-from rm_gallery.core.stats.consistency import sign_test
-from rm_gallery.core.stats.paired import benjamini_hochberg, holm, mcnemar, paired_difference, paired_mean, pairs_needed
 from rm_gallery.core.stats.planning import plan_difference
+from rm_gallery.core.stats.significance import (
+    benjamini_hochberg,
+    holm,
+    mcnemar,
+    paired_difference,
+    paired_mean,
+    pairs_needed,
+    sign_test,
+)
 
 reference: Any = import_module("statsmodels.stats.contingency_tables").mcnemar
 multipletests: Any = import_module("statsmodels.stats.multitest").multipletests

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.stats.sequence import ConfidenceSequence, SequentialTest
+from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 
 HUNDRED = [float(c) for c in "1110111101"] * 10
 PAIRED = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, -1.0, 1.0, 0.0, 1.0] * 20
@@ -61,7 +61,7 @@ def test_more_values_than_are_kept_apart_lose_little(monkeypatch: pytest.MonkeyP
     values, made, exact = np.random.default_rng(1).beta(4, 2, 1500), ConfidenceSequence(), ConfidenceSequence()
     made.extend(values)
     assert made.interval.high - made.interval.low < 4.4 * 1.96 * float(np.std(values)) / math.sqrt(1500)
-    monkeypatch.setattr("rm_gallery.core.stats.sequence._MOST_VALUES", 10_000)
+    monkeypatch.setattr("rm_gallery.core.stats.significance._MOST_VALUES", 10_000)
     exact.extend(values)
     assert made.interval.low < exact.interval.low and exact.interval.high < made.interval.high, "rounded away from it"
 

@@ -14,8 +14,17 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folde
 from rm_gallery.gallery.rm.trained.bradley_terry import load_model
 from rm_gallery.gallery.rm.trained.features import sample_features
 from rm_gallery.study.task import open_data
-from rm_gallery.train.bradley_terry.fit import DEFAULT_STRENGTH, STRENGTHS, Accuracy, held_out_accuracy, train_bradley_terry
-from rm_gallery.train.bradley_terry.pairs import LabelledSample, held_out_keys, prompt_key, read_samples
+from rm_gallery.train.bradley_terry import (
+    DEFAULT_STRENGTH,
+    STRENGTHS,
+    Accuracy,
+    LabelledSample,
+    held_out_accuracy,
+    held_out_keys,
+    prompt_key,
+    read_samples,
+    train_bradley_terry,
+)
 from tests.support.children import run_python
 from tests.train.preferences import labelled, polite_samples
 

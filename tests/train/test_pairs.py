@@ -8,7 +8,7 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.gallery.rm.trained.features import HASH_BITS
-from rm_gallery.train.bradley_terry.pairs import data_hash, held_out_keys, pair_matrix, prompt_folds, prompt_key, read_samples
+from rm_gallery.train.bradley_terry import data_hash, held_out_keys, pair_matrix, prompt_folds, prompt_key, read_samples
 from tests.train.preferences import labelled
 
 KEYS = [f"prompt {number % 40}" for number in range(200)]

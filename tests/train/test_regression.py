@@ -10,16 +10,17 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from rm_gallery.gallery.rm.trained.features import HASH_BITS, dense_names
-from rm_gallery.train.bradley_terry import fit as fitting
-from rm_gallery.train.bradley_terry.fit import (
+from rm_gallery.train import bradley_terry as fitting
+from rm_gallery.train.bradley_terry import (
     DEFAULT_STRENGTH,
     STRENGTHS,
     build_design,
     choose_strength,
     fit_weights,
+    pair_matrix,
     random_order,
+    read_samples,
 )
-from rm_gallery.train.bradley_terry.pairs import pair_matrix, read_samples
 from tests.train.preferences import polite_samples
 
 SAMPLES = read_samples(polite_samples(90, seed=1)).samples

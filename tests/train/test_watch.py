@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rm_gallery import ConfigError
-from rm_gallery.train.advantages import METHODS, Method, group_advantages
-from rm_gallery.train.signals import link
+from rm_gallery.train.signals import METHODS, Method, group_advantages, link
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import Watched, watch, watched_lines
 from tests.support.command import command

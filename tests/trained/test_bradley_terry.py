@@ -14,8 +14,7 @@ from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryReward, load_model
 from rm_gallery.gallery.rm.trained.features import HASH_BITS
-from rm_gallery.train.bradley_terry.fit import train_bradley_terry
-from rm_gallery.train.bradley_terry.pairs import pair_matrix, read_samples
+from rm_gallery.train.bradley_terry import pair_matrix, read_samples, train_bradley_terry
 from tests.support.samples import issues, make_sample, scores
 from tests.train.preferences import labelled, polite_samples, turns
 

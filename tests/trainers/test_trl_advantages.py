@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.train.advantages import component_advantages, group_advantages, spread_of, weighted_sum, whitened
+from rm_gallery.train.signals import component_advantages, group_advantages, spread_of, weighted_sum, whitened
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import watch
 from tests.support.checkpoints import NEEDS_TRL

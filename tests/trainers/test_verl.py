@@ -10,7 +10,7 @@ import pytest
 from rm_gallery import RewardRegistry
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.verl import VerlReward, verl_overrides
-from rm_gallery.train.advantages import group_advantages
+from rm_gallery.train.signals import group_advantages
 from tests.integrations.test_missing_scores import GROUPS
 from tests.support.judge_server import JudgeServer
 from tests.trainers.environments import run

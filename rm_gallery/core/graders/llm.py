@@ -40,9 +40,9 @@ from rm_gallery.core.reward.template import (
     fenced,
     render,
 )
-from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.identity import digest
+from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:
 

@@ -29,10 +29,10 @@ from rm_gallery.core.reward.template import (
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
-from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 from rm_gallery.core.utils.models import build
 from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import excerpt
 
 REPAIR = {
     "en": "Your reply could not be read: {problem}\nReply again with your verdict, in this form and nothing else:\n{form}",

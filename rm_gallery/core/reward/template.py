@@ -17,10 +17,11 @@ from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
-from rm_gallery.core.text.statements import REASONS, Form, Wanted
-from rm_gallery.core.text.values import excerpt, read_boolean, read_integer, read_list, read_number
+from rm_gallery.core.text.statements import REASONS, Form, VerdictField
+from rm_gallery.core.text.values import read_boolean, read_integer, read_list, read_number
 from rm_gallery.core.text.verdict import read_verdict
 from rm_gallery.core.utils.errors import ConfigError, ParseError
+from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -134,7 +135,7 @@ def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str)
 @lru_cache(maxsize=256)
 def _form(cls: type[BasePromptTemplate]) -> Form:
     """How each field of a template is read: whole numbers, numbers, booleans and lists strictly, texts as they are."""
-    return Form({name: Wanted(_reader(info), name.lower() in REASONS) for name, info in cls.model_fields.items()})
+    return Form({name: VerdictField(_reader(info), name.lower() in REASONS) for name, info in cls.model_fields.items()})
 
 
 def _reader(info: FieldInfo) -> Callable[[Any], Any]:

@@ -7,18 +7,14 @@ seeded bootstrap of units, or of clusters of units; it is never of width 0 and s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats.clustered import cluster_numbers, from_variance
+from rm_gallery.core.stats import Floats, Names, np
+from rm_gallery.core.stats.clustered import ClusteredMean, bootstrapped, cluster_numbers, from_variance
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rm_gallery.core.stats.clustered import ClusteredMean, Names
-
     UnitNames = Names | Mapping[Hashable, Hashable]
 
 
@@ -64,15 +60,20 @@ def _sort_key(label: object) -> tuple[int, float, str]:
     return 1, 0.0, str(label)
 
 
+def _indexed(used: Iterable[L], categories: Iterable[L] | None) -> dict[L, int]:
+    """The place of every label; ConfigError for one that is not among the categories."""
+    index = {label: place for place, label in enumerate(sorted(used, key=_sort_key) if categories is None else categories)}
+    strange = next((label for label in used if label not in index), None)
+    if strange is not None:
+        raise ConfigError(f"label {strange!r} is not among the categories {list(index)!r}")
+    return index
+
+
 # -- kappa -----------------------------------------------------------------------------------------------------------------
 
 
 def cohen_kappa(
-    first: Sequence[L | None],
-    second: Sequence[L | None],
-    *,
-    weights: Weights = None,
-    categories: Sequence[L] | None = None,
+    first: Sequence[L | None], second: Sequence[L | None], *, weights: Weights = None, categories: Sequence[L] | None = None
 ) -> float | None:
     """Give Cohen's kappa of two raters: 1 is full agreement, 0 what their label frequencies alone would give.
 
@@ -106,29 +107,25 @@ def cohen_kappa_estimate(
     n_draws: int = 2000,
 ) -> ClusteredMean | None:
     """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `cohen_kappa`."""
-    import numpy as np
+    from scipy import sparse
 
     units = complete_units(first, second, clusters)
     used = {label for a, b, _ in units for label in (a, b)}
-    ordered = list(categories) if categories is not None else sorted(used, key=_sort_key)
-    index = {label: place for place, label in enumerate(ordered)}
-    strange = next((label for label in used if label not in index), None)
-    if strange is not None:
-        raise ConfigError(f"label {strange!r} is not among the categories {ordered!r}")
+    index = _indexed(used, categories)
     if len(used) < 2:
         return None
-    k = len(ordered)
+    k = len(index)
     steps = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(np.float64)
     wrong = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights].ravel()
 
-    def kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def kappa(sums: Floats) -> Any:
         tables = sums.reshape(-1, k, k)
         expected = tables.sum(axis=2)[:, :, None] * tables.sum(axis=1)[:, None, :] / sums.sum(axis=1)[:, None, None]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(1.0 - (sums @ wrong) / (expected.reshape(-1, k * k) @ wrong))
+        return 1.0 - (sums @ wrong) / (expected.reshape(-1, k * k) @ wrong)
 
     cells = [index[a] * k + index[b] for a, b, _ in units]
-    return _from_sums(_one_hot(cells, k * k), kappa, units, clusters, seed, n_draws)
+    columns = sparse.csr_array((np.ones(len(units)), (np.arange(len(units)), cells)), shape=(len(units), k * k))
+    return _from_sums(columns, kappa, units, clusters, seed, n_draws)
 
 
 def fleiss_kappa(ratings: Ratings) -> float | None:
@@ -153,8 +150,6 @@ def fleiss_kappa_estimate(
     ratings: Ratings, *, clusters: UnitNames | None = None, seed: int = 0, n_draws: int = 2000
 ) -> ClusteredMean | None:
     """Give Fleiss' kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `fleiss_kappa`."""
-    import numpy as np
-
     units = _by_unit(ratings, clusters)
     sizes = {len(unit) for unit, _ in units}
     if len(sizes) > 1:
@@ -168,11 +163,10 @@ def fleiss_kappa_estimate(
     raters = float(min(sizes))
     agreeing = (np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0))
 
-    def kappa(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def kappa(sums: Floats) -> Any:
         n = sums[:, 1:].sum(axis=1) / raters
         expected = np.sum((sums[:, 1:] / (n * raters)[:, None]) ** 2, axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((sums[:, 0] / n - expected) / (1.0 - expected))
+        return (sums[:, 0] / n - expected) / (1.0 - expected)
 
     return _from_sums(np.column_stack([agreeing, counts]), kappa, units, clusters, seed, n_draws)
 
@@ -230,21 +224,18 @@ def krippendorff_alpha_estimate(
     return _from_sums(columns, alpha, units, clusters, seed, n_draws)
 
 
-Columns = tuple["NDArray[np.float64]", "Callable[[NDArray[np.float64]], NDArray[np.float64]]"]
+Columns = tuple[Floats, Callable[[Floats], Any]]
 
 
-def _category_columns(counts: NDArray[np.float64], ordinal: bool) -> Columns:
+def _category_columns(counts: Floats, ordinal: bool) -> Columns:
     """What a unit adds to the coincidence matrix, and alpha from its sum."""
-    import numpy as np
-
     k = counts.shape[1]
     sizes = counts.sum(axis=1)
 
-    def nominal(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def nominal(sums: Floats) -> Any:
         found, totals = sums[:, 0], sums[:, 1:]
         n = totals.sum(axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(1.0 - found * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1)))
+        return 1.0 - found * (n - 1.0) / (n**2 - np.sum(totals**2, axis=1))
 
     if not ordinal:
         unlike = (sizes**2 - np.sum(counts**2, axis=1)) / (sizes - 1.0)
@@ -252,22 +243,19 @@ def _category_columns(counts: NDArray[np.float64], ordinal: bool) -> Columns:
 
     coincidences = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
 
-    def in_order(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_order(sums: Floats) -> Any:
         observed = sums.reshape(-1, k, k)
         totals = observed.sum(axis=2)
         # squared number of values between two categories, half of those at either end
         middle = np.cumsum(totals, axis=1) - totals / 2.0
         far = (middle[:, :, None] - middle[:, None, :]) ** 2
         by_chance = np.sum(totals[:, :, None] * totals[:, None, :] * far, axis=(1, 2)) / (totals.sum(axis=1) - 1.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(1.0 - np.sum(observed * far, axis=(1, 2)) / by_chance)
+        return 1.0 - np.sum(observed * far, axis=(1, 2)) / by_chance
 
     return (coincidences / (sizes - 1.0)[:, None, None]).reshape(len(counts), k * k), in_order
 
 
 def _interval_columns(units: Sequence[Sequence[float]]) -> Columns:
-    import numpy as np
-
     everything = np.concatenate([np.asarray(unit, dtype=np.float64) for unit in units])
     # deviations from the middle, on a scale of their own: squares of large numbers lose digits or overflow
     middle, scale = float(np.mean(everything)), float(np.max(np.abs(everything - np.mean(everything)))) or 1.0
@@ -276,11 +264,10 @@ def _interval_columns(units: Sequence[Sequence[float]]) -> Columns:
         x = (np.asarray(unit, dtype=np.float64) - middle) / scale
         rows.append((2.0 * len(x) * np.sum((x - x.mean()) ** 2) / (len(x) - 1), len(x), x.sum(), np.sum(x**2)))
 
-    def alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    def alpha(sums: Floats) -> Any:
         observed, n, total, squares = sums.T
         spread = np.where(squares * n - total**2 > 1e-12 * squares * n, squares * n - total**2, np.nan)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(1.0 - observed * (n - 1.0) / (2.0 * spread))
+        return 1.0 - observed * (n - 1.0) / (2.0 * spread)
 
     return np.array(rows, dtype=np.float64), alpha
 
@@ -312,16 +299,11 @@ def _by_unit(ratings: Ratings, clusters: UnitNames | None = None) -> list[tuple[
 
 def _counts(
     units: Sequence[tuple[Sequence[Hashable], Hashable]], categories: Sequence[Hashable] | None = None
-) -> tuple[NDArray[np.float64], list[Hashable]]:
+) -> tuple[Floats, list[Hashable]]:
     """How often each unit got each label, shape (n_units, n_labels), and the labels in order."""
-    import numpy as np
-
     used = {label for unit, _ in units for label in unit}
-    ordered = sorted(used, key=_sort_key) if categories is None else [label for label in categories if label in used]
-    index = {label: place for place, label in enumerate(ordered)}
-    strange = next((label for label in used if label not in index), None)
-    if strange is not None:
-        raise ConfigError(f"label {strange!r} is not among the categories {list(categories or ())!r}")
+    ordered = [label for label in _indexed(used, categories) if label in used]
+    index = _indexed(used, ordered)
     counts = np.zeros((len(units), len(ordered)))
     for row, (unit, _) in enumerate(units):
         for label in unit:
@@ -335,18 +317,9 @@ def _number(value: Hashable) -> float:
     raise ConfigError(f"the interval metric needs finite numbers, got {value!r}")
 
 
-def _one_hot(cells: Sequence[int], width: int) -> Any:
-    import numpy as np
-    from scipy import sparse
-
-    return sparse.csr_array((np.ones(len(cells)), (np.arange(len(cells)), cells)), shape=(len(cells), width))
-
-
 def _from_sums(
     columns: Any, statistic: Any, units: Sequence[tuple[Any, ...]], clusters: UnitNames | None, seed: int, n_draws: int
 ) -> ClusteredMean | None:
-    from rm_gallery.core.stats.paired import bootstrapped
-
     names = None if clusters is None else [unit[-1] for unit in units]
     return bootstrapped(columns, statistic, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws)
 
@@ -403,13 +376,11 @@ def kendall_tau_b_estimate(
 
 def _order_estimate(
     statistic: Callable[[list[float | None], list[float | None]], float | None],
-    influence: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
+    influence: Callable[[Floats, Floats], Floats],
     first: Sequence[float | None],
     second: Sequence[float | None],
     clusters: Names | None,
 ) -> ClusteredMean | None:
-    import numpy as np
-
     units = complete_units(first, second, clusters)
     estimate = statistic([a for a, _, _ in units], [b for _, b, _ in units])
     if estimate is None:
@@ -426,35 +397,28 @@ def _order_estimate(
     return from_variance(estimate, variance, n_clusters, bounds=(-1.0, 1.0))
 
 
-def _spearman_influence(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _spearman_influence(x: Floats, y: Floats) -> Floats:
     """What each unit does to the correlation of mid-ranks: as a point, and by shifting the ranks of the others."""
-    import numpy as np
     from scipy.stats import rankdata
 
     n = len(x)
     u, v = ((rankdata(side) - 0.5) / n - 0.5 for side in (x, y))
     above_x, above_y = (np.sign(np.subtract.outer(side, side)) / 2.0 for side in (x, y))
 
-    def product(a: NDArray[np.float64], b: NDArray[np.float64], up: Any, along: Any) -> Any:
+    def product(a: Floats, b: Floats, up: Any, along: Any) -> Any:
         # E[(F - 1/2)(G - 1/2)]: the unit's own product, and what it adds to F and G of all others
         own = a * b - np.mean(a * b)
         shifted = (up.T @ b + along.T @ a) / n
         return own + shifted - np.mean(shifted)
 
     xy, xx, yy = float(np.mean(u * v)), float(np.mean(u * u)), float(np.mean(v * v))
-    of_xy, of_xx, of_yy = (
-        product(u, v, above_x, above_y),
-        product(u, u, above_x, above_x),
-        product(v, v, above_y, above_y),
-    )
+    of_xy, of_xx, of_yy = (product(u, v, above_x, above_y), product(u, u, above_x, above_x), product(v, v, above_y, above_y))
     root = math.sqrt(xx * yy)
     return np.asarray(of_xy / root - xy / root * (of_xx / xx + of_yy / yy) / 2.0)
 
 
-def _kendall_influence(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _kendall_influence(x: Floats, y: Floats) -> Floats:
     """What each unit does to tau-b through the pairs it is part of."""
-    import numpy as np
-
     n = len(x)
     sx, sy = (np.sign(np.subtract.outer(side, side)) for side in (x, y))
     rows = [np.sum(part, axis=1) / (n - 1.0) for part in (sx * sy, sx**2, sy**2)]

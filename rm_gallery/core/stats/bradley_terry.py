@@ -9,19 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from rm_gallery.core.stats.corrected import codes, numbers
+from rm_gallery.core.stats import Array, Floats, Numbers, np
+from rm_gallery.core.stats.clustered import cluster_numbers
+from rm_gallery.core.stats.corrected import numbers
 from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating[Any]]
-    from rm_gallery.core.stats.corrected import Numbers
-
 
 _ROUNDS = 200
 _LONGEST = 2.0
@@ -41,9 +35,7 @@ def sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
 
 
-def fit_logistic(
-    design: Floats, y: Floats, groups: NDArray[np.intp], *, firth: bool = True, ridge: Floats | None = None
-) -> Fit:
+def fit_logistic(design: Floats, y: Floats, groups: Array, *, firth: bool = True, ridge: Floats | None = None) -> Fit:
     """Fit P(y) = sigmoid(design @ beta), by maximum likelihood with Firth's penalty or with a ridge.
 
     Args:
@@ -58,8 +50,6 @@ def fit_logistic(
 
     Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; sandwich with leverages (HC2).
     """
-    import numpy as np
-
     k = design.shape[1]
     penalty = np.zeros(k) if ridge is None else 2.0 * ridge
     beta: Floats = np.zeros(k)
@@ -92,11 +82,9 @@ def fit_logistic(
 
 
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
-    import numpy as np
-
     p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
     w = p * (1.0 - p)
-    inverse = np.linalg.pinv(design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True)
+    inverse = np.asarray(np.linalg.pinv(design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True), dtype=np.float64)
     return p, inverse, w * np.einsum("ij,jk,ik->i", design, inverse, design)
 
 
@@ -185,8 +173,6 @@ def bradley_terry(
     Source: R. Bradley and M. Terry, 1952; L. Ford, "Solution of a ranking problem from binary comparisons", 1957 (when the
     maximum exists).
     """
-    import numpy as np
-
     check_level(confidence)
     y = numbers(results, "results")
     columns = {name: numbers(values, f"feature {name}") for name, values in (features or {}).items()}
@@ -198,7 +184,7 @@ def bradley_terry(
     place = {name: i for i, name in enumerate(names)}
     a = np.array([place[str(name)] for name in first], dtype=np.intp)[kept]
     b = np.array([place[str(name)] for name in second], dtype=np.intp)[kept]
-    y, prompts = y[kept], codes(clusters, len(kept))[kept]
+    y, prompts = y[kept], cluster_numbers(clusters, len(kept))[kept]
     k = len(names)
     won = np.zeros((k, k))
     np.add.at(won, (a, b), y)
@@ -211,23 +197,23 @@ def bradley_terry(
     if not len(y):
         nothing = tuple(Standing(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1) for i, name in enumerate(names))
         return Standings(nothing, 0, len(kept), 0, {}, tuple(notes))
-    centre = _centring(groups)
     style = [column[kept] / (float(column[kept].std()) or 1.0) for column in columns.values()]
     versus = np.zeros((len(y), k))
     versus[np.arange(len(y)), a], versus[np.arange(len(y)), b] = 1.0, -1.0
-    basis = _basis(centre)
+    basis = _basis(groups)
+    free = basis.shape[1]
     design = np.concatenate([versus @ basis, *(column[:, None] for column in style)], axis=1)
     penalty = None
     if ridge > 0.0:
         penalty = np.full(design.shape[1], ridge)
-        penalty[: basis.shape[1]] /= math.log(10.0) ** 2
+        penalty[:free] /= math.log(10.0) ** 2
     _, places = np.unique(prompts, return_inverse=True)
     fit = fit_logistic(design, y, places, firth=bool(open_ends) and penalty is None, ridge=penalty)
     if penalty is None and (not fit.converged or float(np.abs(fit.beta).max()) > _RUN_OFF):
         fit = fit_logistic(design, y, places)
         if not open_ends:
             notes.append("the results and the features together decide every comparison; strengths are penalised")
-    strengths, covariance = _strengths(fit, basis)
+    strengths, covariance = basis @ fit.beta[:free], basis @ fit.covariance[:free, :free] @ basis.T
     quantile = t_quantile(fit.df, confidence)
     games = (won + won.T).sum(axis=1)
     ranks = _ranks(strengths, covariance, groups, fit.df, confidence)
@@ -238,7 +224,7 @@ def bradley_terry(
         high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
         systems.append(Standing(name, float(strengths[i]), Interval(low, high), round(float(games[i])), groups[i], *ranks[i]))
     effects = {}
-    for j, name in enumerate(columns, start=basis.shape[1]):
+    for j, name in enumerate(columns, start=free):
         effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
         effects[name] = (effect, Interval(effect - half, effect + half))
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
@@ -262,14 +248,8 @@ def style_difference(first: Numbers, second: Numbers) -> Floats:
 
 
 def _check(
-    first: Sequence[str],
-    second: Sequence[str],
-    y: Floats,
-    clusters: Sequence[Hashable] | None,
-    columns: Mapping[str, Floats],
+    first: Sequence[str], second: Sequence[str], y: Floats, clusters: Sequence[Hashable] | None, columns: Mapping[str, Floats]
 ) -> None:
-    import numpy as np
-
     lengths = {"first": len(first), "second": len(second), **{f"feature {k}": len(v) for k, v in columns.items()}}
     if clusters is not None:
         lengths["clusters"] = len(clusters)
@@ -287,7 +267,7 @@ def _check(
         raise ConfigError(f"feature {gap!r} has gaps; leave those comparisons out or fill them in")
 
 
-def _components(met: NDArray[Any], *, directed: bool = False) -> list[int]:
+def _components(met: Array, *, directed: bool = False) -> list[int]:
     from scipy.sparse.csgraph import connected_components
 
     _, found = connected_components(met, directed=directed, connection="strong" if directed else "weak")
@@ -321,33 +301,16 @@ def _separated(won: Floats, names: Sequence[str], groups: Sequence[int], notes: 
     return ends
 
 
-def _centring(groups: Sequence[int]) -> Floats:
-    """The matrix that takes the mean of each group off its strengths."""
-    import numpy as np
-
-    same = np.equal.outer(groups, groups).astype(np.float64)
-    return np.asarray(np.eye(len(groups)) - same / same.sum(axis=1, keepdims=True))
-
-
-def _basis(centre: Floats) -> Floats:
+def _basis(groups: Sequence[int]) -> Floats:
     """Orthonormal columns that span the strengths whose mean is 0 in every group, shape (systems, systems - groups)."""
-    import numpy as np
-
-    values, vectors = np.linalg.eigh(centre)
+    same = np.equal.outer(groups, groups).astype(np.float64)
+    # the matrix that takes the mean of each group off its strengths
+    values, vectors = np.linalg.eigh(np.eye(len(groups)) - same / same.sum(axis=1, keepdims=True))
     return np.asarray(vectors[:, values > 0.5])
-
-
-def _strengths(fit: Fit, basis: Floats) -> tuple[Floats, Floats]:
-    import numpy as np
-
-    k = basis.shape[1]
-    return np.asarray(basis @ fit.beta[:k]), np.asarray(basis @ fit.covariance[:k, :k] @ basis.T)
 
 
 def _ranks(strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float) -> list[tuple[int, int]]:
     """Per system the best and the worst rank its pairwise differences leave, for all its pairs at once."""
-    import numpy as np
-
     found = []
     for i in range(len(strengths)):
         rivals = [j for j, group in enumerate(groups) if group == groups[i] and j != i]
@@ -404,14 +367,12 @@ def length_controlled(
     Source: Y. Dubois et al., "Length-Controlled AlpacaEval" (arXiv 2404.04475); D. Firth, "Bias reduction of maximum
     likelihood estimates", 1993.
     """
-    import numpy as np
-
     check_level(confidence)
     y, a, b = (numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b")))
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):
         raise ConfigError(f"one length of each side (and one cluster) per preference is needed; found {len(y)} preferences")
     kept = ~(np.isnan(y) | np.isnan(a) | np.isnan(b))
-    y, difference, groups = y[kept], (a - b)[kept], codes(clusters, len(y))[kept]
+    y, difference, groups = y[kept], (a - b)[kept], cluster_numbers(clusters, len(y))[kept]
     if len(y) and not (y.min() >= 0.0 and y.max() <= 1.0):
         raise ConfigError("preferences lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     if not len(y):
@@ -420,11 +381,10 @@ def length_controlled(
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
     design = np.stack(columns, axis=1)
     fit = fit_logistic(design, y, groups)
-    beta, covariance, df = fit.beta, fit.covariance, fit.df
-    half = t_quantile(df, confidence) * math.sqrt(covariance[0, 0])
+    middle, half = float(fit.beta[0]), t_quantile(fit.df, confidence) * math.sqrt(fit.covariance[0, 0])
     return LengthControlled(
-        sigmoid(float(beta[0])),
-        Interval(sigmoid(float(beta[0]) - half), sigmoid(float(beta[0]) + half)),
-        float(beta[1]) if len(columns) > 1 else None,
+        sigmoid(middle),
+        Interval(sigmoid(middle - half), sigmoid(middle + half)),
+        float(fit.beta[1]) if len(columns) > 1 else None,
         len(y),
     )

@@ -10,20 +10,17 @@ variance (E. Korn and B. Graubard, 1998; N. Dean and M. Pagano, 2015). Where eve
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from zlib import crc32
 
+from rm_gallery.core.stats import ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    Names = Sequence[Any] | NDArray[Any]
 
 _EQUAL = 1e-12
 _EXTREME = 0.25
@@ -118,14 +115,12 @@ def _exact_p(successes: float, n: float, null: float) -> float:
     return min(1.0, 2.0 * min(at_least, at_most))
 
 
-def cluster_numbers(names: Names | None, n: int) -> NDArray[np.int64]:
+def cluster_numbers(names: Names | None, n: int) -> Integers:
     """Number the clusters 0, 1, … in the order they appear; without names every item is its own.
 
     Raises:
         ConfigError: unless there is one name per item.
     """
-    import numpy as np
-
     if names is None:
         return np.arange(n)
     if len(names) != n:
@@ -134,6 +129,11 @@ def cluster_numbers(names: Names | None, n: int) -> NDArray[np.int64]:
         return np.asarray(np.unique(names, return_inverse=True)[1], dtype=np.int64)
     known: dict[Any, int] = {}
     return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n)
+
+
+def names_where(names: Names | None, kept: Iterable[Any]) -> list[Any] | None:
+    """The names of those items that are kept; None where items have no names."""
+    return None if names is None else list(compress(names, kept))
 
 
 def clustered_mean(
@@ -160,8 +160,6 @@ def clustered_mean(
     Raises:
         ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights in the wrong order.
     """
-    import numpy as np
-
     found = np.asarray(values, dtype=np.float64)
     numbers = cluster_numbers(clusters, len(found))
     if not bounds[0] < bounds[1]:
@@ -176,10 +174,8 @@ def clustered_mean(
     return _mean(found, np.unique(numbers, return_inverse=True)[1], places, shares, bounds) if len(found) else None
 
 
-def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -> tuple[Integers, Floats]:
     """Number of each item's stratum, and the weights of the strata, which add up to 1."""
-    import numpy as np
-
     if strata is None:
         return np.zeros(n, dtype=np.int64), np.ones(1)
     if len(strata) != n:
@@ -192,15 +188,7 @@ def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -
     return places, given / given.sum() if given.sum() > 0.0 else given
 
 
-def _mean(
-    values: NDArray[np.float64],
-    clusters: NDArray[np.int64],
-    places: NDArray[np.int64],
-    shares: NDArray[np.float64],
-    bounds: tuple[float, float],
-) -> ClusteredMean:
-    import numpy as np
-
+def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, bounds: tuple[float, float]) -> ClusteredMean:
     n_strata, n_clusters = len(shares), int(clusters.max()) + 1
     n = np.bincount(places, minlength=n_strata).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -221,13 +209,7 @@ def _mean(
     widest = max(share * (1.0 - share), 0.0) * width**2
     if np.ptp(values) <= _EQUAL * width:
         return ClusteredMean(
-            estimate,
-            _variance_unseen(share, effective) * width**2,
-            len(values),
-            n_clusters,
-            effective,
-            bounds,
-            sides=sides,
+            estimate, _variance_unseen(share, effective) * width**2, len(values), n_clusters, effective, bounds, sides=sides
         )
     n_cells = np.bincount(of_stratum, minlength=n_strata).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -267,19 +249,12 @@ def _variance_unseen(share: float, effective: float) -> float:
     return min(reach**2, share * (1.0 - share) / effective)
 
 
-def _near_the_ends(
-    share: NDArray[np.float64],
-    variance: NDArray[np.float64],
-    effective: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> tuple[float, float]:
+def _near_the_ends(share: Floats, variance: Floats, effective: Floats, weights: Floats) -> tuple[float, float]:
     """What strata near 0 or 1 add to the variance of their weighted mean, and by how much they move its centre.
 
     A stratum without a failure seems to vary not at all. Each is given its part of four outcomes, half of them failures, by
     how much it can matter (R. Price and D. Bonett, 2004, who give all strata the same part).
     """
-    import numpy as np
-
     used = effective > 0.0
     share, variance, effective, weights = share[used], variance[used], effective[used], weights[used]
     matters = weights**2 / effective
@@ -292,16 +267,8 @@ def _near_the_ends(
     return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
-def correlation_in_cells(
-    apart: NDArray[np.float64],
-    deviation: NDArray[np.float64],
-    size: NDArray[np.float64],
-    of_stratum: NDArray[np.int64],
-    n: NDArray[np.float64],
-) -> float:
+def correlation_in_cells(apart: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats) -> float:
     """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0 where none has two."""
-    import numpy as np
-
     n_all, n_cells, n_strata = float(n.sum()), len(size), int(np.sum(n > 0))
     if n_all <= n_cells or n_cells <= n_strata:
         return 0.0
@@ -311,6 +278,15 @@ def correlation_in_cells(
     typical = (n_all - float(np.sum(size**2 / n[of_stratum]))) / (n_cells - n_strata)
     total = between + (typical - 1.0) * within
     return min(max((between - within) / total, 0.0), 1.0) if total > 0.0 else 0.0
+
+
+def likeness(values: Floats, clusters: Integers) -> float:
+    """Correlation of values of one cluster, 0..1, as `correlation_in_cells` has it; `clusters` are numbers from 0 without gaps."""
+    apart = values - math.fsum(values) / len(values)
+    sizes = np.bincount(clusters).astype(np.float64)
+    nowhere = np.zeros(len(sizes), dtype=np.int64)
+    sums = np.bincount(clusters, weights=apart).astype(np.float64)
+    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(values))]))
 
 
 def from_variance(
@@ -331,12 +307,8 @@ def from_variance(
     return ClusteredMean(estimate, variance, n_clusters, n_clusters, float(n_clusters), bounds)
 
 
-def from_draws(
-    estimate: float, draws: NDArray[np.float64], n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
-) -> ClusteredMean:
+def from_draws(estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)) -> ClusteredMean:
     """Give a figure that is no mean, with the spread of its cluster-bootstrap draws; draws that are NaN are left out."""
-    import numpy as np
-
     usable = draws[~np.isnan(draws)]
     variance = float(np.var(usable)) if len(usable) > 1 else 0.0
     return from_variance(estimate, variance, n_clusters, bounds=bounds)
@@ -347,19 +319,149 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
     if len(parts) < 2:
         return parts[0][0] if parts else None
     total = math.fsum(weight for _, weight in parts)
-    shares = [weight / total for _, weight in parts]
-    found = [part for part, _ in parts]
+    found, shares = [part for part, _ in parts], [weight / total for _, weight in parts]
+
+    def mixed(values: Iterable[float]) -> float:
+        return math.fsum(share * value for share, value in zip(shares, values, strict=True))
+
     variance = math.fsum(share**2 * part.variance for share, part in zip(shares, found, strict=True))
-    shift = math.fsum(share * (part.shift or 0.0) for share, part in zip(shares, found, strict=True))
+    shift = mixed(part.shift or 0.0 for part in found)
     return ClusteredMean(
-        math.fsum(share * part.estimate for share, part in zip(shares, found, strict=True)),
+        mixed(part.estimate for part in found),
         variance,
         sum(part.n for part in found),
         sum(part.n_clusters for part in found),
         1.0 / math.fsum(share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)),
-        (
-            math.fsum(share * part.bounds[0] for share, part in zip(shares, found, strict=True)),
-            math.fsum(share * part.bounds[1] for share, part in zip(shares, found, strict=True)),
-        ),
+        (mixed(part.bounds[0] for part in found), mixed(part.bounds[1] for part in found)),
         shift if variance > 0.0 else None,  # figures that all lie at an end are not known exactly: Wilson's interval
     )
+
+
+# -- bootstrap ----------------------------------------------------------------------------------------------------------
+
+N_DRAWS = 2000
+_CELLS_AT_ONCE = 4_000_000
+
+
+def named_generator(seed: int, name: str) -> np.random.Generator:
+    """Make a random generator that depends on `seed` and `name` only, so that one stratum never shifts another's draws."""
+    return np.random.default_rng([seed & 0xFFFFFFFF, crc32(name.encode("utf-8"))])
+
+
+def mean_draws(counts: Mapping[float, int], rng: np.random.Generator, n_draws: int = N_DRAWS) -> Floats:
+    """Draw the bootstrap distribution of the mean of outcomes within 0..1.
+
+    Where every outcome is the same, resampling would claim to know the mean exactly; the mean is then drawn from the
+    Jeffreys posterior of a proportion instead, Beta(n*v + 1/2, n*(1 - v) + 1/2).
+
+    Args:
+        counts: how often each outcome (0..1) occurred.
+        rng: source of the draws.
+        n_draws: number of draws.
+
+    Returns:
+        `n_draws` means.
+
+    Raises:
+        ConfigError: if there is no outcome, or the only one lies outside 0..1.
+    """
+    present = sorted((value, k) for value, k in counts.items() if k > 0)
+    n = sum(k for _, k in present)
+    if n == 0:
+        raise ConfigError("mean_draws needs at least one outcome")
+    if len(present) == 1:
+        value = present[0][0]
+        if not 0.0 <= value <= 1.0:
+            raise ConfigError(f"mean_draws needs outcomes within 0..1, got {value!r}")
+        return rng.beta(n * value + 0.5, n * (1.0 - value) + 0.5, size=n_draws)
+    values = np.array([value for value, _ in present], dtype=np.float64)
+    shares = np.array([k for _, k in present], dtype=np.float64) / n
+    return _weighted_sums(n, shares, values, rng, n_draws) / n
+
+
+def _weighted_sums(n: int, shares: Floats, table: Any, rng: np.random.Generator, n_draws: int) -> Floats:
+    """Sums over resamples of size `n`, in slices: the weights of all draws at once would need n_draws * len(table) cells."""
+    at_once = max(1, _CELLS_AT_ONCE // len(shares))
+    return np.concatenate(
+        [rng.multinomial(n, shares, size=min(at_once, n_draws - start)) @ table for start in range(0, n_draws, at_once)]
+    )
+
+
+def cluster_sum_draws(contributions: Sequence[Sequence[float]], rng: np.random.Generator, n_draws: int = N_DRAWS) -> Floats:
+    """Draw bootstrap sums of per-cluster contributions, whole clusters at a time.
+
+    Args:
+        contributions: one row per cluster, shape (n_clusters, n_columns), for example (sum of outcomes, number of items).
+        rng: source of the draws.
+        n_draws: number of draws.
+
+    Returns:
+        Column sums of every resample, shape (n_draws, n_columns); a ratio of two columns is a cluster-bootstrapped mean.
+
+    Raises:
+        ConfigError: without clusters.
+    """
+    table = np.asarray(contributions, dtype=np.float64)
+    if table.ndim != 2 or not len(table):
+        raise ConfigError("cluster_sum_draws needs at least one cluster")
+    return _weighted_sums(len(table), np.full(len(table), 1.0 / len(table)), table, rng, n_draws)
+
+
+def bootstrapped(
+    columns: Floats,
+    statistic: Callable[[Floats], Any],
+    *,
+    clusters: Names | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    seed: int = 0,
+    n_draws: int = N_DRAWS,
+) -> ClusteredMean | None:
+    """Give any figure that can be computed from column sums, with its spread over a seeded cluster bootstrap.
+
+    Args:
+        columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
+        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,), NaN where undefined.
+        clusters: one name per item; whole clusters are drawn.
+        bounds: smallest and largest possible figure.
+        seed: seed of the draws.
+        n_draws: number of resamples.
+
+    Returns:
+        The figure; its `.interval()` is never of width 0 and stays within the bounds. None where the figure is undefined.
+    """
+    from scipy import sparse
+
+    numbers = cluster_numbers(clusters, columns.shape[0])
+    if not len(numbers):
+        return None
+    n_clusters = int(numbers.max()) + 1
+    table: Any = columns
+    if clusters is not None:
+        members = sparse.csr_array((np.ones(len(numbers)), (numbers, np.arange(len(numbers)))))
+        table = members @ columns
+
+    def figures(sums: Any) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(statistic(sums))
+
+    estimate = float(figures(np.atleast_2d(np.asarray(table.sum(axis=0))))[0])
+    if np.isnan(estimate):
+        return None
+    rng, shares = named_generator(seed, "bootstrap"), np.full(n_clusters, 1.0 / n_clusters)
+    if table.shape[0] * table.shape[1] <= _CELLS_AT_ONCE:
+        # clusters that add the same are drawn together: their number is as good as their names
+        dense = table.toarray() if sparse.issparse(table) else table
+        table, counts = np.unique(dense, axis=0, return_counts=True)
+        shares = counts / n_clusters
+    draws = figures(_weighted_sums(n_clusters, shares, table, rng, n_draws))
+    return from_draws(estimate, draws, n_clusters, bounds=bounds)
+
+
+def draws_interval(draws: Floats, level: float = 0.95) -> Interval | None:
+    """Give the central `level` range of bootstrap draws; draws that are NaN are left out, and None is left if all are."""
+    check_level(level)
+    usable = draws[~np.isnan(draws)]
+    if not len(usable):
+        return None
+    low, high = np.quantile(usable, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return Interval(float(low), float(high))

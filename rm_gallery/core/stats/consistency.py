@@ -7,21 +7,14 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from rm_gallery.core.stats.clustered import cluster_numbers, clustered_mean
+from rm_gallery.core.stats import Bools, Floats, Names, Numbers, np
+from rm_gallery.core.stats.clustered import cluster_numbers, clustered_mean, names_where
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean, numbers
 from rm_gallery.core.stats.intervals import Interval, check_level
+from rm_gallery.core.stats.significance import sign_test
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rm_gallery.core.stats.clustered import Names
-    from rm_gallery.core.stats.corrected import Numbers
-
-    Floats = NDArray[np.floating[Any]]
 
 
 class PositionBias(NamedTuple):
@@ -47,11 +40,7 @@ class PositionBias(NamedTuple):
 
 
 def position_bias(
-    shown_first: Numbers,
-    shown_second: Numbers,
-    *,
-    clusters: Sequence[Hashable] | None = None,
-    confidence: float = 0.95,
+    shown_first: Numbers, shown_second: Numbers, *, clusters: Sequence[Hashable] | None = None, confidence: float = 0.95
 ) -> PositionBias:
     """Test whether answer A does better when it is shown first than when it is shown second.
 
@@ -67,8 +56,6 @@ def position_bias(
     Raises:
         ConfigError: lengths differ or a win lies outside 0..1.
     """
-    import numpy as np
-
     check_level(confidence)
     first, second = numbers(shown_first, "shown_first"), numbers(shown_second, "shown_second")
     if len(first) != len(second):
@@ -79,33 +66,13 @@ def position_bias(
     n = int(both.sum())
     if n == 0:
         return PositionBias(None, None, None, 0, 0, 0, len(both))
-    names = None if clusters is None else [name for name, kept in zip(clusters, both, strict=True) if kept]
     wins = np.concatenate([first[both], second[both]])
     if wins.min() < 0.0 or wins.max() > 1.0:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
-    found = corrected_mean(gain, gain, clusters=names, bounds=(-1.0, 1.0), confidence=confidence)
+    found = corrected_mean(gain, gain, clusters=names_where(clusters, both), bounds=(-1.0, 1.0), confidence=confidence)
     up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
     return PositionBias(found.estimate, found.ci95, sign_test(up, down), up, down, n, len(both) - n)
-
-
-def sign_test(more: int, less: int, *, mid: bool = False) -> float:
-    """Give the exact two-sided p-value of "either sign is equally probable"; with `mid`, half the observed outcome counts.
-
-    The mid-p value keeps its level on average where the exact one is conservative; on discordant pairs it is McNemar's test.
-
-    Raises:
-        ConfigError: a count is negative.
-    """
-    from scipy.stats import binom
-
-    if min(more, less) < 0:
-        raise ConfigError(f"counts are at least 0, found {more} and {less}")
-    n, fewer = more + less, min(more, less)
-    tail = float(binom.cdf(fewer, n, 0.5))
-    if mid:
-        tail -= float(binom.pmf(fewer, n, 0.5)) / 2.0
-    return min(1.0, 2.0 * tail) if n else 1.0
 
 
 @dataclass(frozen=True)
@@ -169,18 +136,16 @@ def variance_parts(
     Source: one-way random effects, S. Searle, G. Casella and C. McCulloch, "Variance Components", 1992; for evaluations,
         E. Miller, "Adding error bars to evals", arXiv 2411.00640.
     """
-    import numpy as np
-
     if not runs or len({len(run) for run in runs}) > 1:
         raise ConfigError("variance_parts needs runs over the same samples, one credit or None for each")
     table = np.array([[math.nan if x is None else float(x) for x in run] for run in runs], dtype=np.float64)
     known = ~np.isnan(table)
     times = known.sum(axis=0)
-    kept = np.flatnonzero(times)
-    if not len(kept):
+    if not times.any():
         return None
+    kept = times > 0
+    parts = [names_where(names, kept) for names in (clusters, strata)]
     table, known, times = table[:, kept], known[:, kept], times[kept].astype(np.float64)
-    parts = [None if names is None else [names[int(place)] for place in kept] for names in (clusters, strata)]
     means = np.where(known, table, 0.0).sum(axis=0) / times
     whole = clustered_mean(means, parts[0], strata=parts[1], weights=weights)
     if whole is None:
@@ -190,32 +155,26 @@ def variance_parts(
     within = float(np.sum(off[:, again] ** 2) / np.sum(times[again] - 1.0)) if again.any() else None
     scores = tuple(_score(run, ok, parts, weights) for run, ok in zip(table, known, strict=True))
     if within is None:
-        return Repeats(whole.estimate, whole.interval(), None, scores, None, None, None, None, len(kept), len(runs))
+        return Repeats(whole.estimate, whole.interval(), None, scores, None, None, None, None, len(means), len(runs))
     between = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
     prompt = max(0.0, between - within * float(np.mean(1.0 / times)))
-    share = _shares(parts[1], weights, len(kept))
+    share = _shares(parts[1], weights, len(means))
     # a mean of n samples, each with its own part of the judge's variance
     of_one_run = math.sqrt(within * float(np.sum(share**2)))
     of_all = math.sqrt(within * float(np.sum(share**2 / times)))
     half = NormalDist().inv_cdf(0.975) * of_all
     same = Interval(max(0.0, whole.estimate - half), min(1.0, whole.estimate + half))
     unstable = float(np.mean(np.ptp(np.where(known, table, means), axis=0)[again] > 1e-12))
-    return Repeats(whole.estimate, whole.interval(), same, scores, within, prompt, of_one_run, unstable, len(kept), len(runs))
+    return Repeats(whole.estimate, whole.interval(), same, scores, within, prompt, of_one_run, unstable, len(means), len(runs))
 
 
 def _score(run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None) -> float | None:
-    import numpy as np
-
-    places = np.flatnonzero(known)
-    strata = None if parts[1] is None else [parts[1][int(place)] for place in places]
-    found = clustered_mean(run[places], strata=strata, weights=weights)
+    found = clustered_mean(run[known], strata=names_where(parts[1], known), weights=weights)
     return None if found is None else found.estimate
 
 
 def _shares(strata: Sequence[Any] | None, weights: Mapping[Any, float] | None, n: int) -> Any:
     """How much of the score each sample is."""
-    import numpy as np
-
     if strata is None:
         return np.full(n, 1.0 / n)
     numbers = cluster_numbers(strata, n)
@@ -304,14 +263,14 @@ def drift(
     Raises:
         ConfigError: lengths differ, scores lie outside the bounds, or fewer than two anchors were scored by both.
     """
-    import numpy as np
-
     check_level(confidence)
     if tolerance < 0.0 or n_draws < 100:
         raise ConfigError(f"tolerance is at least 0 and n_draws at least 100; found {tolerance!r} and {n_draws!r}")
     olds = [numbers(values, "old") for values in (old, *old_again)]
     news = [numbers(values, "new") for values in (new, *new_again)]
-    _same_anchors([*olds, *news], labels, clusters)
+    lengths = [len(values) for values in (*olds, *news, labels, clusters) if values is not None]
+    if len(set(lengths)) > 1:
+        raise ConfigError(f"every run, the labels and the clusters need one entry per anchor; found {lengths} entries")
     outside = [x for run in (*olds, *news) for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))]
     if min(outside) < bounds[0] or max(outside) > bounds[1]:
         worst = min(outside) if min(outside) < bounds[0] else max(outside)
@@ -320,8 +279,7 @@ def drift(
     n = int(both.sum())
     if n < 2:
         raise ConfigError(f"old and new have {n} anchors in common that both scored; at least 2 are needed")
-    names = list(range(len(both))) if clusters is None else list(clusters)
-    kept = [name for name, wanted in zip(names, both, strict=True) if wanted]
+    kept = list(itertools.compress(range(len(both)) if clusters is None else clusters, both))
     low, high = bounds
     reach = (low - high, high - low)
     notes: list[str] = []
@@ -345,10 +303,11 @@ def drift(
         earned = _earned(labels, credits, (old_mean, new_mean), both, bounds)
         known = ~np.isnan(earned[0]) & ~np.isnan(earned[1])
         if known.sum() >= 2:
-            names_known = [name for name, wanted in zip(kept, known, strict=True) if wanted]
             finite = labels is None or math.isfinite(high - low)
             width = 1.0 if finite else math.inf
-            agreement = _change(earned[0][known], earned[1][known], names_known, (-width, width), confidence)
+            agreement = _change(
+                earned[0][known], earned[1][known], list(itertools.compress(kept, known)), (-width, width), confidence
+            )
         else:
             notes.append("fewer than 2 anchors have a label, so agreement with people is not compared")
     found, ci95 = rate.estimate, rate.ci95
@@ -361,12 +320,10 @@ def _earned(
     labels: Numbers | None,
     credits: tuple[Numbers, Numbers] | None,
     means: tuple[Floats, Floats],
-    both: NDArray[np.bool_],
+    both: Bools,
     bounds: tuple[float, float],
 ) -> tuple[Floats, Floats]:
     """How near each version comes to the labels, 0..1; NaN where that is not known."""
-    import numpy as np
-
     if credits is not None:
         return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
     gold = numbers(labels or [], "labels")[both] if not isinstance(labels, np.ndarray) else labels[both]
@@ -374,13 +331,6 @@ def _earned(
     span = bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else float(np.ptp(known)) if len(known) else 0.0
     near = [1.0 - np.abs(side - gold) / (span or math.nan) for side in means]
     return near[0], near[1]
-
-
-def _same_anchors(runs: Sequence[Floats], labels: Numbers | None, clusters: Sequence[Hashable] | None) -> None:
-    lengths = [len(run) for run in runs]
-    lengths += [len(values) for values in (labels, clusters) if values is not None]
-    if len(set(lengths)) > 1:
-        raise ConfigError(f"every run, the labels and the clusters need one entry per anchor; found {lengths} entries")
 
 
 def _change(old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple[float, float], confidence: float) -> Change:
@@ -393,8 +343,6 @@ def _change(old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple
 
 def _self_difference(olds: Sequence[Floats], news: Sequence[Floats], tolerance: float) -> float | None:
     """Share of anchors on which two runs of one version differ, over all pairs of runs."""
-    import numpy as np
-
     differing = [
         np.abs(a - b)[~np.isnan(a - b)] > tolerance for runs in (olds, news) for a, b in itertools.combinations(runs, 2)
     ]
@@ -408,8 +356,6 @@ def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[
     If both versions score alike, the runs of an anchor may be exchanged; all ways to name some of them "new" are equally
     probable then, anchor by anchor. Source: G. Székely and M. Rizzo, "Energy statistics", 2013.
     """
-    import numpy as np
-
     runs = np.concatenate([olds, news], axis=1)
     runs = runs[~np.isnan(runs).any(axis=1)]
     if len(runs) < 2:
@@ -434,8 +380,6 @@ def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[
 
 
 def _energy(distance: Floats, new: Sequence[int]) -> Floats:
-    import numpy as np
-
     old = [i for i in range(distance.shape[1]) if i not in new]
     within = [
         distance[:, side][:, :, side].sum(axis=(1, 2)) / (len(side) * (len(side) - 1))

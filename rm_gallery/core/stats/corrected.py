@@ -17,11 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from rm_gallery.core.stats import Array, Bools, Floats, Numbers, np
+from rm_gallery.core.stats.clustered import cluster_numbers
 from rm_gallery.core.stats.intervals import Interval, Piece, ScoreTest, check_level
 from rm_gallery.core.stats.prediction_powered import (
-    Part,
+    StratumEstimate,
     count,
     labels_follow_verdicts,
     mended,
@@ -30,13 +32,6 @@ from rm_gallery.core.stats.prediction_powered import (
     verdict_numbers,
 )
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Numbers = Sequence[float | None] | NDArray[Any]
-    Floats = NDArray[np.float64]
 
 # labels drawn with no more different probabilities than this are a stratified sample
 _MOST_PROBABILITIES = 4
@@ -139,8 +134,6 @@ def corrected_mean(
     Raises:
         ConfigError: lengths differ, a label lies outside the bounds, a probability outside 0..1, a stratum has no label.
     """
-    import numpy as np
-
     check_level(confidence)
     low, high = (float(bound) for bound in bounds)
     if not low < high:
@@ -164,7 +157,7 @@ def corrected_mean(
     notes: list[str] = []
     if m < n and n_judged < n:
         notes.append(f"{n - n_judged} of {n} rows have no judge score; they count with the mean of the others")
-    groups = codes(clusters, n)
+    groups = cluster_numbers(clusters, n)
     found = Corrected(
         None, None, "none", n, m, 0.0, 0.0, (*notes, "no row has a label, so nothing can be corrected"),
         n_judged=n_judged, n_clusters=count(groups), judge_mean=float(f[judged].mean()) if n_judged else None,
@@ -174,7 +167,7 @@ def corrected_mean(
         return found
     cells, chosen, verdicts, said = _drawn(f, labelled, chosen, strata, shares, groups)
     notes += said
-    drawn = [(rows, share) for rows, share in _strata(cells, shares, labelled)]
+    drawn = _strata(cells, shares, labelled)
     parts = [
         part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high), verdicts)
         for rows, _ in drawn
@@ -211,7 +204,7 @@ def corrected_mean(
 
 
 def _test_of(
-    theta: float, parts: Sequence[Part], shares: Sequence[float], variance: float, low: float, high: float
+    theta: float, parts: Sequence[StratumEstimate], shares: Sequence[float], variance: float, low: float, high: float
 ) -> ScoreTest:
     own = [share**2 * part.variance for share, part in zip(shares, parts, strict=True)]
     total = math.fsum(own)
@@ -247,16 +240,11 @@ def corrected_difference(
     Raises:
         ConfigError: as `corrected_mean`.
     """
-    sides = [
-        (numbers(values, name), name)
-        for values, name in (
-            (judge_a, "judge_a"), (judge_b, "judge_b"), (labels_a, "labels_a"), (labels_b, "labels_b"),
-        )
-    ]  # fmt: skip
-    if len({len(values) for values, _ in sides}) > 1:
-        lengths = ", ".join(f"{name} {len(values)}" for values, name in sides)
+    given = {"judge_a": judge_a, "judge_b": judge_b, "labels_a": labels_a, "labels_b": labels_b}
+    fa, fb, ya, yb = sides = [numbers(values, name) for name, values in given.items()]
+    if len(set(map(len, sides))) > 1:
+        lengths = ", ".join(f"{name} {len(values)}" for name, values in given.items())
         raise ConfigError(f"both sides need one entry per row: found {lengths}")
-    (fa, _), (fb, _), (ya, _), (yb, _) = sides
     low, high = bounds
     for values in (ya, yb):
         _check_labels(values[values == values], low, high)
@@ -281,20 +269,8 @@ def label_scale(labels: Numbers, scale: tuple[float, float] = (-math.inf, math.i
     return (low, high) if on_scale else (-math.inf, math.inf)
 
 
-def _is_stratified(chosen: Floats, labelled: NDArray[np.bool_]) -> bool:
-    """Whether few different probabilities were used, all known, and labels came of each: that is a stratified sample."""
-    import numpy as np
-
-    if np.isnan(chosen).any():
-        return False
-    kinds, cells = np.unique(chosen, return_inverse=True)
-    return len(kinds) <= _MOST_PROBABILITIES and bool(np.bincount(cells, weights=labelled).min() >= 1)
-
-
-def _by_verdict(chosen: Floats, f: Floats) -> Floats:
+def _filled_by_verdict(chosen: Floats, f: Floats) -> Floats:
     """Fill in the probability of rows without one, where all rows with their verdict that have one have the same."""
-    import numpy as np
-
     known = ~np.isnan(chosen)
     if known.all():
         return chosen
@@ -308,24 +284,27 @@ def _by_verdict(chosen: Floats, f: Floats) -> Floats:
 
 def _drawn(
     f: Floats,
-    labelled: NDArray[np.bool_],
+    labelled: Bools,
     chosen: Floats | None,
     strata: Sequence[Hashable] | str | None,
     shares: Mapping[Any, float] | None,
-    groups: NDArray[Any],
-) -> tuple[Sequence[Hashable] | None, Floats | None, NDArray[Any] | None, list[str]]:
+    groups: Array,
+) -> tuple[Sequence[Hashable] | None, Floats | None, Array | None, list[str]]:
     """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts; and what to say."""
     cells = None if isinstance(strata, str) else strata
     if chosen is not None:
         _check_probabilities(chosen, labelled)
-        chosen = _by_verdict(chosen, f)
-        if cells is not None or not _is_stratified(chosen, labelled):
+        chosen = _filled_by_verdict(chosen, f)
+        kinds, places = np.unique(chosen, return_inverse=True)
+        # few different probabilities, all known, and labels of each: that is a stratified sample
+        known = len(kinds) <= _MOST_PROBABILITIES and not np.isnan(chosen).any()
+        if cells is not None or not known or np.bincount(places, weights=labelled).min() < 1:
             return cells, chosen, None, []
         if len(set(chosen)) > 1:
             return list(chosen), None, None, []
     by_verdict = isinstance(strata, str) and shares is None
     verdicts = verdict_numbers(f, labelled) if by_verdict else None
-    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else codes(cells, len(f)))
+    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else cluster_numbers(list(cells), len(f)))
     if follow is None:
         return cells, None, verdicts, []
     verdicts = verdict_numbers(f, labelled, fewest=1) if by_verdict else None
@@ -334,17 +313,15 @@ def _drawn(
 
 
 def _strata(
-    strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: NDArray[np.bool_]
-) -> list[tuple[NDArray[Any], float]]:
+    strata: Sequence[Hashable] | None, shares: Mapping[Any, float] | None, labelled: Bools
+) -> list[tuple[Array, float]]:
     """Rows and share of each stratum that counts."""
-    import numpy as np
-
     n = len(labelled)
     if strata is None:
         if shares is not None:
             raise ConfigError("shares are those of strata; name the stratum of every row in `strata` too")
         return [(np.arange(n), 1.0)]
-    places = codes(strata, n)
+    places = cluster_numbers(list(strata), n)
     names = list(dict.fromkeys(strata))
     order = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
     weights = {name: len(rows) / n for name, rows in zip(names, order, strict=True)}
@@ -373,8 +350,6 @@ def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> di
 
 def numbers(values: Numbers, name: str) -> Floats:
     """As floats with NaN for what is missing; infinities and texts are refused, never cast."""
-    import numpy as np
-
     try:
         found = np.array(values, dtype=np.float64)  # None becomes NaN
     except (TypeError, ValueError) as error:
@@ -393,9 +368,7 @@ def _check_labels(labels: Floats, low: float, high: float) -> None:
         raise ConfigError(f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`")
 
 
-def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
-    import numpy as np
-
+def _check_probabilities(chosen: Floats, labelled: Bools) -> None:
     if np.isnan(chosen[labelled]).any():
         raise ConfigError("probabilities needs one for every labelled row: with what probability it was chosen for labelling")
     known = chosen[~np.isnan(chosen)]
@@ -404,13 +377,3 @@ def _check_probabilities(chosen: Floats, labelled: NDArray[np.bool_]) -> None:
             f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )
-
-
-def codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
-    """Number the cluster names 0, 1, … by first appearance; without names every row is its own."""
-    import numpy as np
-
-    if clusters is None:
-        return np.arange(n)
-    places: dict[Hashable, int] = {}
-    return np.array([places.setdefault(name, len(places)) for name in clusters], dtype=np.intp)

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.paired import holm
+from rm_gallery.core.stats.significance import holm
 
 NEVER_BEGUN = "caller"
 """The cause of what a run did not get to."""
@@ -33,13 +33,7 @@ class Closed(NamedTuple):
         return self.n - self.n_scored
 
 
-def closed(
-    n: int,
-    n_scored: int,
-    total: float,
-    missing: Mapping[str, int],
-    scale: tuple[float, float] = (0.0, 1.0),
-) -> Closed:
+def closed(n: int, n_scored: int, total: float, missing: Mapping[str, int], scale: tuple[float, float] = (0.0, 1.0)) -> Closed:
     """Close the denominator of a mean.
 
     Args:
@@ -77,10 +71,9 @@ def mean_bounds(parts: Iterable[Interval | None]) -> Interval | None:
 
 def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """What is missing of several parts together, the largest cause first."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for one in counts:
-        for cause, number in one.items():
-            found[cause] = found.get(cause, 0) + number
+        found.update(one)
     return _largest_first(found)
 
 

@@ -1,4 +1,4 @@
-"""Confidence intervals for a proportion and for a mean of independent values; clusters: `clustered`, any statistic: `resampling`."""
+"""Confidence intervals for a proportion and for a mean of independent values; clusters: `clustered`, any figure: `clustered.bootstrapped`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
+from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.utils.errors import ConfigError
 
 
@@ -79,9 +80,6 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     return Interval(mean - half, mean + half)
 
 
-_HALVINGS = 100
-
-
 class Piece(NamedTuple):
     """One part of a weighted mean: its share, its own mean with variance, and its worth in independent 0/1 labels."""
 
@@ -124,19 +122,14 @@ class ScoreTest:
 
         if self.estimate == null:
             return 1.0
+
         least, most = 0.0, 1.0
         while not self._at(most).covers(null):
             if most > 1e9:
                 return 0.0
             least, most = most, 2.0 * most
-        for _ in range(_HALVINGS):
-            quantile = (least + most) / 2.0
-            if quantile in (least, most):
-                break
-            if self._at(quantile).covers(null):
-                most = quantile
-            else:
-                least = quantile
+        while (quantile := (least + most) / 2.0) not in (least, most):
+            least, most = (least, quantile) if self._at(quantile).covers(null) else (quantile, most)
         return min(1.0, float(2.0 * stdtr(min(self.df, 1e12), -most)))
 
     def _at(self, quantile: float) -> Interval:
@@ -181,14 +174,12 @@ _EXACT_LIMIT = 2000
 _NEGLIGIBLE = 1e-18
 
 
-def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
+def _correct_counts(different: Counter[float]) -> tuple[int, Floats]:
     """Offset and probabilities of the number a guesser gets right (Poisson-binomial distribution)."""
-    import numpy as np
-    from numpy.typing import NDArray
     from scipy.stats import binom
 
     offset = 0
-    masses: NDArray[np.float64] = np.ones(1)
+    masses: Floats = np.ones(1)
     for p, n in sorted(different.items()):
         low, high = (int(end) for end in binom.ppf([_NEGLIGIBLE, 1.0], n, p))
         high = min(high, int(binom.isf(_NEGLIGIBLE, n, p)))
@@ -196,7 +187,7 @@ def _correct_counts(different: Counter[float]) -> tuple[int, list[float]]:
         kept = np.flatnonzero(masses >= _NEGLIGIBLE)
         masses = masses[kept[0] : kept[-1] + 1]
         offset += low + int(kept[0])
-    return offset, masses.tolist()
+    return offset, masses
 
 
 def _normal_limit(different: Counter[float], n: int, level: float) -> Interval:
@@ -236,17 +227,10 @@ def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Inte
     if len(different) > _EXACT_LIMIT:
         return _normal_limit(different, n, level)
     offset, masses = _correct_counts(different)
-    tail = (1.0 - level) / 2.0
-    low = high = offset + len(masses) - 1
-    total, low_found = 0.0, False
-    for i, mass in enumerate(masses):
-        total += mass
-        if not low_found and total > tail:
-            low, low_found = offset + i, True
-        if total >= 1.0 - tail:
-            high = offset + i
-            break
-    return Interval(low / n, high / n)
+    tail, below = (1.0 - level) / 2.0, np.cumsum(masses)
+    low, high = np.searchsorted(below, tail, side="right"), np.searchsorted(below, 1.0 - tail, side="left")
+    last = len(masses) - 1
+    return Interval((offset + min(int(low), last)) / n, (offset + min(int(high), last)) / n)
 
 
 def chance_interval_of_means(
@@ -265,8 +249,6 @@ def chance_interval_of_means(
     Raises:
         ConfigError: without subsets, with an empty one, or with a probability outside 0..1.
     """
-    import numpy as np
-
     check_level(level)
     rng = np.random.default_rng(seed)
     means = []

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
-from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats import Floats, Integers, np
+from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, clustered_mean, likeness
 from rm_gallery.core.stats.intervals import check_level
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _NORMAL = NormalDist()
 
@@ -38,7 +35,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SampleSize:
     """A sample size.
 
     Attributes:
@@ -85,7 +82,7 @@ def plan_mean(
     power: float = 0.8,
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
-) -> Plan:
+) -> SampleSize:
     """Give the rows needed to know a mean to within `half_width`, or to find that it differs by `effect` from a fixed value.
 
     Away from one half it takes more rows to tell a share from a value nearer to one half (90 from 85 %) than from one farther
@@ -108,53 +105,48 @@ def plan_mean(
     if (half_width is None) == (effect is None):
         raise ConfigError("name half_width (a precision) or effect (a difference to find), one of the two")
     spread = _spread(rate, sd)
-    z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z = _quantile(confidence)
     factor = design_effect(rows_per_cluster, icc)
     if half_width is None:
         return _plan_test(
-            _within(effect or 0.0, "effect", 1.0, sd),
-            rate,
-            sd,
-            check_level(confidence),
-            _power(power),
-            rows_per_cluster,
-            icc,
+            _within(effect or 0.0, "effect", 1.0, sd), rate, sd, check_level(confidence), _power(power), rows_per_cluster, icc
         )
     rows = max(2, _up(factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2))
-    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), half_width=z * spread * math.sqrt(factor / rows))
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), half_width=z * spread * math.sqrt(factor / rows))
 
 
 def _plan_test(
     effect: float, rate: float, sd: float | None, level: float, power: float, rows_per_cluster: float, icc: float
-) -> Plan:
+) -> SampleSize:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
     nulls = [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
     if not nulls:
         raise ConfigError(f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or another rate")
-    z_level, z_power = _NORMAL.inv_cdf((1.0 + level) / 2.0), _NORMAL.inv_cdf(power)
+    z_level, z_power = _quantile(level), _NORMAL.inv_cdf(power)
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
     for null in nulls:
-        spreads = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
-        limit = _Limit(effect / math.sqrt(factor), spreads[0], spreads[1], z_level)
-        first = max(2, _up(limit.rows(z_power)))
+        of_null, real = (sd, sd) if sd is not None else (_spread(null, None), _spread(rate, None))
+        limit = _LargeSampleTest(effect / math.sqrt(factor), of_null, real, z_level)
+        n = max(2, _up(limit.rows(z_power)))
+        powered: Callable[[int], float] = limit.power
         if sd is None and factor == 1.0:
-            found = _first_that_holds(first, power, null, _exact_power(rate, null, level))
-        else:
-            one = partial(_test_of_rates, rate=rate, null=null, icc=icc)
-            if sd is not None:
-                one = partial(_test_of_scores, effect=effect, sd=sd, icc=icc)
-            drawn = _simulated_power(one, level, rows_per_cluster)
-            found = _first_near(first, power, drawn, z_level) if first <= _MOST_SIMULATED else (first, limit.power)
-        tests.append((found[0], null, found[1]))
+            powered = _exact_power(rate, null, level)
+            n = _first_that_holds(n, power, null, powered)
+        elif n <= _MOST_SIMULATED:
+            of_rates = partial(_test_of_rates, rate=rate, null=null, icc=icc)
+            of_scores = partial(_test_of_scores, effect=effect, sd=sd or 0.0, icc=icc)
+            powered = _simulated_power(of_rates if sd is None else of_scores, level, rows_per_cluster)
+            n = _first_near(n, power, powered, z_level)
+        tests.append((n, null, powered))
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
     sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
-    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ())
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ())
 
 
 @dataclass(frozen=True)
-class _Limit:
+class _LargeSampleTest:
     """The test with very many rows: a normal deviate whose spread is another where the supposed value is true."""
 
     effect: float
@@ -178,22 +170,15 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
             share = k / n
             return ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null) < 1.0 - level
 
-        def last(outside: int, inside: int) -> int:
-            while abs(inside - outside) > 1:
-                middle = (outside + inside) // 2
-                outside, inside = (middle, inside) if found(middle) else (outside, middle)
-            return outside
-
         middle = round(n * null)
-        below, above = (last(-1, middle) if found(0) else -1), (last(n + 1, middle) if found(n) else n + 1)
+        below = bisect_left(range(middle), True, key=lambda k: not found(k)) - 1
+        above = middle + 1 + bisect_left(range(middle + 1, n + 1), True, key=found)
         return float(binom.cdf(below, n, rate) + binom.sf(above - 1, n, rate))
 
     return power
 
 
-def _first_that_holds(
-    first: int, wanted: float, null: float, power: Callable[[int], float]
-) -> tuple[int, Callable[[int], float]]:
+def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[int], float]) -> int:
     """The fewest rows whose power is what is wanted, or little more.
 
     As counts are whole, power goes up and down while rows are added; it has to be enough in the mean of one up and down, too.
@@ -204,17 +189,14 @@ def _first_that_holds(
     for place, n in enumerate(candidates):
         around = reached[place : place + max(1, period // step)]
         if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(around):
-            return n, power
-    return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first), power
+            return n
+    return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first)
 
 
 def _simulated_power(
-    p_value: Callable[[np.random.Generator, NDArray[np.int64], int], float | None],
-    level: float,
-    rows_per_cluster: float,
+    p_value: Callable[[np.random.Generator, Integers, int], float | None], level: float, rows_per_cluster: float
 ) -> Callable[[int], float]:
     """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and tests them."""
-    import numpy as np
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
@@ -227,12 +209,10 @@ def _simulated_power(
 
 
 def _test_of_rates(
-    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, rate: float, null: float, icc: float
+    rng: np.random.Generator, clusters: Integers, k: int, *, rate: float, null: float, icc: float
 ) -> float | None:
     """One draw of 0/1 outcomes whose chances vary over clusters (beta-binomial)."""
-    import numpy as np
-
-    chances: NDArray[np.float64] = np.full(k, rate)
+    chances: Floats = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
         chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
@@ -241,7 +221,7 @@ def _test_of_rates(
 
 
 def _test_of_scores(
-    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, sd: float, icc: float
+    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, sd: float, icc: float
 ) -> float | None:
     """One draw of graded scores, normal with a part for the cluster."""
     from rm_gallery.core.stats.corrected import corrected_mean
@@ -252,11 +232,9 @@ def _test_of_scores(
 
 
 def _test_of_pairs(
-    rng: np.random.Generator, clusters: NDArray[np.int64], k: int, *, effect: float, discordance: float, icc: float
+    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, discordance: float, icc: float
 ) -> float | None:
     """One draw of right less right, where rows share the outcome of their cluster so often that two are as alike."""
-    import numpy as np
-
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
@@ -265,15 +243,14 @@ def _test_of_pairs(
     return None if found is None else found.p_value(0.0)
 
 
-def _first_near(first: int, wanted: float, power: Callable[[int], float], z_level: float) -> tuple[int, Callable[[int], float]]:
+def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
     """Rows whose simulated power is what is wanted; from one trial to the next as a normal test would need them."""
-    n = first
     for _ in range(3):
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
             break
         n = max(2, round(n * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2))
-    return n, power
+    return n
 
 
 def _clusters(rows: int, rows_per_cluster: float) -> int | None:
@@ -293,7 +270,7 @@ def plan_difference(
     power: float = 0.8,
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
-) -> Plan:
+) -> SampleSize:
     """Give the pairs needed to find that two systems on the same rows differ by `effect`.
 
     Either from `discordance`, the share of rows on which only one of the two is right (McNemar), or from variances: `between`,
@@ -309,26 +286,26 @@ def plan_difference(
     if (discordance is None) == (between is None):
         raise ConfigError("name discordance (rows on which one of two is right) or between (variance), one of the two")
     d = _positive(abs(effect), "effect")
-    z_level = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
     factor = design_effect(rows_per_cluster, icc)
     powered: Callable[[int], float] | None = None
     if discordance is not None:
         if not d <= discordance <= 1.0:
             raise ConfigError(f"discordance lies between the effect, {d:g}, and 1; found {discordance!r}")
-        limit = _Limit(d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level)
+        limit = _LargeSampleTest(d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level)
         rows, powered = max(2, _up(limit.rows(z_power))), limit.power
         if rows <= _MOST_SIMULATED:
             one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
-            drawn = _simulated_power(one, confidence, rows_per_cluster)
-            rows, powered = _first_near(rows, power, drawn, z_level)
+            powered = _simulated_power(one, confidence, rows_per_cluster)
+            rows = _first_near(rows, power, powered, z_level)
     else:
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
             raise ConfigError("variances are at least 0 and repeats at least 1")
         n = (z_level + z_power) ** 2 * (between + within_a / repeats_a + within_b / repeats_b) / d**2
         rows = max(2, _up(n * factor))
-    return Plan(rows, clusters=_clusters(rows, rows_per_cluster), power=None if powered is None else powered(rows))
+    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=None if powered is None else powered(rows))
 
 
 def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8) -> float:
@@ -339,14 +316,12 @@ def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95,
     """
     if n < 1 or not 0.0 < discordance <= 1.0:
         raise ConfigError(f"n is at least 1 and discordance within 0..1, found {n!r} and {discordance!r}")
-    z_level = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
-    low, high = 0.0, math.sqrt(discordance)
-    for _ in range(200):
-        d = (low + high) / 2.0
-        found = z_level * math.sqrt(discordance) + z_power * math.sqrt(max(0.0, discordance - d * d)) <= d * math.sqrt(n)
-        low, high = (low, d) if found else (d, high)
-    return high
+    # of n = ((z_level * sqrt(D) + z_power * sqrt(D - d^2)) / d)^2, solved for d / sqrt(D)
+    inside = n + z_power**2 - z_level**2
+    share = (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2) if inside > 0.0 else 1.0
+    return min(1.0, share) * math.sqrt(discordance)
 
 
 def plan_labels(
@@ -363,7 +338,7 @@ def plan_labels(
     icc: float = 0.0,
     cost_label: float | None = None,
     cost_judge: float | None = None,
-) -> Plan:
+) -> SampleSize:
     """Give the labels needed among `n_rows` judged rows so that the corrected mean is known to within `half_width`.
 
     Args:
@@ -385,7 +360,7 @@ def plan_labels(
 
     Source: arXiv 2311.01453, variance of the power-tuned estimate.
     """
-    z = _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
+    z = _quantile(confidence)
     _within(half_width, "half_width", 0.5, sd)
     if n_rows < 2:
         raise ConfigError(f"n_rows is the number of rows in all, at least 2; found {n_rows!r}")
@@ -400,11 +375,8 @@ def plan_labels(
     def fewest(rows: int) -> int | None:
         if reached(rows, rows) > half_width * (1.0 + 1e-12):
             return None
-        low, high = 1, rows  # more labels never widen the interval
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if reached(middle, rows) <= half_width else (middle, high)
-        return max(2, high)
+        # more labels never widen the interval
+        return max(2, 1 + bisect_left(range(1, rows), True, key=lambda n: reached(n, rows) <= half_width))
 
     rows, n = n_rows, fewest(n_rows)
     if n is None:
@@ -417,7 +389,7 @@ def plan_labels(
     if cost_label is not None and cost_judge is not None:
         rows = _cheapest(n_rows, alone, fewest, _positive(cost_label, "cost_label"), _positive(cost_judge, "cost_judge"))
         n = fewest(rows) or n
-    return Plan(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
+    return SampleSize(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
         clusters=_clusters(n, rows_per_cluster),
     )  # fmt: skip
 
@@ -430,21 +402,13 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
 
     Source: the one-way analysis of variance estimator; R. Fisher, 1925.
     """
-    members: dict[Hashable, list[float]] = {}
     if len(values) != len(clusters):
         raise ConfigError(f"one cluster name per value is needed, found {len(clusters)} for {len(values)}")
-    for value, name in zip(values, clusters, strict=True):
-        members.setdefault(name, []).append(value)
-    n, k = len(values), len(members)
+    names = cluster_numbers(list(clusters), len(values))
+    n, k = len(values), len(set(clusters))
     if k < 2 or n <= k:
         raise ConfigError(f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} clusters")
-    mean = math.fsum(values) / n
-    means = {name: math.fsum(rows) / len(rows) for name, rows in members.items()}
-    between = math.fsum(len(rows) * (means[name] - mean) ** 2 for name, rows in members.items()) / (k - 1)
-    within = math.fsum((x - means[name]) ** 2 for name, rows in members.items() for x in rows) / (n - k)
-    size = (n - math.fsum(len(rows) ** 2 for rows in members.values()) / n) / (k - 1)
-    total = between + (size - 1.0) * within
-    return min(1.0, max(0.0, (between - within) / total)) if total > 0.0 else 0.0
+    return likeness(np.asarray(values, dtype=np.float64), names)
 
 
 def _judge_model(
@@ -479,6 +443,10 @@ def _cheapest(most: int, alone: int, fewest: Callable[[int], int | None], cost_l
         if n is not None and cost_label * n + cost_judge * rows < least:
             best, least = rows, cost_label * n + cost_judge * rows
     return best
+
+
+def _quantile(confidence: float) -> float:
+    return _NORMAL.inv_cdf((1.0 + check_level(confidence)) / 2.0)
 
 
 def _up(value: float) -> int:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.stats.clustered import correlation_in_cells
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
+from rm_gallery.core.stats import Array, Bools, Floats, np
+from rm_gallery.core.stats.clustered import likeness
 
 # weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never seen to err
 _PSEUDO = 1.0
@@ -27,7 +20,7 @@ _MOST_CELLS = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class StratumEstimate:
     """What one stratum says.
 
     Attributes:
@@ -52,13 +45,8 @@ class Part:
 
 
 def part_of(
-    f: Floats,
-    y: Floats,
-    chosen: Floats | None,
-    groups: NDArray[Any],
-    bounds: tuple[float, float],
-    verdicts: NDArray[Any] | None = None,
-) -> Part:
+    f: Floats, y: Floats, chosen: Floats | None, groups: Array, bounds: tuple[float, float], verdicts: Array | None = None
+) -> StratumEstimate:
     """Correct the mean of one stratum.
 
     Args:
@@ -70,33 +58,26 @@ def part_of(
         verdicts: number of the judge's verdict per row, -1 where there is none, each but that with a label; rows of a verdict
             are then predicted by the mean of its labels, and only chance within a verdict decides which are labelled.
     """
-    import numpy as np
-
     labelled = ~np.isnan(y)
     missing = np.isnan(f)
     if missing.any():
         f = np.where(missing, 0.0 if missing.all() else f[~missing].mean(), f)
     m, n = int(labelled.sum()), len(y)
-    gl, yl, used, slope = groups[labelled], y[labelled], 1, 1.0
+    gl, yl, used, slope, lam = groups[labelled], y[labelled], 1, 1.0, 1.0
+    # `side` are the rows whose judge scores are averaged
     if verdicts is not None:
         f, slope, weights, used = _by_verdict(f, yl, verdicts, labelled)
-    fl = f[labelled]
-    if verdicts is not None:
-        lam, mean_f, side = 1.0, float(f[verdicts >= 0].mean()), verdicts >= 0
-        deviations = np.where(side, f - mean_f, 0.0) / side.sum()
+        side = verdicts >= 0
     elif chosen is None:
-        weights = np.full(m, 1.0 / m)
-        lam = _tuned(fl, yl, f, n - m, bounds)
-        mean_f = float(f[~labelled].mean()) if m < n else 0.0
-        deviations = np.where(labelled, 0.0, f - mean_f) / max(n - m, 1)
-        side = ~labelled
+        weights, side = np.full(m, 1.0 / m), ~labelled
+        lam = _tuned(f[labelled], yl, f, n - m, bounds)
     else:
         inverse = 1.0 / chosen[labelled]
-        weights = inverse / inverse.sum()
-        lam = _tuned_weighted(fl, yl, f, inverse, weights, bounds)
-        mean_f = float(f.mean())
-        deviations = (f - mean_f) / n
-        side = np.ones(n, dtype=bool)
+        weights, side = inverse / inverse.sum(), np.ones(n, dtype=bool)
+        lam = _tuned_weighted(f[labelled], yl, f, inverse, weights, bounds)
+    fl, n_side = f[labelled], int(side.sum())
+    mean_f = float(f[side].mean()) if n_side else 0.0
+    deviations = np.where(side, f - mean_f, 0.0) / max(n_side, 1)
     residuals = yl - lam * fl
     centre = float(residuals.mean() if verdicts is None and chosen is None else weights @ residuals)
     theta = lam * mean_f + centre
@@ -106,7 +87,10 @@ def part_of(
     psi = lam * deviations * _bessel(count(groups[side]))
     psi[labelled] += own * _bessel(clusters, used)
     plain = float(own @ own) * _bessel(m) ** 2
-    cells = _cells(fl if lam > 0.0 else np.zeros(m))
+    # labelled rows by the judge's verdict, where it has few different ones
+    kinds, cells = np.unique(fl if lam > 0.0 else np.zeros(m), return_inverse=True)
+    if len(kinds) > _MOST_CELLS:
+        cells = np.zeros(m, dtype=np.intp)
     pseudo = _pseudo(residuals, yl, lam * fl + centre, bounds)
     strength = _PSEUDO if verdicts is None else _PSEUDO_BY_VERDICT
     floor = _squares(residuals, pseudo, weights, cells, strength) - plain
@@ -123,15 +107,11 @@ def part_of(
     if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
         alone = max(0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2)
-    return Part(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
+    return StratumEstimate(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
 
 
-def _by_verdict(
-    f: Floats, yl: Floats, verdicts: NDArray[Any], labelled: NDArray[np.bool_]
-) -> tuple[Floats, float, Floats, int]:
+def _by_verdict(f: Floats, yl: Floats, verdicts: Array, labelled: Bools) -> tuple[Floats, float, Floats, int]:
     """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels, and number of verdicts."""
-    import numpy as np
-
     own, known = verdicts[labelled], verdicts >= 0
     n_labels, n_rows = np.bincount(own[own >= 0]), np.bincount(verdicts[known])
     means = np.bincount(own[own >= 0], weights=yl[own >= 0]) / n_labels
@@ -170,8 +150,6 @@ def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
 
 def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[float, float]) -> Floats:
     """Squared residual per labelled row of a pseudo-row: half of it at either end of the scale as far as it was used."""
-    import numpy as np
-
     low, high = float(yl.min()), float(yl.max())
     if len(np.unique(yl)) > max(5, len(yl) // 2):  # a fine scale: the residuals themselves show how far they reach
         return np.full(len(yl), float(np.abs(residuals).max()) ** 2)
@@ -187,13 +165,11 @@ def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[floa
     return ((low - predicted) ** 2 + (high - predicted) ** 2) / 2.0
 
 
-def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[Any], pseudo_rows: float = _PSEUDO) -> float:
+def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: Array, pseudo_rows: float = _PSEUDO) -> float:
     """Sum of squared weighted residuals as if the cells together held a pseudo-row more.
 
     Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
     """
-    import numpy as np
-
     counts = np.bincount(cells).astype(np.float64)
     strength = pseudo_rows / len(counts)
     # residuals keep their own weights, since rows with large weights are often those with small residuals
@@ -203,37 +179,17 @@ def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: NDArray[
     return float(total.sum()) * _bessel(len(residuals)) ** 2
 
 
-def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: NDArray[Any]) -> float:
+def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: Array) -> float:
     """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end of the scale together.
 
     How far together is what the labels show of likeness within clusters; labels that are all equal show nothing of it.
     """
-    import numpy as np
-
     groups = np.unique(gl, return_inverse=True)[1]
     sums, sizes, squares = (np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2))
-    alike = 1.0 if float(np.ptp(yl)) == 0.0 else _likeness(yl, groups)
+    alike = 1.0 if float(np.ptp(yl)) == 0.0 else likeness(yl, groups)
     supposed = float(pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2))
     k = len(sums)
     return _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
-
-
-def _likeness(yl: Floats, groups: NDArray[Any]) -> float:
-    import numpy as np
-
-    apart = yl - yl.mean()
-    sizes = np.bincount(groups).astype(np.float64)
-    nowhere = np.zeros(len(sizes), dtype=np.int64)
-    sums = np.bincount(groups, weights=apart).astype(np.float64)
-    return correlation_in_cells(apart, sums, sizes, nowhere, np.array([float(len(yl))]))
-
-
-def _cells(fl: Floats) -> NDArray[Any]:
-    """Labelled rows by the judge's verdict, where it has few different ones."""
-    import numpy as np
-
-    kinds, cells = np.unique(fl, return_inverse=True)
-    return cells if 1 < len(kinds) <= _MOST_CELLS else np.zeros(len(fl), dtype=np.intp)
 
 
 def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
@@ -244,10 +200,8 @@ def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> flo
     return (drawn - low) * (high - drawn) / variance if variance > 0.0 else math.inf
 
 
-def count(codes: NDArray[Any]) -> int:
+def count(codes: Array) -> int:
     """How many different ones there are among small whole numbers."""
-    import numpy as np
-
     return int(np.count_nonzero(np.bincount(codes)))
 
 
@@ -263,13 +217,11 @@ _FEWEST_LABELS = 3
 _BY_CHANCE = 0.003
 
 
-def verdict_numbers(f: Floats, labelled: NDArray[np.bool_], *, fewest: int = _FEWEST_LABELS) -> NDArray[Any] | None:
+def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS) -> Array | None:
     """A number per row for its verdict, neighbours put together until each has `fewest` labels; None where that tells nothing.
 
     Rows without a verdict have a number of their own if as many of them are labelled, else -1.
     """
-    import numpy as np
-
     judged = ~np.isnan(f)
     kinds, places = np.unique(f[judged], return_inverse=True)
     if labelled.all() or not 1 < len(kinds) <= _MOST_VERDICTS or labelled[judged].sum() < fewest:
@@ -290,9 +242,7 @@ def verdict_numbers(f: Floats, labelled: NDArray[np.bool_], *, fewest: int = _FE
     return found
 
 
-def labels_follow_verdicts(
-    f: Floats, labelled: NDArray[np.bool_], groups: NDArray[Any], strata: NDArray[Any] | None = None
-) -> str | None:
+def labels_follow_verdicts(f: Floats, labelled: Bools, groups: Array, strata: Array | None = None) -> str | None:
     """How labelled rows differ from the others in what the judge says of them; None where chance may have chosen them.
 
     The test deals the labels out anew among the rows of each stratum, and asks for the rate of each verdict, or for ranks where
@@ -304,7 +254,6 @@ def labels_follow_verdicts(
         groups: cluster number per row.
         strata: stratum number per row; None for one.
     """
-    import numpy as np
     from scipy.special import stdtr
     from scipy.stats import rankdata
 
@@ -339,9 +288,7 @@ def labels_follow_verdicts(
     return f"{', '.join(shares)} have one"
 
 
-def mended(f: Floats, verdicts: NDArray[Any] | None) -> bool:
+def mended(f: Floats, verdicts: Array | None) -> bool:
     """Whether every verdict has a number of its own."""
-    import numpy as np
-
     judged = ~np.isnan(f)
     return verdicts is not None and len(np.unique(verdicts[judged])) == len(np.unique(f[judged]))

@@ -12,17 +12,12 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rm_gallery.core.stats import ArrayLike, Names, np
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from rm_gallery.core.stats.clustered import Names
-
 
 Wins = Sequence[Sequence[float]]
 Game = tuple[int, int, float, float]
@@ -250,8 +245,6 @@ def reward_gaps(chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | Non
     Raises:
         ConfigError: for lengths that differ or gaps that are not finite.
     """
-    import numpy as np
-
     a, b = np.asarray(chosen, dtype=np.float64), np.asarray(rejected, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 1:
         raise ConfigError(f"chosen and rejected need the same length, got {a.shape} and {b.shape}")
@@ -349,15 +342,13 @@ def best_of_n_curve(
     Raises:
         ConfigError: for lengths that differ, scores or values that are not finite, or an n below 1.
     """
-    import numpy as np
-
     if len(scores) != len(values) or any(len(s) != len(v) for s, v in zip(scores, values, strict=True)):
         raise ConfigError("best_of_n_curve needs one value per score")
     if any(not math.isfinite(x) for rows in (scores, values) for row in rows for x in row):
         raise ConfigError("best_of_n_curve needs finite scores and values; leave out prompts that lack one")
     if ns is None:
         fewest = min((len(row) for row in scores if len(row)), default=0)
-        ns = sorted({*(2**power for power in range(fewest.bit_length()) if 2**power <= fewest), *([fewest] if fewest else [])})
+        ns = sorted({*(2**power for power in range(fewest.bit_length())), fewest} - {0})
     if any(n < 1 for n in ns):
         raise ConfigError(f"n counts answers, from 1 on; got {min(ns)}")
     kept = [place for place, row in enumerate(scores) if ns and len(row) >= max(ns)]

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Names, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
-from rm_gallery.core.stats.clustered import cluster_numbers, clustered_mean
+from rm_gallery.core.stats.clustered import ClusteredMean, bootstrapped, cluster_numbers, clustered_mean, names_where
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.paired import bootstrapped
 from rm_gallery.core.utils.errors import ConfigError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from rm_gallery.core.stats.clustered import ClusteredMean, Names
-
 
 MOST_CATEGORIES = 20
 
@@ -84,8 +77,6 @@ def validate(
     Raises:
         ConfigError: sequences of different lengths.
     """
-    import numpy as np
-
     units = complete_units(scores, labels, clusters)
     if not units:
         return Validation(0, threshold)
@@ -119,34 +110,25 @@ def validate(
     return Validation(len(units), threshold, **figures)
 
 
-def _mean(values: NDArray[np.float64], most: float, names: Names | None, seed: int) -> ClusteredMean | None:
-    import numpy as np
-
+def _mean(values: Floats, most: float, names: Names | None, seed: int) -> ClusteredMean | None:
     table = np.column_stack([values, np.ones(len(values))])
     return bootstrapped(table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed)
 
 
-def _of_verdicts(
-    said: NDArray[np.bool_], wanted: NDArray[np.bool_], names: Names | None, seed: int
-) -> dict[str, ClusteredMean | None]:
-    import numpy as np
+def _of_verdicts(said: Bools, wanted: Bools, names: Names | None, seed: int) -> dict[str, ClusteredMean | None]:
+    def among(kept: Bools, right: Bools) -> ClusteredMean | None:
+        return clustered_mean(right[kept].astype(np.float64), names_where(names, kept))
 
-    def among(kept: NDArray[np.bool_], right: NDArray[np.bool_]) -> ClusteredMean | None:
-        own = None if names is None else [name for name, one in zip(names, kept, strict=True) if one]
-        return clustered_mean(right[kept].astype(np.float64), own)
-
-    def f1(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1]))
+    def f1(sums: Floats) -> Any:
+        return 2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1])
 
     counted = said | wanted  # what neither passes nor should says nothing of F1, and is no witness for it
-    own = None if names is None else [name for name, one in zip(names, counted, strict=True) if one]
     table = np.column_stack([said & wanted, said != wanted])[counted].astype(np.float64)
     return {
         "accuracy": among(np.ones(len(said), dtype=bool), said == wanted),
         "precision": among(said, wanted),
         "recall": among(wanted, said),
-        "f1": bootstrapped(table, f1, clusters=own, seed=seed),
+        "f1": bootstrapped(table, f1, clusters=names_where(names, counted), seed=seed),
     }
 
 
@@ -214,8 +196,6 @@ def calibration_curve(
 
     Source: C. Guo et al., "On calibration of modern neural networks", 2017, eq. 5; G. Brier, 1950.
     """
-    import numpy as np
-
     p, y = _pair(probabilities, outcomes, "probabilities")
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
@@ -241,16 +221,12 @@ def calibration_curve(
     return Calibration(tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p))
 
 
-def _ece(p: NDArray[np.float64], y: NDArray[np.float64], places: NDArray[Any]) -> float:
-    import numpy as np
-
+def _ece(p: Floats, y: Floats, places: Array) -> float:
     return float(np.sum(np.abs(np.bincount(places, weights=p - y))) / len(p))
 
 
-def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any]) -> float:
+def _likeness(p: Floats, y: Floats, names: Array) -> float:
     """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few clusters say so."""
-    import numpy as np
-
     off, spread = y - p, np.sqrt(p * (1.0 - p))
     n_clusters = int(names.max()) + 1
     pairs = [float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2)) for x in (off, spread)]
@@ -260,10 +236,8 @@ def _likeness(p: NDArray[np.float64], y: NDArray[np.float64], names: NDArray[Any
     return found + (1.0 - found) / n_clusters
 
 
-def _outcomes(p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def _outcomes(p: Floats, names: Array, likeness: float, rng: np.random.Generator) -> Floats:
     """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as alike, shares its luck."""
-    import numpy as np
-
     luck = rng.random(len(p))
     if likeness > 0.0:
         shared = rng.random(int(names.max()) + 1)[names]
@@ -271,10 +245,8 @@ def _outcomes(p: NDArray[np.float64], names: NDArray[Any], likeness: float, rng:
     return (luck < p).astype(np.float64)
 
 
-def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Floats, Floats]:
     """Both as arrays of the same length; outcomes, and probabilities, within 0..1."""
-    import numpy as np
-
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 1:
         raise ConfigError(f"{name} and outcomes need the same length, got {a.shape} and {b.shape}")
@@ -295,9 +267,8 @@ class ProbabilityMap:
     """Isotonic: where the map bends. Platt: (slope, intercept) of the logistic curve."""
     y: tuple[float, ...] = ()
 
-    def __call__(self, scores: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, scores: ArrayLike) -> Floats:
         """The probabilities of scores; beyond those it was fitted on, the isotonic map stays level."""
-        import numpy as np
         from scipy.special import expit
 
         given = np.asarray(scores, dtype=np.float64)
@@ -320,8 +291,6 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     Source: isotonic: B. Zadrozny and C. Elkan, 2002; J. Platt, "Probabilistic outputs for support vector machines", 1999,
         with his targets, which keep a curve finite that separates the outcomes; a falling curve is made level.
     """
-    import numpy as np
-
     x, y = _pair(scores, outcomes, "scores")
     if not len(x):
         raise ConfigError("a map needs at least one score with its outcome")
@@ -342,7 +311,7 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     middle, scale = float(x.mean()), float(x.std()) or 1.0
     z = (x - middle) / scale
 
-    def loss(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def loss(at: Floats) -> tuple[float, Floats]:
         line = at[0] * z + at[1]
         off = expit(line) - targets
         return float(np.sum(np.logaddexp(0.0, line) - targets * line)), np.array([np.sum(off * z), np.sum(off)])
@@ -373,8 +342,6 @@ def held_out_calibration(
 
     Arguments and errors as in `fit_map` and `calibration_curve`.
     """
-    import numpy as np
-
     x, y = _pair(scores, outcomes, "scores")
     names = cluster_numbers(clusters, len(x))
     n_clusters = int(names.max()) + 1 if len(names) else 0

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import split_reasoning
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
 LIMIT = 20_000
@@ -23,7 +24,7 @@ WINDOW = 2000
 _BEFORE = 160
 CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 """Characters of Chinese, Japanese and Korean, for a set in a pattern."""
-FORMULA = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|\\\((.+?)\\\)", re.DOTALL)
+FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|\\\((.+?)\\\)")
 
 
 class Statement(NamedTuple):
@@ -47,20 +48,20 @@ class Reading(NamedTuple):
 
 _OPEN_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _NOT_THE_BOX = re.compile(r"\b(?:not|rather\s+than|instead\s+of)\s+\$?\Z|不是\s?\$?\Z")
-_SIGNS = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_SIGNS = re.compile(r"(?s)\\(?:boxed|fbox)\s*\{|\\.|[{}]")
 _BRACES = re.compile(r"[{}]")
-_TAG = re.compile(r"<\s?(/?)\s?(?:final[_ -]?)?answer\s?>", re.IGNORECASE)
-_KEY = re.compile(r"[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*", re.IGNORECASE)
+_TAG = re.compile(r"(?i)<\s?(/?)\s?(?:final[_ -]?)?answer\s?>")
+_KEY = re.compile(r"(?i)[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*")
 _BARE_VALUE = re.compile(r"(\[[^\[\]{}\n]{0,400}\])|'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"|([^,}\n]{1,400})")
 _HASHES = re.compile(r"####[ \t]*(.*)")
-_HEADING = re.compile(r"[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$", re.IGNORECASE)
+_HEADING = re.compile(r"(?i)[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$")
 _NUMERIC = re.compile(r"[\s$-]*\d[\d.,/%$]*\s*$")
 _TRAILER = 300
-_A_LINE = re.compile(r"^[ \t]*(?:\*\*)?A(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*(\S.*)$", re.MULTILINE)
-_OPTION_LINE = re.compile(r"^[ \t]*[B-E][ \t]*[:.)]", re.MULTILINE)
+_A_LINE = re.compile(r"(?m)^[ \t]*(?:\*\*)?A(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*(\S.*)$")
+_OPTION_LINE = re.compile(r"(?m)^[ \t]*[B-E][ \t]*[:.)]")
 
 _EUROPEAN = re.compile(
-    r"\b(?:answers?|ans|antwort|loesung|lösung|ergebnis|r[ée]ponse|résultat|respuesta|soluci[óo]n|resultado|risposta"
+    r"(?im)\b(?:answers?|ans|antwort|loesung|lösung|ergebnis|r[ée]ponse|résultat|respuesta|soluci[óo]n|resultado|risposta"
     r"|resposta|ответ(?:ом|а)?|solutions(?=\s+are\b))\b"
     r"(?:(?!\.\s|;|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b)[^:=?!\n→⇒]){0,60}?"
     r"(?:\b(?:is|are|was|being|equals|would\s+be|used\s+to\s+be|will\s+be|should\s+be|must\s+be|can(?:not|['’]t)?\s+be|could\s+be|might\s+be"
@@ -68,8 +69,7 @@ _EUROPEAN = re.compile(
     r"|составляет|будет|это)\b|n['’]est\b|\bis(?=n['’]t\b)|[:=→⇒]|[-=]>)"
     r"|\b(?:answers?|antwort|r[ée]ponse|respuesta|ответ)(?:\*\*|__)?\s*(?:[:=→⇒]|[-=]>|[-–—](?=\s))"
     r"|[\[(]\s?(?:final\s+)?answer\s?[\])]|\bans\.\s|\bответ(?=\s+(?:не\s+)?[\dA-J])|\b(?:right|correct)\s+(?:one|value|number|result|solution)\s+(?:is|was)\b"
-    r"|^[^\w\n]{0,8}(?:the\s+)?(?:final\s+|correct\s+)?answer[^\w\n]{0,4}$(?=\n)",
-    re.IGNORECASE | re.MULTILINE,
+    r"|^[^\w\n]{0,8}(?:the\s+)?(?:final\s+|correct\s+)?answer[^\w\n]{0,4}$(?=\n)"
 )
 _EASTERN = re.compile(
     r"[(\[【]答案[)\]】]|(?:答案|正确选项|结果)(?:[^。！？\n:：是为不]{0,12}?)(?:应该|应当|应)?(?:不?(?:可能)?是|不?为|等于|选择?|[:：=])"
@@ -77,96 +77,82 @@ _EASTERN = re.compile(
     r"|(?:정답|답안?)\s*(?:은|는|[:：=])|(?:정답|답)이\s|故选|应选|(?<![不可])选(?=\s*[:：]?\s*[(\[]?[A-J](?![A-Za-z]))"
 )
 _DENIES = re.compile(
-    r"\s*(?:(?:definitely|certainly|clearly|surely|probably|obviously|really|actually|also|simply)\s+(?=not\b))?"
-    r"(?:n['’]t\b|anything\s+but\b|far\s+from\b|nowhere\s+near\b|different\s+from\b|other\s+than\b|hardly\b|unlikely\b|not\b|never\b|neither\b|nicht\b|kein|pas\b|no longer\b|не\b|不是|不为|并不是|并非|不选)",
-    re.IGNORECASE,
+    r"(?i)\s*(?:(?:definitely|certainly|clearly|surely|probably|obviously|really|actually|also|simply)\s+(?=not\b))?"
+    r"(?:n['’]t\b|anything\s+but\b|far\s+from\b|nowhere\s+near\b|different\s+from\b|other\s+than\b|hardly\b|unlikely\b|not\b|never\b|neither\b|nicht\b|kein|pas\b|no longer\b|не\b|不是|不为|并不是|并非|不选)"
 )
-_DENIED_CUE = re.compile(
-    r"n['’]est\b|\b(?:no|не)\s+(?:es|son|равен|является)|can(?:not|['’]t)\s+be|不(?:可能)?[是为]", re.IGNORECASE
-)
+_DENIED_CUE = re.compile(r"(?i)n['’]est\b|\b(?:no|не)\s+(?:es|son|равен|является)|can(?:not|['’]t)\s+be|不(?:可能)?[是为]")
 _DENIED_AFTER = re.compile(
-    r"^[^.!?。！？\n]{0,40}?(?:では(?:な|あり)|じゃ(?:な|あり)|이 아니|가 아니|아닙니다|아니고)"
-    r"|^\s*[^\s.!?\n]{1,20}\s+(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|false|not\b|mistaken)|^[^。？！\n]{0,12}吗",
-    re.IGNORECASE,
+    r"(?i)^[^.!?。！？\n]{0,40}?(?:では(?:な|あり)|じゃ(?:な|あり)|이 아니|가 아니|아닙니다|아니고)"
+    r"|^\s*[^\s.!?\n]{1,20}\s+(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|false|not\b|mistaken)|^[^。？！\n]{0,12}吗"
 )
 _BUT = re.compile(
-    r"(?:[,，]\s*(?=c['’]est|il\s+s['’]agit|es\s+ist|it['’]s\b|it\s+is\b|其实|实际|die\s+richtige)(?:c['’]est|il\s+s['’]agit\s+de|es\s+ist|it['’]s|it\s+is"
+    r"(?i)(?:[,，]\s*(?=c['’]est|il\s+s['’]agit|es\s+ist|it['’]s\b|it\s+is\b|其实|实际|die\s+richtige)(?:c['’]est|il\s+s['’]agit\s+de|es\s+ist|it['’]s|it\s+is"
     r"|其实是?|实际上?是?|die\s+richtige\s+(?:ist|lautet))|\b(?:(?<!anything )(?<!nothing )but(?:\s+rather)?|rather|sondern|mais|sino|а|however|yet)\b|而是|应该?是|;|；|ではなく|じゃなく|아니라|아니고)"
-    r"[,，:\s]*(?:it\s+is|it['’]s|is|是|为|plutôt|c'est|es)?\s*",
-    re.IGNORECASE,
+    r"[,，:\s]*(?:it\s+is|it['’]s|is|是|为|plutôt|c'est|es)?\s*"
 )
 _WRONG = re.compile(
-    r"\b(?:wrong|incorrect|worst|false|other|another|alternative|tempting|mistaken|naive|intermediate|partial|preliminary"
+    r"(?i)\b(?:wrong|incorrect|worst|false|other|another|alternative|tempting|mistaken|naive|intermediate|partial|preliminary"
     r"|previous|earlier|initial|original|first|old|student['’]?s?|distractor|bad|unlikely|impossible|falsche?n?|fausse|mauvaise"
     r"|incorrecta|неправильн\w+|неверн\w+)\s+(?:\w+\s+)?(?:answers?|options?|choices?|solutions?|ones?|statements?|guess|antwort|r[ée]ponse|"
-    r"respuesta|ответ)\b|\b(?:antwort|r[ée]ponse|respuesta|ответ)\s+(?:incorrect[ae]|equivocada|fausse|falsa|неверный)\b|間違|誤答|오답|不正解|错误(?:的)?答案|错误选项|干扰|\banswers?\s+(?:to|for|of)\s+(?:the\s+)?(?:first|second|part|step|sub)",
-    re.IGNORECASE,
+    r"respuesta|ответ)\b|\b(?:antwort|r[ée]ponse|respuesta|ответ)\s+(?:incorrect[ae]|equivocada|fausse|falsa|неверный)\b|間違|誤答|오답|不正解|错误(?:的)?答案|错误选项|干扰|\banswers?\s+(?:to|for|of)\s+(?:the\s+)?(?:first|second|part|step|sub)"
 )
 _NOT_MEANT = re.compile(
-    r"\b(?:tempted|suppose|supposing|pretend|what\s+if|let['’]?s\s+(?:say|assume|suppose)|assume\s+(?:that\s+)?the\s+answer"
+    r"(?i)\b(?:tempted|suppose|supposing|pretend|what\s+if|let['’]?s\s+(?:say|assume|suppose)|assume\s+(?:that\s+)?the\s+answer"
     r"|(?:one|some|many|you|people|someone|students?|others?)\s+(?:\w+\s+)?(?:might|may|could|would|think|say|often|argue|guess)"
     r"|(?:my|his|her|the|a|our)\s+(?:friend|teacher|classmate|(?:text)?book|neighbou?r|brother|sister|colleague|calculator|solution\s+manual)\s+"
     r"(?:\w+\s+)?(?:says?|said|claims?|thinks?|insists?|told|writes?|lists?)|according\s+to"
     r"|thought|used\s+to|not\s+(?:true|correct|the\s+case)\s+that|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
-    r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|容易误",
-    re.IGNORECASE,
+    r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|容易误"
 )
 _NOT_SAID = re.compile(
-    r"(?:n['’]t|\b(?:not|never|cannot|dont|wont))\s+(?:(?:think|believe|say|suppose|guess|feel|choose|pick|select|going|go|with|for|that|the|it|its"
+    r"(?i)(?:n['’]t|\b(?:not|never|cannot|dont|wont))\s+(?:(?:think|believe|say|suppose|guess|feel|choose|pick|select|going|go|with|for|that|the|it|its"
     r"|be|be\s+that|really|sure|certain|convinced|see\s+how|correct|right|true|final|best|our|my|this|to)\s+){0,5}\Z"
     r"|\b(?:не|nicht|nie|pas)\s+\Z|n['’]\Z|\b(?:glaube|denke|meine)\s+nicht,?\s+dass\s+(?:die|das|der|es)?\s*(?:richtige\s+)?\Z|\bno\s+creo\s+que\s+(?:la|el|sea)?\s*\Z"
     r"|\bne\s+(?:pense|crois)\s+pas\s+que\s+(?:la|le|ce)?\s*\Z|\bне\s+думаю,?\s+что\s*\Z|(?:还是|不(?:可能|认为|觉得|相信)|不能?|不应该?|不该|不要|不可以?|别|并非|非|排除)\s*\Z"
     r"|\b(?:unlikely|improbable|impossible|false|untrue|doubtful|doubt)\s+(?:that\s+)?(?:(?:the|it|its|correct|right|final)\s+){0,3}\Z"
-    r"|\b(?:know|unsure|sure|clear|certain|tell|say|decide)\s+(?:whether|if)\s+(?:(?:the|it|its|correct|right|final)\s+){0,3}\Z",
-    re.IGNORECASE,
+    r"|\b(?:know|unsure|sure|clear|certain|tell|say|decide)\s+(?:whether|if)\s+(?:(?:the|it|its|correct|right|final)\s+){0,3}\Z"
 )
 """What is said right before an announcement and takes it back."""
-_SAID_BEFORE = re.compile(r"\d[\d.,]*\s+is\s+(?:the|our|my)\s+(?:(?:final|correct|right)\s+)*\Z", re.IGNORECASE)
+_SAID_BEFORE = re.compile(r"(?i)\d[\d.,]*\s+is\s+(?:the|our|my)\s+(?:(?:final|correct|right)\s+)*\Z")
 """The value stands before the noun: "18 is the answer, which is 7 less than 25"."""
 _ASKED = re.compile(
-    r"\s*(?:(?:so|or|and|but|hmm+|wait)\W+)?(?:is|are|was|were|isn['’]t|could|can|would|should|might|may|does|do|did|will|what|why|how|which|who)\b",
-    re.IGNORECASE,
+    r"(?i)\s*(?:(?:so|or|and|but|hmm+|wait)\W+)?(?:is|are|was|were|isn['’]t|could|can|would|should|might|may|does|do|did|will|what|why|how|which|who)\b"
 )
-_SPANISH = re.compile(r"\b(?:respuesta|resultado|soluci[óo]n|es)\b", re.IGNORECASE)
-_NO_OTHER = re.compile(r",?\s+no\s+(?:(?:el|la|es)\s+)?(?=[$-]?\d|[A-J](?![A-Za-z]))", re.IGNORECASE)
+_SPANISH = re.compile(r"(?i)\b(?:respuesta|resultado|soluci[óo]n|es)\b")
+_NO_OTHER = re.compile(r"(?i),?\s+no\s+(?:(?:el|la|es)\s+)?(?=[$-]?\d|[A-J](?![A-Za-z]))")
 _ELSE = re.compile(
-    r"[^.!?\n]{0,40}[.!?]?\s*(?:\bor\s+(?:maybe|perhaps|possibly|else|it)\b|(?:\w+\s+){0,2}\b(?:could|might|may)\s+(?:also|just\s+as\s+well|equally)\s+be\b"
-    r"|\balternatively\b)|[^。！？\n]{0,20}也(?:可能|许|有可能)",
-    re.IGNORECASE,
+    r"(?i)[^.!?\n]{0,40}[.!?]?\s*(?:\bor\s+(?:maybe|perhaps|possibly|else|it)\b|(?:\w+\s+){0,2}\b(?:could|might|may)\s+(?:also|just\s+as\s+well|equally)\s+be\b"
+    r"|\balternatively\b)|[^。！？\n]{0,20}也(?:可能|许|有可能)"
 )
-_IF = re.compile(r"\b(?:if|were|had|unless|otherwise|without|wenn|si|если)\b|如果|若|要是", re.IGNORECASE)
-_WOULD = re.compile(r"\b(?:would|could|might|may|wäre|serait|sería)\b", re.IGNORECASE)
-_DOUBT = re.compile(r"\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能", re.IGNORECASE)
-_CLAUSE = re.compile(r"[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?", re.IGNORECASE)
+_IF = re.compile(r"(?i)\b(?:if|were|had|unless|otherwise|without|wenn|si|если)\b|如果|若|要是")
+_WOULD = re.compile(r"(?i)\b(?:would|could|might|may|wäre|serait|sería)\b")
+_DOUBT = re.compile(r"(?i)\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能")
+_CLAUSE = re.compile(r"(?i)[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?")
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
 _FILLER = re.compile(
-    r"(?:(?:Rs\.?|INR|USD|EUR|GBP|US(?=\$))\s*(?=[\d$])|[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
+    r"(?i)(?:(?:Rs\.?|INR|USD|EUR|GBP|US(?=\$))\s*(?=[\d$])|[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
     r"|simply|just|clearly|therefore|thus|then|also|indeed|obviously|definitely|(?:most\s+)?(?:probably|likely)|certainly"
     r"|actually|precisely|equal\s+to|given\s+by|going\s+to\s+be|the\s+(?:following|number|value|letter|option|choice|one)|as\s+follows"
     r"|correct|hence|now|still|clearly|is|be|a\s+total\s+of|etwa|ungefähr|circa|ca\.|environ|aproximadamente|unos|de"
-    r"|примерно|около|constituye|exactement|genau)\b(?!-)|大约|大概|约为?|就是?|应该是|是|为|等于|およそ|約|대략|약\s)",
-    re.IGNORECASE,
+    r"|примерно|около|constituye|exactement|genau)\b(?!-)|大约|大概|约为?|就是?|应该是|是|为|等于|およそ|約|대략|약\s)"
 )
 _CORRECTION = re.compile(
-    r"\b(?P<weak>wait|hmm+|hold on)\b|\b(?:actually|correction|scratch that|oops|my mistake|on second thought|i (?:meant?|made an?"
-    r"|misread|miscalculated)|let me (?:correct|fix|redo)|no(?=[,:;.!—-])|sorry)\b|不对|更正|纠正|错了|等等|等一下",
-    re.IGNORECASE,
+    r"(?i)\b(?P<weak>wait|hmm+|hold on)\b|\b(?:actually|correction|scratch that|oops|my mistake|on second thought|i (?:meant?|made an?"
+    r"|misread|miscalculated)|let me (?:correct|fix|redo)|no(?=[,:;.!—-])|sorry)\b|不对|更正|纠正|错了|等等|等一下"
 )
 _CORRECTED = re.compile(
-    r"(?:[\s,.:;!?—–*…-]+|\b(?:wait|no|actually|hmm+|sorry|oops|that['’]?s|that is|this is|it['’]?s|it is|is|was|were|wrong|not right|incorrect"
+    r"(?i)(?:[\s,.:;!?—–*…-]+|\b(?:wait|no|actually|hmm+|sorry|oops|that['’]?s|that is|this is|it['’]?s|it is|is|was|were|wrong|not right|incorrect"
     r"|a|an|the|error|mistake|correct|right|answer|value|result|one|should|must|be|i|mean|meant|made|make|that|it|so|there|instead|rather)\b"
-    r"|不对|应该?|是|为|更正|错了|等等|，|。|：)+",
-    re.IGNORECASE,
+    r"|不对|应该?|是|为|更正|错了|等等|，|。|：)+"
 )
 _VALUE = re.compile(r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![A-Za-z0-9_'’])")
 _SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z0-9\"'" + CJK + r"])")
 _AFTERTHOUGHT = re.compile(
-    r"\s+or\s+so\b|,?\s+i\.e\.|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
+    r"(?i)\s+or\s+so\b|,?\s+i\.e\.|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
     r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
     r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|[A-Za-z]?\s?=|\d+\s*[*×x+/=-]\s*\d)"
     r"|\s[-–—]\s(?=[A-Za-z]{2,})|\s[–—]\s(?=\d+\s+[A-Za-z])"
-    rf"|(?<=[^{CJK}\s])\s?(?:です|でした|である|となり|になり|だ(?=$|。|\.)|입니다|이다|이에요|예요)",
-    re.IGNORECASE,
+    rf"|(?<=[^{CJK}\s])\s?(?:です|でした|である|となり|になり|だ(?=$|。|\.)|입니다|이다|이에요|예요)"
 )
 _ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
 
@@ -191,21 +177,20 @@ def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: b
     return _announced(text, extra) if line is None else Reading(text, [line], text)
 
 
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
+
+
 def _hashes(text: str) -> Statement | None:
     """The last line behind ####, unless it is a heading of Markdown with text below it."""
-    last = None
-    for line in _HASHES.finditer(text):
-        last = line
+    last = _last(_HASHES, text)
     if last is None or (len(text) - last.end() > _TRAILER and not _NUMERIC.match(last[1])) or _HEADING.match(last[1]):
         return None
     return Statement(last[1], "hashes", last.start(1))
 
 
 def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | None:
-    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = (
-        (_tagged, "tag"),
-        (_json_value, "json"),
-    )
+    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = ((_tagged, "tag"), (_json_value, "json"))
     for find, kind in kinds:
         inside = find(text)
         if inside is not None:
@@ -311,9 +296,7 @@ def _belongs_together(between: str) -> bool:
 
 
 def _last_a_line(text: str) -> Statement | None:
-    last = None
-    for line in _A_LINE.finditer(text):
-        last = line
+    last = _last(_A_LINE, text)
     # Options of a multiple choice question look alike.
     if last is None or _OPTION_LINE.search(text, last.end()):
         return None
@@ -333,7 +316,7 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     position = 0
     undecided = False
     for start, end in cues:
-        value, verdict = _judge(text, start, end)
+        value, verdict = end, _judge(text, start, end)
         if verdict == "doubtful" and _ELSE.match(text, value):
             undecided = True
             continue
@@ -362,32 +345,28 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     return Reading(text, best, "".join(rest))
 
 
-def _judge(text: str, start: int, end: int) -> tuple[int, Literal["sure", "doubtful", "denied"]]:
-    """Where the value of an announcement begins, and whether the sentence means it."""
+def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "denied"]:
+    """Whether the sentence means what it announces."""
     lead = text[max(0, start - _BEFORE) : start]
-    cut = 0
-    for clause in _CLAUSE.finditer(lead):
-        cut = clause.end()
-    before, cue = lead[cut:], text[start:end]
+    clause = _last(_CLAUSE, lead)
+    before, cue = lead[clause.end() if clause else 0 :], text[start:end]
     following = text[end : end + 60]
     if _DENIES.match(following) or _DENIED_CUE.search(cue) or _DENIED_AFTER.search(following):
-        return end, "denied"
+        return "denied"
     context = before + cue
-    if _NOT_SAID.search(before) or (cue.startswith("es") and before.lower().endswith("no ")):
-        return end, "denied"
+    if _NOT_SAID.search(before) or _SAID_BEFORE.search(before) or (cue.startswith("es") and before.lower().endswith("no ")):
+        return "denied"
     # only what stands close before the noun makes it another answer
     if _WRONG.search(context[-100:]) or _NOT_MEANT.search(context):
-        return end, "denied"
+        return "denied"
     stop = _SENTENCE.search(text, end, end + _BEFORE)
     sentence_end = text[end : stop.start()] if stop else following
     if _WOULD.search(cue) and _IF.search(before + " " + sentence_end):
-        return end, "denied"
-    if _SAID_BEFORE.search(before):
-        return end, "denied"
+        return "denied"
     asked = stop is not None and stop.group() in "?？"
     if asked and _ASKED.match(context):
-        return end, "denied"
-    return end, "doubtful" if asked or _DOUBT.search(context) else "sure"
+        return "denied"
+    return "doubtful" if asked or _DOUBT.search(context) else "sure"
 
 
 def value_part(text: str) -> str:

@@ -25,13 +25,8 @@ class FinalAnswer(NamedTuple):
 _LIMIT = 50_000
 _SHORT = 200
 _PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
-    0x3000: " ",
-    0x3002: ". ",
-    0x3001: ", ",
-    0x2212: "-",
-    0xA0: " ",
-    0x2009: " ",
-    0x202F: " ",
+    **{0x3002: ". ", 0x3001: ", ", 0x2212: "-"},
+    **dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), " "),
     **dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
 }
 _SYMBOLS = str.maketrans(
@@ -40,18 +35,8 @@ _SYMBOLS = str.maketrans(
         **{"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset "},
     }
 )
-_FRACTIONS = {
-    "½": "1/2",
-    "¼": "1/4",
-    "¾": "3/4",
-    "⅓": "1/3",
-    "⅔": "2/3",
-    "⅕": "1/5",
-    "⅛": "1/8",
-    "⅜": "3/8",
-    "⅝": "5/8",
-}
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_FRACTIONS = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
 _WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -63,17 +48,8 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
 }
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8}
 
-_PARTS = {
-    "half": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "seventh": 7,
-    "eighth": 8,
-    "ninth": 9,
-    "tenth": 10,
+_PARTS = {word: n for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)} | {
+    "quarter": 4
 }
 _SPELT_PART = re.compile(
     r"(?:(one|two|three|four|five|six|seven|eight|nine|ten|a|an)[\s-])?(hal(?:f|ves)|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?)"
@@ -83,17 +59,16 @@ _NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _PLAIN = re.compile(rf"-?{_NUMBER}|-?\d+/\d+")
 _NUMBERS = re.compile(r"\d+(?:[.,/]\d+)*")
 _COMMA_LANGUAGE = re.compile(
-    r"\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b"
 )
 _DECIMAL_COMMA = re.compile(r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])")
-_LABEL = re.compile(r"\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?", re.IGNORECASE)
+_LABEL = re.compile(r"(?i)\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?")
 _OPTION = re.compile(
     r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
 )
-_MINUS = re.compile(r"^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)", re.IGNORECASE)
+_MINUS = re.compile(r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)")
 _EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u26ff\u2705\u274c\u2728\ufe0f]+")
-_HTML = re.compile(r"</?(?:b|i|u|em|strong|p|span)>", re.IGNORECASE)
+_HTML = re.compile(r"(?i)</?(?:b|i|u|em|strong|p|span)>")
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
@@ -103,73 +78,57 @@ _UNIT = re.compile(
     r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
 )
 _LATEX_UNIT = re.compile(
-    r"(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
-    r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$",
-    re.IGNORECASE,
+    r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
+    r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$"
 )
 _LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-яА-Я(]|\s*[{CJK}])")
 _SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
-_VALUED = re.compile(r"[\d\\√π∞]|[=<>]|[¼½¾⅐-⅞]|\b(?:yes|no|true|false|[A-HJ-Z])\b", re.IGNORECASE)
+_VALUED = re.compile(r"(?i)[\d\\√π∞]|[=<>]|[¼½¾⅐-⅞]|\b(?:yes|no|true|false|[A-HJ-Z])\b")
 _UNSAID = re.compile(
-    r"\b(?:don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
-    r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}",
-    re.IGNORECASE,
+    r"(?i)\b(?:don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
+    r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
 )
 _NOT_THIS = re.compile(
-    r"^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
-    r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}",
-    re.IGNORECASE,
+    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
+    r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
-    r"-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
-    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)",
-    re.IGNORECASE,
+    r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
+    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)"
 )
-_NOT_A_NUMBER = re.compile(r"(?:\bnot|n['’]t)\s+(?:\w+\s+){0,2}?\$?-?\d", re.IGNORECASE)
-_STEP = re.compile(
-    r"^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)",
-    re.IGNORECASE | re.MULTILINE,
-)
+_NOT_A_NUMBER = re.compile(r"(?i)(?:\bnot|n['’]t)\s+(?:\w+\s+){0,2}?\$?-?\d")
+_STEP = re.compile(r"(?im)^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)")
 _NOT_GIVEN = re.compile(
-    r"(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b",
-    re.IGNORECASE,
+    r"(?i)(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b"
 )
-_BOUND = re.compile(r"(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)", re.IGNORECASE)
+_BOUND = re.compile(r"(?i)(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)")
 _QUESTION = re.compile(
-    r"^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?im)^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?"
 )
 _NO_VALUE = re.compile(
-    r"(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b"
-    r"|(?:größer|kleiner|mehr|weniger)\s+als\b|(?:plus|moins)\s+(?:de|grand|petit)\b|(?:mayor|menor|más|menos)\s+(?:que|de)\b|大于|小于|超过|多于|少于|より(?:大|小)",
-    re.IGNORECASE,
+    r"(?i)(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b"
+    r"|(?:größer|kleiner|mehr|weniger)\s+als\b|(?:plus|moins)\s+(?:de|grand|petit)\b|(?:mayor|menor|más|menos)\s+(?:que|de)\b|大于|小于|超过|多于|少于|より(?:大|小)"
 )
 _BEGINS_WITH_VALUE = re.compile(r"[\s*_`\"'“(\[{]*(?:[-±$€£¥√π\\]|\.?\d|[A-Za-z]{0,3}\s?=)")
-_CLAUSES = re.compile(
-    r"[.!?;]\s|,\s+(?:so|hence|thus|therefore|then|but|and|which\s+(?:gives|leaves|makes|is))\b|:\s", re.IGNORECASE
-)
+_CLAUSES = re.compile(r"(?i)[.!?;]\s|,\s+(?:so|hence|thus|therefore|then|but|and|which\s+(?:gives|leaves|makes|is))\b|:\s")
 _HOLDS_VALUE = re.compile(r"[\d\\√π]|^\S+$")
 _IS_THE_ANSWER = re.compile(
-    r"(-?\$?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:[./]\d+)?%?)\s+(?:is|was|must\s+be)\s+(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+)*(?:answer|result|solution)\b",
-    re.IGNORECASE,
+    r"(?i)(-?\$?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:[./]\d+)?%?)\s+(?:is|was|must\s+be)\s+(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+)*(?:answer|result|solution)\b"
 )
 _CHAIN = re.compile(r"(?:[\d\s+*/×÷().,=$%-]+|[^=<>≤≥≠∈\d+*/^\\$-]{1,30})=\s*(-?\$?[\d.,]*\d%?)\s?°?\.?")
 _LEAD_IN = re.compile(
-    r"[\s,;]*(?:(?:so|thus|therefore|hence|then|and|finally|ergo|sondern|mais|sino|а|но)\b,?|(?:no|yes)[.,!]|而是|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*",
-    re.I,
+    r"(?i)[\s,;]*(?:(?:so|thus|therefore|hence|then|and|finally|ergo|sondern|mais|sino|а|но)\b,?|(?:no|yes)[.,!]|而是|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*"
 )
 _SAYS = re.compile(
-    r".*\b(?:is|are|was|were|be|equals|becomes|(?:it|that|this)['’]s)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)",
-    re.IGNORECASE,
+    r"(?i).*\b(?:is|are|was|were|be|equals|becomes|(?:it|that|this)['’]s)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)"
 )
 _VALUE = rf"[-±]?\$?(?:{_NUMBER}|\d+/\d+)%?"
 _SEVERAL = re.compile(
-    rf"(?:either\s+|both\s+)?({_VALUE}(?:\s*,\s*{_VALUE})*)\s*,?\s*"
+    rf"(?i)(?:either\s+|both\s+)?({_VALUE}(?:\s*,\s*{_VALUE})*)\s*,?\s*"
     rf"(?:and|or|und|oder|et|ou|y|o|и|или|和|或者?|と|か|または|もしくは|あるいは|과|또는|혹은|이나)\s*({_VALUE})"
-    rf"(?![A-Za-z0-9_/^*]|\s*[-+*/=])(?:\s+[A-Za-z]|$|[.,;{CJK}])",
-    re.IGNORECASE,
+    rf"(?![A-Za-z0-9_/^*]|\s*[-+*/=])(?:\s+[A-Za-z]|$|[.,;{CJK}])"
 )
 
 
@@ -210,7 +169,9 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
         if _NO_VALUE.match(statement.text) or _NOT_GIVEN.match(statement.text):
             return None
         segment = _cut(statement.text)
-        found = _marked(_DECIMAL_COMMA.sub(_with_point, segment) if comma else segment, factorial)
+        if comma:
+            segment = _DECIMAL_COMMA.sub(lambda f: f"{re.sub('[. ]', '', f[1])}.{f[2]}", segment)
+        found = _marked(segment, factorial)
         if found is not None and not _is_prose(found):
             return found._replace(fallback=tail)
     if not tail:
@@ -326,10 +287,8 @@ def _tidy(segment: str, factorial: bool) -> str:
 
 def _plain_symbols(text: str) -> str:
     text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
-    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = re.sub(
-        f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}" if f[1] else _FRACTIONS[f[2]], text
-    )
+    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(SUPERSCRIPTS)}}}", text)
+    text = re.sub(f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text)
     text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
     text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
     return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
@@ -343,23 +302,18 @@ def _plain_numbers(text: str) -> str:
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
     text = re.sub(r"^\+(?=[\d.])", "", text)
-    if (
-        assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text)
-    ) is not None:
+    if assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text):
         text = assigned[1]
     text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
     text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
-    text = re.sub(r"(?<![\w.\\])(\d+(?:\.\d+)?)[eE]([+-]?\d{1,2})(?![\w^])", _without_exponent, text)
+    text = re.sub(r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])", lambda f: format(Decimal(f[0]), "f"), text)
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
     text = re.sub(r"\^(-\d+)", r"^{\1}", text)
     text = re.sub(
-        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
-        "%",
-        text,
-        flags=re.IGNORECASE,
+        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b", "%", text, flags=re.IGNORECASE
     )
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
-    if (spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text)) is not None:
+    if spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text):
         text = spelt[1]
     if r"\overline" in text:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
@@ -414,14 +368,6 @@ def _plain_latex(text: str) -> str:
     text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
     text = _LATEX_UNIT.sub("", text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
-
-
-def _with_point(match: re.Match[str]) -> str:
-    return f"{re.sub('[. ]', '', match[1])}.{match[2]}"
-
-
-def _without_exponent(match: re.Match[str]) -> str:
-    return format(Decimal(match.group()), "f")
 
 
 def _as_fraction(match: re.Match[str]) -> str:

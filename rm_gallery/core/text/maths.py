@@ -14,13 +14,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
+from rm_gallery.core.text.expressions import SUPERSCRIPTS, FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.values import choice_letter
 
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
-_TIME = re.compile(r"(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?", re.IGNORECASE)
+_TIME = re.compile(r"(?i)(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?")
 _BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
 _FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")
@@ -34,8 +34,9 @@ _EXACT_DIGITS = 15
 _DECIMALS = 6
 _LARGE = 1e15
 """Above this a decimal number holds no more digits than its mantissa does."""
+SMALL = 1e-4
+"""Below this, numbers are compared relatively: to the reference, to this share of it."""
 _SMALL = Decimal("1e-4")
-"""Below this numbers are compared relative to the reference, to this share of it."""
 
 
 class MathVerdict(NamedTuple):
@@ -126,15 +127,9 @@ def _label_readings(text: str) -> set[str]:
         return {text}
     hour, rest, half = int(time[1]), time[2], (time[3] or "").lower()
     afternoon = f"{hour % 12 + 12}{rest}"
-    return (
-        {afternoon}
-        if half == "p"
-        else {f"{hour % 12}{rest}"}
-        if half == "a"
-        else {f"{hour}{rest}", afternoon}
-        if 0 < hour < 13
-        else {f"{hour}{rest}"}
-    )
+    if half:
+        return {afternoon if half == "p" else f"{hour % 12}{rest}"}
+    return {f"{hour}{rest}", afternoon} if 0 < hour < 13 else {f"{hour}{rest}"}
 
 
 def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
@@ -216,15 +211,13 @@ def _equal(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
 def _small_parts_agree(gold: Any, answer: Any) -> bool:
     """Whether the numbers below 1e-4 in two values, which six decimals do not tell apart, agree relatively."""
     wanted, given = _numbers_in(gold), _numbers_in(answer)
-    small = float(_SMALL)
-    if len(wanted) != len(given) or not any(abs(value) < small for value in wanted + given):
+    if len(wanted) != len(given) or not any(abs(value) < SMALL for value in wanted + given):
         return True
     return all(any(_near(a, b) for b in given) for a in wanted) and all(any(_near(a, b) for a in wanted) for b in given)
 
 
 def _near(wanted: float, given: float) -> bool:
-    small = float(_SMALL)
-    return abs(wanted - given) <= (abs(wanted) * small if max(abs(wanted), abs(given)) < small else small)
+    return abs(wanted - given) <= (abs(wanted) * SMALL if max(abs(wanted), abs(given)) < SMALL else SMALL)
 
 
 def _numbers_in(value: Any) -> list[float]:
@@ -262,10 +255,6 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
     return False
 
 
-SMALL = 1e-4
-"""Below this, numbers are compared relatively."""
-
-
 class Number(NamedTuple):
     """A number found in a text; whole ones of many digits are `int`, so that they are compared exactly."""
 
@@ -301,19 +290,9 @@ _BEFORE = re.compile(r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?
 _BEFORE_SIZE = 6
 _MAY_STAND_BEFORE = frozenset("-+$€£¥₹之 ")
 _SCALES = {
-    "万": 1e4,
-    "亿": 1e8,
-    "万亿": 1e12,
-    "百万": 1e6,
-    "千万": 1e7,
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 1e3,
-    "million": 1e6,
-    "billion": 1e9,
-    "trillion": 1e12,
+    **{"dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12},
+    **{"万": 1e4, "亿": 1e8, "万亿": 1e12, "百万": 1e6, "千万": 1e7},
 }
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NOT_DIGITS = re.compile(r"[^\d.]")
 
 
@@ -331,17 +310,14 @@ def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
     # a search that starts with a digit is many times faster than one that starts with what may stand before it
     while (digit := _DIGIT.search(text, position)) is not None:
         start = digit.start()
-        if text[start - 1 : start] == "." and not (start > 1 and _is_word(text[start - 2])):
+        if text[start - 1 : start] == "." and not (start > 1 and (text[start - 2].isalnum() or text[start - 2] == "_")):
             start -= 1
         digits = _DIGITS.match(text, start)
         if digits is None:
             position = digit.end()
             continue
-        number = _number(text, digits)
+        number = _with_fraction(text, _number(text, digits)) if fractions else _number(text, digits)
         position = number.end
-        if fractions:
-            number = _with_fraction(text, number)
-            position = number.end
         if math.isfinite(number.value):
             found.append(number)
     return found
@@ -370,23 +346,17 @@ def _number(text: str, digits: re.Match[str]) -> Number:
     value: float = int(plain) if 15 < len(plain) < 300 and plain.isdigit() else float(plain)
     percent = False
     if _MAY_GO_ON.match(text, end):
-        after = _AFTER.match(text, end)
-        if after is not None:
+        if (after := _AFTER.match(text, end)) is not None:
             value, percent, end = _scaled(value, after), bool(after["percent"]), after.end()
     if start and text[start - 1] in _MAY_STAND_BEFORE:
-        before = _BEFORE.search(text, max(0, start - _BEFORE_SIZE), start)
-        if before is not None:
+        if (before := _BEFORE.search(text, max(0, start - _BEFORE_SIZE), start)) is not None:
             start, percent = before.start(), percent or bool(before["percent_of"])
             value = -value if before["sign"] == "-" else value
     return Number(value, percent, start, end)
 
 
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
-
-
 def _scaled(value: float, after: re.Match[str]) -> float:
-    if exponent := after["exponent"] or after["power"] or (after["raised"] or "").translate(_RAISED):
+    if exponent := after["exponent"] or after["power"] or (after["raised"] or "").translate(SUPERSCRIPTS):
         try:
             value *= 10.0 ** int(exponent)
         except OverflowError:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from rm_gallery.core.text.language import FUNCTION_WORDS
+from rm_gallery.core.text.expressions import SUPERSCRIPTS
+from rm_gallery.core.text.language import function_words, word_table
 from rm_gallery.core.text.maths import Number, find_numbers
 from rm_gallery.core.utils.errors import MissingExtra
 
 Dimension = tuple[tuple[str, float], ...]
 
 
-class Unit(NamedTuple):
+class UnitOfMeasure(NamedTuple):
     """A unit in base units: value * factor + offset. The dimension is the powers of the base units it is made of."""
 
     factor: float
@@ -27,7 +28,7 @@ class Quantity(NamedTuple):
     """A number and what it counts."""
 
     value: float
-    units: tuple[Unit, ...]
+    units: tuple[UnitOfMeasure, ...]
     """What its unit may mean, the likeliest first ("C" is Celsius or coulomb); empty where it has none that is known."""
     things: frozenset[str]
     """Words that follow in a unit's place and name none: of "5 red apples" red and apple."""
@@ -35,88 +36,21 @@ class Quantity(NamedTuple):
     end: int
 
 
-PERCENT = Unit(0.01, ())
-_CURRENCIES = {
-    "USD": "$ US$ USD dollar dollars buck bucks 美元 美金",
-    "EUR": "€ EUR euro euros Euro Euros 欧元",
-    "GBP": "£ GBP 英镑",
-    "CNY": "¥ ￥ CNY RMB yuan 元 人民币 块",
-    "JPY": "JPY yen 日元 円 ¥ ￥",
-    "INR": "₹ INR rupee rupees",
-    "KRW": "₩ KRW won 원",
-    "RUB": "₽ RUB ruble rubles 卢布 руб рубль рубля рублей",
-    "CHF": "CHF",
-    "AUD": "A$ AUD",
-    "CAD": "C$ CAD",
-}
-_OWN = {
-    "cent": "0.01 USD",
-    "cents": "0.01 USD",
-    "¢": "0.01 USD",
-    "美分": "0.01 USD",
-    "角": "0.1 CNY",
-    "pence": "0.01 GBP",
-}
-_NAMES = {
-    "米": "m", "公里": "km", "千米": "km", "分米": "dm", "厘米": "cm", "公分": "cm", "毫米": "mm", "微米": "um", "纳米": "nm",
-    "英寸": "inch", "英尺": "foot", "码": "yard", "英里": "mile", "克": "g", "千克": "kg", "公斤": "kg", "毫克": "mg", "吨": "tonne",
-    "磅": "lb", "盎司": "oz", "秒": "s", "毫秒": "ms", "分钟": "min", "分": "min", "小时": "hour", "个小时": "hour", "时": "hour",
-    "天": "day", "日": "day", "周": "week", "星期": "week", "个月": "month", "年": "year", "升": "L", "毫升": "mL", "加仑": "gallon",
-    "牛顿": "N", "牛": "N", "焦耳": "J", "焦": "J", "千焦": "kJ", "瓦": "W", "瓦特": "W", "千瓦": "kW", "千瓦时": "kWh", "帕": "Pa",
-    "帕斯卡": "Pa", "千帕": "kPa", "赫兹": "Hz", "赫": "Hz", "伏": "V", "伏特": "V", "毫伏": "mV", "安": "A", "安培": "A", "欧姆": "ohm",
-    "摩尔": "mol", "摄氏度": "degC", "华氏度": "degF", "开尔文": "K", "度": "degree", "公顷": "hectare", "亩": "666.6667 m2", "斤": "0.5 kg",
-    "°C": "degC", "℃": "degC", "°F": "degF", "℉": "degF", "°": "degree", "º": "degree", "celsius": "degC", "fahrenheit": "degF",
-    "mo": "month", "mos": "month", "wk": "week", "wks": "week", "yrs": "year", "hrs": "hour", "kph": "km/hour", "kmh": "km/hour",
-    "mps": "m/s", "fps": "foot/s", "cc": "cm3", "KB": "kB", "Cal": "kcal", "litres": "liter", "lbf": "lbf", "K": "kelvin", "btu": "Btu",
-    "BTU": "Btu", "nauticalmile": "nautical_mile", "nauticalmiles": "nautical_mile", "quadratmeter": "m2", "kubikmeter": "m3", "Å": "angstrom", "Nm": "joule", "kNm": "kilojoule",
-    "м": "m", "км": "km", "см": "cm", "мм": "mm", "метр": "m", "метра": "m", "метров": "m", "г": "g", "кг": "kg", "мг": "mg", "т": "tonne", "л": "L", "мл": "mL",
-    "с": "s", "сек": "s", "мин": "min", "минут": "min", "минуты": "min", "ч": "hour", "час": "hour", "часа": "hour", "часов": "hour", "дней": "day", "дня": "day",
-    "день": "day", "лет": "year", "года": "year", "год": "year", "Н": "N", "Дж": "J", "кДж": "kJ", "Вт": "W", "кВт": "kW", "В": "V", "А": "A", "Ом": "ohm", "Па": "Pa",
-    "кПа": "kPa", "Гц": "Hz", "моль": "mol", "градусов": "degree", "メートル": "m", "キロメートル": "km", "キロ": "km", "センチメートル": "cm", "センチ": "cm",
-    "ミリメートル": "mm", "グラム": "g", "キログラム": "kg", "リットル": "L", "時間": "hour", "時": "hour", "分間": "min", "秒間": "s", "日間": "day", "週間": "week", "ヶ月": "month",
-    "미터": "m", "킬로미터": "km", "센티미터": "cm", "밀리미터": "mm", "그램": "g", "킬로그램": "kg", "리터": "L", "시간": "hour", "분": "min", "초": "s", "일": "day", "주": "week", "년": "year",
-    "stunde": "hour", "stunden": "hour", "minuten": "min", "sekunde": "s", "sekunden": "s", "tage": "day", "tagen": "day", "wochen": "week", "monate": "month", "jahre": "year",
-    "kilometern": "km", "metern": "m", "zentimeter": "cm", "gramm": "g", "kilogramm": "kg", "heure": "hour", "heures": "hour", "secondes": "s", "jour": "day", "jours": "day",
-    "semaines": "week", "mois": "month", "années": "year", "mètre": "m", "mètres": "m", "kilomètre": "km", "kilomètres": "km", "centimètres": "cm", "grammes": "g",
-    "kilogrammes": "kg", "hora": "hour", "horas": "hour", "minuto": "min", "minutos": "min", "segundo": "s", "segundos": "s", "días": "day", "semanas": "week", "meses": "month",
-    "años": "year", "metro": "m", "metros": "m", "kilómetro": "km", "kilómetros": "km", "centímetros": "cm", "gramos": "g", "kilogramos": "kg", "litros": "L", "meteres": "m", "kilos": "kg", "kilo": "kg", "mpg": "mile/gallon", "floz": "fluid_ounce", "sqft": "foot2", "sqm": "m2", "AU": "astronomical_unit", "kgs": "kg",
-}  # fmt: skip
-_READINGS = {
-    "C": ("degC", "coulomb"), "F": ("degF", "farad"), "ton": ("metric_ton", "ton", "long_ton"), "tons": ("metric_ton", "ton", "long_ton"),
-    "pound": ("lb", "GBP"), "pounds": ("lb", "GBP"), "b": ("bit",), "calorie": ("cal", "kcal"), "calories": ("cal", "kcal"),
-    "gallon": ("gallon", "imperial_gallon"), "gallons": ("gallon", "imperial_gallon"),
-    **{p + "B": (p + "B", p.upper() + "iB") for p in "kMGTP"}, "KB": ("kB", "KiB"), "oz": ("oz", "fluid_ounce"),
-    "ounces": ("oz", "fluid_ounce"), "year": ("year", "365 day"), "years": ("year", "365 day"), "month": ("month", "30 day"),
-    "months": ("month", "30 day"),
-    **{p + "b": (p + "bit",) for p in "kMGT"}, **{p + "bps": (p + "bit/s",) for p in "kMGT"}, "bps": ("bit/s",),
-}  # fmt: skip
-_NO_PREFIX = frozenset(
-    "inch foot yard mile pound ounce ton year month week hour minute day are technical_atmosphere point pixel hand barn acre degree turn byte"
-    " standard_atmosphere torr knot count dot nit".split()
-) - {"byte"}
-_NO_UNIT = frozenset("a as at are points point dots dot hand hands link links chain chains turn turns cycle cycles count counts bags bag "
-                     "units unit u has was do pat rod rods stone's slug slugs particle particles line lines d's us is am be no so i".split())  # fmt: skip
-_NO_THING = frozenset(FUNCTION_WORDS["en"].split()) | frozenset(
-    "long high wide deep tall away apart altogether approximately exactly old left remaining above below respectively plus minus equals"
-    " because since whereas thus hence total overall roughly about correct wrong ok yes using therefore million billion thousand".split()
-)
+PERCENT = UnitOfMeasure(0.01, ())
 
 _CJK = r"\u3400-\u9fff\u30a0-\u30ff\uac00-\ud7a3"
 _DATA: Dimension = (("bit", 1.0),)
-_SUPERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|(?:(?!每)[{_CJK}]){{1,4}}"
 _POWER = r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
 _TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
 _UNIT = re.compile(
-    rf"(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
-    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))",
-    re.IGNORECASE,
+    rf"(?i)(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
+    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))"
 )
-_TERMS = re.compile(rf"\s({_TERM}(?!\S)|\S+)", re.IGNORECASE)
+_TERMS = re.compile(rf"(?i)\s({_TERM}(?!\S)|\S+)")
 _SINGLE = re.compile(_WORD)
 _TERM_PARTS = re.compile(
-    r"(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?",
-    re.IGNORECASE,
+    r"(?i)(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?"
 )
 _THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё./^])")
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
@@ -130,9 +64,7 @@ _REPLACED = (
     *(("\\left", ""), ("\\right", ""), ("\\circ", "°"), ("^°", "°"), ("^{°}", "°"), ("\\degree", "°"), ("\\%", "%")),
     *(("\\cdot", "·"), ("\\times", "×"), ("\\Omega", "Ω"), ("\\mu", "µ"), ("\\$", "$"), ("{,}", ",")),
 )
-_MINUS = re.compile(
-    r"(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)", re.IGNORECASE
-)
+_MINUS = re.compile(r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)")
 _GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
 _PER_HOUR = re.compile(
     r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
@@ -185,11 +117,11 @@ def needs_units(wanted: Quantity) -> bool:
     """Whether units have to be read to compare with a quantity: for currencies and percent only where pint is there."""
     if not wanted.units:
         return bool(wanted.things)
-    own = all(base in _CURRENCIES for base, _ in wanted.units[0].dimension)
+    own = all(base in word_table("units")["currencies"] for base, _ in wanted.units[0].dimension)
     return not own or find_spec("pint") is not None
 
 
-def same_kind(given: Quantity, wanted: Quantity) -> tuple[Unit, Unit] | None:
+def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:
     """The readings of two quantities' units that measure the same, the likeliest first; None when there are none."""
     return next(((a, b) for b in wanted.units for a in given.units if a.dimension == b.dimension), None)
 
@@ -220,7 +152,7 @@ def _quantity(text: str, number: Number, units: bool) -> Quantity:
     return Quantity(number.value, found, things, number.start, end)
 
 
-def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[Unit, ...], int]:
+def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[UnitOfMeasure, ...], int]:
     match = _UNIT.match(text, position)
     if match is None:
         return (), position
@@ -244,32 +176,41 @@ def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[Unit, ...]
     return (), position
 
 
+@cache
+def _no_things() -> frozenset[str]:
+    return frozenset(function_words("en")) | frozenset(word_table("units")["no_thing"].split())
+
+
 def _things(text: str, position: int) -> frozenset[str]:
     things: list[str] = []
     while len(things) < 3 and (word := _THING.match(text, position)) is not None:
         name = word[1].lower()
-        if name in _NO_THING:
+        if name in _no_things():
             break
-        things.append(
-            name[:-3] + "y" if name.endswith("ies") else name.removesuffix("es") if name.endswith("hes") else name.rstrip("s")
-        )
+        singular = name.removesuffix("es") if name.endswith("hes") else name.rstrip("s")
+        things.append(name[:-3] + "y" if name.endswith("ies") else singular)
         position = word.end()
     return frozenset(things)
 
 
-def _currency(text: str, start: int, end: int) -> tuple[Unit, ...]:
+def _currency(text: str, start: int, end: int) -> tuple[UnitOfMeasure, ...]:
     inside = _CURRENCY.search(text, start, end)
     before = inside or _BEFORE.search(text[max(0, start - 5) : start])
     return _currency_of(before.group().strip()) if before else ()
 
 
-def _currency_of(name: str) -> tuple[Unit, ...]:
+def _currency_of(name: str) -> tuple[UnitOfMeasure, ...]:
     if name in ("%", "％", "percent", "pct"):
         return (PERCENT,)
-    if name in _OWN:
-        factor, code = _OWN[name].split()
-        return (Unit(float(factor), ((code, 1.0),)),)
-    return tuple(Unit(1.0, ((code, 1.0),)) for code, names in _CURRENCIES.items() if name in names.split() or name == code)
+    table = word_table("units")
+    if name in table["parts"]:
+        factor, code = table["parts"][name].split()
+        return (UnitOfMeasure(float(factor), ((code, 1.0),)),)
+    return tuple(
+        UnitOfMeasure(1.0, ((code, 1.0),))
+        for code, names in table["currencies"].items()
+        if name in names.split() or name == code
+    )
 
 
 def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
@@ -294,7 +235,7 @@ _TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
 
 
 @lru_cache(maxsize=4096)
-def units_of(text: str) -> tuple[Unit, ...]:
+def units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty when it names none.
 
     Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is none. Raises MissingExtra
@@ -308,10 +249,10 @@ def units_of(text: str) -> tuple[Unit, ...]:
         return ()
 
 
-def _units_of(text: str) -> tuple[Unit, ...]:
+def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     if _SINGLE.fullmatch(text) and (single := _single(text)):
         return single
-    result: list[Unit] = [Unit(1.0, ())]
+    result: list[UnitOfMeasure] = [UnitOfMeasure(1.0, ())]
     sign = 1
     for part in re.split(r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()):
         mark = part.strip()
@@ -328,29 +269,33 @@ def _units_of(text: str) -> tuple[Unit, ...]:
     return tuple(result)
 
 
-def _single(name: str) -> tuple[Unit, ...]:
+def _single(name: str) -> tuple[UnitOfMeasure, ...]:
     """What one word without a power may name."""
-    readings = _READINGS.get(name) or _READINGS.get(name.lower() if len(name) > 3 else "") or (name,)
+    known = word_table("units")["readings"]
+    readings = known.get(name) or known.get(name.lower() if len(name) > 3 else "") or (name,)
     return tuple(unit for reading in readings for unit in _named(reading))
 
 
-def _named(name: str) -> tuple[Unit, ...]:
+def _named(name: str) -> tuple[UnitOfMeasure, ...]:
     """The unit of a word, or of a definition such as "0.5 kg", "km/hour" and "cm3"."""
     if currency := _currency_of(name):
         return currency
-    known = _NAMES.get(name) or (_NAMES.get(name.lower()) if len(name) > 3 else None)
+    names = word_table("units")["names"]
+    known = names.get(name) or (names.get(name.lower()) if len(name) > 3 else None)
     factor, _, unit = (known or name).rpartition(" ")
     if not factor and not re.search(r"[/\d]", unit):
         return _pint_unit(unit)
     return tuple(found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit))
 
 
-def _term(text: str) -> tuple[Unit, ...]:
+def _term(text: str) -> tuple[UnitOfMeasure, ...]:
     match = _TERM_PARTS.fullmatch(text.strip())
     if match is None:
         return ()
     power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get((match[1] or "").lower(), 1)
-    exponent = match[3] or (match[4] or "").translate(_SUPERS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
+    exponent = (
+        match[3] or (match[4] or "").translate(SUPERSCRIPTS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
+    )
     try:
         power *= int(exponent)
     except ValueError:
@@ -359,19 +304,19 @@ def _term(text: str) -> tuple[Unit, ...]:
     if power == 1:
         return units
     raised = ((base, exponent * power) for unit in units for base, exponent in unit.dimension)
-    return tuple(Unit(unit.factor**power, tuple(raised)) for unit in units[:1])
+    return tuple(UnitOfMeasure(unit.factor**power, tuple(raised)) for unit in units[:1])
 
 
-def _times(left: Unit, right: Unit, sign: int) -> Unit:
+def _times(left: UnitOfMeasure, right: UnitOfMeasure, sign: int) -> UnitOfMeasure:
     if not left.dimension and left.factor == 1 and sign == 1:
         return right
     powers = dict(left.dimension)
     for base, exponent in right.dimension:
         powers[base] = powers.get(base, 0) + sign * exponent
-    return Unit(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
+    return UnitOfMeasure(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _registry() -> Any:
     try:
         import pint
@@ -386,26 +331,27 @@ def forget_units() -> None:
     _registry.cache_clear()
 
 
-def _pint_unit(name: str) -> tuple[Unit, ...]:
+def _pint_unit(name: str) -> tuple[UnitOfMeasure, ...]:
     """What pint takes a word for; English words that only look like a unit, and prefixes nobody uses, are none."""
     registry = _registry()
+    no_unit, no_prefix = (word_table("units")[key].split() for key in ("no_unit", "no_prefix"))
     for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
-        if not spelling or spelling in _NO_UNIT:
+        if not spelling or spelling in no_unit:
             return ()
         for prefix, unit, _ in registry.parse_unit_name(spelling):
             if prefix and (
-                unit in _NO_PREFIX or len(spelling) > 3 and spelling.endswith("s") and len(unit) > 6 and unit not in spelling
+                unit in no_prefix or len(spelling) > 3 and spelling.endswith("s") and len(unit) > 6 and unit not in spelling
             ):
                 continue
             return _converted(registry, prefix + unit)
     return ()
 
 
-def _converted(registry: Any, name: str) -> tuple[Unit, ...]:
+def _converted(registry: Any, name: str) -> tuple[UnitOfMeasure, ...]:
     zero, one = (registry.Quantity(value, name).to_base_units() for value in (0.0, 1.0))
     dimension = tuple(sorted((str(base), float(power)) for base, power in one.dimensionality.items()))
     if not dimension:  # pint counts angles and data as plain numbers
         root = registry.Quantity(1.0, name).to_root_units()
         dimension = tuple(sorted((str(base), float(power)) for base, power in root.unit_items()))
         one, zero = root, 0 * root
-    return (Unit(one.magnitude - zero.magnitude, dimension, zero.magnitude),)
+    return (UnitOfMeasure(one.magnitude - zero.magnitude, dimension, zero.magnitude),)

@@ -23,7 +23,7 @@ _THOUGHTS = frozenset({"think", "thinking", "thought", "thoughts", "reasoning", 
 Reader = Callable[[Any], Any]
 
 
-class Wanted(NamedTuple):
+class VerdictField(NamedTuple):
     """How one field is read: `read` turns its text or JSON value into the value, or raises ParseError."""
 
     read: Reader
@@ -34,20 +34,19 @@ class Wanted(NamedTuple):
 class Form:
     """The fields a reply is to state, and what is needed to find them, made once per template."""
 
-    def __init__(self, fields: Mapping[str, Wanted]) -> None:
+    def __init__(self, fields: Mapping[str, VerdictField]) -> None:
         self.fields = dict(fields)
         self.names = {name.lower(): name for name in fields}
         self.verdicts = verdicts = {name.lower() for name, field in fields.items() if not field.prose}
         self.prose = ({*REASONS} | set(self.names)) - verdicts
         every = "|".join(re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True))
         self.tokens = re.compile(
-            r"<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
+            r"(?im)<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
             rf"(?P<name>{every})(?P<attributes>\s[^<>]{{0,200}})?[ \t]?(?P<self>/?)>"
-            r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))|(?P<object>\{)(?=\s*[\"'“}/])",
-            re.IGNORECASE | re.MULTILINE,
+            r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))|(?P<object>\{)(?=\s*[\"'“}/])"
         )
         keys = "|".join(re.escape(name) for name in sorted(verdicts))
-        self.member = re.compile(rf"[\"'“](?:{keys})[\"'”]\s*[:：]", re.I) if keys else None
+        self.member = re.compile(rf"(?i)[\"'“](?:{keys})[\"'”]\s*[:：]") if keys else None
         # the usual reply: at most one reason that holds no tag, then one verdict, and nothing else
         reason = r"\s*(?:<reason>([^<]*)</reason>\s*)?" if "reason" in self.names else r"\s*()"
         named = "|".join(re.escape(name) for name in fields if name.lower() in verdicts)
@@ -95,21 +94,19 @@ class Found(NamedTuple):
 
 
 FINAL = re.compile(
-    r"(?:^|[\n.!;,。！；，>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
+    r"(?i)(?:^|[\n.!;,。！；，>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
     r"(?:(?:final|overall|total|corrected|revised|updated|definitive|最终|最后|总体|综合|总|更正后?的?|修正后?的?)的?[ _]*"
     r"(?:verdict|answer|score|decision|judge?ment|choice|rating|result|conclusion|pick|结论|判断|评分|得分|分数?|答案|选择|决定|结果)?"
     r"|verdict|correction|conclusion|if i must(?: choose)?|if forced(?: to choose)?|更正|修正|结论|如果必须选择?|非要选的话)"
-    r"[ \t*_]*(?:is|是|为)?[ \t*_]*[:：]?[ \t*_]*\n?[ \t*_]*$",
-    re.I,
+    r"[ \t*_]*(?:is|是|为)?[ \t*_]*[:：]?[ \t*_]*\n?[ \t*_]*$"
 )
 _GOES_ON = re.compile(
-    r"[.,]?\d+(?:\.\d+)?|%|½|[-–—~～]\d+(?![a-z\d])|[ \t][-–—][ \t]?\d+(?=[ \t]*(?:$|\n))"
-    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|and|to|&|至|到|或|和|与|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?",
-    re.I,
+    r"(?i)[.,]?\d+(?:\.\d+)?|%|½|[-–—~～]\d+(?![a-z\d])|[ \t][-–—][ \t]?\d+(?=[ \t]*(?:$|\n))"
+    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|and|to|&|至|到|或|和|与|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?"
 )
 """After a closing tag, on its line, this belongs to the number in it."""
 _QUOTING = re.compile(
-    r"(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b"
+    r"(?i)(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b"
     r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by|like|as)|begin\w* with|"
     r"start\w* with|claim\w*|stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*|embed\w*|hid\w+|tries|tried|"
     r"attempt\w*|demand\w*|ask\w*)\b(?P<en>[^.!?。\n]{0,60})$"
@@ -121,21 +118,18 @@ _QUOTING = re.compile(
     r"|(?:inject\w*|quot(?:e|ed|ation)|excerpt|snippet|manipulat\w*|jailbreak)\b)(?P<at>[^.!?:\n]{0,60}[:(（]\s*)$"
     r"|(?:antwort|kandidat|r[ée]ponse|texte?|respuesta|risposta|resposta|ответ\w*)\b[^.!?\n]{0,60}?"
     r"(?:enthält|endet|beginnt|schreibt|behauptet|lautet|contient|termine|écrit|prétend|contiene|termina|dice|incluye|afirma|contém|"
-    r"содерж\w*|заканчива\w*|пишет|утвержда\w*)\b(?P<other>[^.!?\n]{0,60})$",
-    re.I,
+    r"содерж\w*|заканчива\w*|пишет|утвержда\w*)\b(?P<other>[^.!?\n]{0,60})$"
 )
 _QUOTED_BEFORE = re.compile(
-    r"[\s\"'`)）*]{0,4}(?:[,，]?\s*(?:which|that|and|was|is|as)\s(?:\w+\s){0,3}?"
+    r"(?i)[\s\"'`)）*]{0,4}(?:[,，]?\s*(?:which|that|and|was|is|as)\s(?:\w+\s){0,3}?"
     r"(?:ignor\w*|disregard\w*|discount\w*|inject\w*|manipulat\w*|attack|attempt|quot\w*|how (?:it|the))\b"
-    r"|と(?:書|記|あ|い)|라고|이라|的?字样|这(?:样|种|句)的?|等(?:内容|字样))",
-    re.I,
+    r"|と(?:書|記|あ|い)|라고|이라|的?字样|这(?:样|种|句)的?|等(?:内容|字样))"
 )
 """After a statement this says that it is somebody else's."""
 _CONCLUDING = re.compile(
-    r"[^:：\"“]{4,}?(?:(?:[,;，；]|\band|[-–—])\s*(?:(?:my|the)\s)?(?:so|therefore|thus|hence|also|daher|deshalb|donc|luego|quindi|"
+    r"(?i)[^:：\"“]{4,}?(?:(?:[,;，；]|\band|[-–—])\s*(?:(?:my|the)\s)?(?:so|therefore|thus|hence|also|daher|deshalb|donc|luego|quindi|"
     r"portanto|поэтому|verdict|conclu\w+|accordingly|wins?|i (?:pick|choose|select|prefer|give|go))\b"
-    r"|[,;，；]\s*(?:所以|因此|故|综上|结论|我?选)|[,，]\s*$)",
-    re.I,
+    r"|[,;，；]\s*(?:所以|因此|故|综上|结论|我?选)|[,，]\s*$)"
 )
 """After "it contains …," this makes the judge's own statement of what follows."""
 _CLOSED_IN_QUOTES = re.compile(r"([\"'`])</[^\"'`\n]{0,400}>\1")

@@ -8,8 +8,9 @@ import unicodedata
 from typing import Any
 
 from rm_gallery.core.text.answer import final_text, read_statements
-from rm_gallery.core.text.reasoning import INVISIBLE
+from rm_gallery.core.text.blocks import INVISIBLE
 from rm_gallery.core.utils.errors import ParseError
+from rm_gallery.core.utils.shown import excerpt
 
 __all__ = ["LETTERS", "choice_letter"]
 
@@ -25,9 +26,9 @@ _NAMED |= {sign: n for n, sign in enumerate(_CHINESE)} | {"两": 2, "十一": 11
 _NAME = "|".join(sorted(_NAMED, key=len, reverse=True))
 
 _MARKUP = "*_`\"'()[]{}#$«»“”‘’「」【】（）✓✔✅👍⭐★☆🌟🏆 \t\r\n\u200e\u00a0\ufe0f\u20e3"
-_ELEMENT = re.compile(r"\s*<(?!/)([a-z]{1,12})>(.{0,200})</\1>\s*", re.I | re.S)
-_COMMENT = re.compile(r"<!--.{0,200}?-->", re.S)
-_CDATA = re.compile(r"<!\[CDATA\[(.{0,200}?)\]\]>", re.S)
+_ELEMENT = re.compile(r"(?is)\s*<(?!/)([a-z]{1,12})>(.{0,200})</\1>\s*")
+_COMMENT = re.compile(r"(?s)<!--.{0,200}?-->")
+_CDATA = re.compile(r"(?s)<!\[CDATA\[(.{0,200}?)\]\]>")
 _BOXED = re.compile(r"\\boxed\s*\{([^{}]{1,80})\}|\\text(?:bf)?\s*\{([^{}]{1,80})\}")
 _NOUN = (
     "answer|response|option|candidate|assistant|output|choice|model|score|rating|verdict|winner|number|no\\.|nr\\.|n[º°]|"
@@ -36,15 +37,14 @@ _NOUN = (
 )
 _IS = r"(?:\s*(?:is|are|ist|est|es|是|为))?"
 _PREFIX = re.compile(
-    rf"(?:(?:definitely|clearly|certainly)\s+)?(?:(?:i|we)(?:'d|\s+would)?\s+(?:choose|pick|select|prefer|(?:give|rate|score)(?:\s+(?:it|this))?)\s+"
+    rf"(?i)(?:(?:definitely|clearly|certainly)\s+)?(?:(?:i|we)(?:'d|\s+would)?\s+(?:choose|pick|select|prefer|(?:give|rate|score)(?:\s+(?:it|this))?)\s+"
     rf"|我?选择?(?!项))?(?:an?\s+(?:solid\s+|strong\s+)?(?=\d))?(?:(?:the|la|le|die|der)\s+)?(?:(?:best|better|final|overall|total|winning|最好|最佳|更好|最终|综合|总(?![分评]))的?{_IS}\s*)?"
-    rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s)|(?<=[a-z])-(?=\d))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?",
-    re.I,
+    rf"(?:(?:the\s+)?(?:{_NOUN}){_IS}\s*)?(?:[:：#=_]|-(?=\s)|(?<=[a-z])-(?=\d))?\s*(?:(?:the\s+)?(?:{_NOUN})\s*[#_]?\s*)?"
 )
 _UNIT = (
     rf"(?:one|points?|pts?\.?|stars?|marks?|punkten?|punt[oi]s?|pontos?|балл[а-я]{{0,3}}|점|分|[个号点]?(?:{_NOUN})|[个号点])"
 )
-_COUNTED = re.compile(rf"^(?:st|nd|rd|th)?(?![a-z])(?:\s*{_UNIT}(?![a-z]))?", re.I)
+_COUNTED = re.compile(rf"(?i)^(?:st|nd|rd|th)?(?![a-z])(?:\s*{_UNIT}(?![a-z]))?")
 _WINS = (
     r"(?:\s*(?:is|was|是)\s*(?:the\s+|clearly\s+|slightly\s+|much\s+){0,2}(?:better|best|winner|stronger|strongest|superior|更好|最好|最佳|更优)"
     r"(?:\s(?:answer|response|one|option|choice|overall)|的)?(?![a-z])"
@@ -54,41 +54,30 @@ _TAIL = re.compile(
     _WINS
     + r"\s*(?:[(（][^()（）0-9]{0,160}[)）]|(?:[:：,，;；.。!]|\s[-–—]|\s(?:because|since|overall|in total)\b)\s*[^0-9]{0,160})?\s*"
 )
-_SPLIT = re.compile(rf"\b(?:or|no|wait|maybe|either|{'|'.join(_WORDS[2:])})\b|或", re.I)
+_SPLIT = re.compile(rf"(?i)\b(?:or|no|wait|maybe|either|{'|'.join(_WORDS[2:])})\b|或")
 """After a number this makes it doubtful, even in what explains a score."""
 _LEVEL = re.compile(r"\s*(?:[:：(（]|[-–—]\s)")
 _DOUBT = re.compile(
-    rf"\b(?:wait|maybe|perhaps|either|{'|'.join(_WORDS[2:])})\b|(?:或[者许]?|应该?[是为]?|[改正][为成])\s*[两{_CHINESE}](?:[分级,，.。;；]|$)",
-    re.I,
+    rf"(?i)\b(?:wait|maybe|perhaps|either|{'|'.join(_WORDS[2:])})\b|(?:或[者许]?|应该?[是为]?|[改正][为成])\s*[两{_CHINESE}](?:[分级,，.。;；]|$)"
 )
 """In the meaning of a level, put behind its number, this makes the number doubtful."""
-_EVEN = re.compile(r"\b(?:not|tie|tied|equal|both|versus|vs)\b|[不非平]", re.I)
+_EVEN = re.compile(r"(?i)\b(?:not|tie|tied|equal|both|versus|vs)\b|[不非平]")
 """In what explains the number of a best answer this makes it doubtful, too."""
-_JOINED = re.compile(r"\b(?:and|to)\b|[和与至到]", re.I)
+_JOINED = re.compile(r"(?i)\b(?:and|to)\b|[和与至到]")
 _EXPLAINED = re.compile(r"\s*[(（:：,，;；.。!\-–—]")
 _REJECTED = re.compile(
-    r"\b(?:wors[et]|bad|incorrect|inferior|wrong|loses?|lost|loser|second|weak\w*|poor\w*|except|fail\w*|refus\w*)\b|[差错输除]",
-    re.I,
+    r"(?i)\b(?:wors[et]|bad|incorrect|inferior|wrong|loses?|lost|loser|second|weak\w*|poor\w*|except|fail\w*|refus\w*)\b|[差错输除]"
 )
 """Of the number of a best answer this says the opposite; of a score it gives the reason."""
-_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?", re.I)
+_NUMBER = re.compile(r"(?i)[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?")
 _VALUE = re.compile(
-    rf"(?:第\s?)?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))", re.I
+    rf"(?i)(?:第\s?)?(?:(?P<digits>\d{{1,15}}(?:\.\d{{1,15}})?)(?![\d.,]*\d)|(?P<name>{_NAME})(?![a-z\d{_CHINESE}]))"
 )
 _OUT_OF = re.compile(
-    r"\s*[(,]?\s*(?:/|out of(?: a (?:maximum|possible|total)(?: of)?)?|of|von|van|av|sur|su|sobre|de|из|满分|总分|max(?:imum)?)\s*(?:is|为|是|:)?\s*"
-    r"(\d{1,4}(?:\.0)?|ten|十)(?:\s*分)?(?:\s*\))?",
-    re.I,
+    r"(?i)\s*[(,]?\s*(?:/|out of(?: a (?:maximum|possible|total)(?: of)?)?|of|von|van|av|sur|su|sobre|de|из|满分|总分|max(?:imum)?)\s*(?:is|为|是|:)?\s*"
+    r"(\d{1,4}(?:\.0)?|ten|十)(?:\s*分)?(?:\s*\))?"
 )
-_SAME_AGAIN = re.compile(rf"\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}}|{_NAME})\s*[)）]\s*", re.I)
-
-
-def excerpt(text: str, length: int = 120) -> str:
-    """First and last characters of a long text, on one line and without control characters."""
-    if len(text) > 8 * length:
-        text = f"{text[: 4 * length]}{text[-4 * length :]}"
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= 2 * length else f"{text[:length]} … {text[-length:]}"
+_SAME_AGAIN = re.compile(rf"(?i)\s*[(（]\s*(?:{_NOUN})?\s*[#_]?\s*(\d{{1,4}}|{_NAME})\s*[)）]\s*")
 
 
 def bare(text: str) -> str:
@@ -198,23 +187,20 @@ _REASONED = re.compile(
 )
 """What follows a yes or no that is the whole answer."""
 _UNDECIDED = re.compile(
-    r"\b(?:or|maybe|perhaps|unsure|(?:not|un)\s?(?:sure|clear)|wait|actually|hmm+)\b|或|也许|可能|等等|其实|不确定",
-    re.I,
+    r"(?i)\b(?:or|maybe|perhaps|unsure|(?:not|un)\s?(?:sure|clear)|wait|actually|hmm+)\b|或|也许|可能|等等|其实|不确定"
 )
 _NOT_WHOLLY = re.compile(
-    r"\b(?:partial\w*|in part|partly|mostly|mainly|largely|almost|nearly|somewhat|un(?:met|fulfilled|satisfied)"
+    r"(?i)\b(?:partial\w*|in part|partly|mostly|mainly|largely|almost|nearly|somewhat|un(?:met|fulfilled|satisfied)"
     r"|not\s+(?:\w+\s+)?(?:met|fulfilled|satisfied|fully|wholly|entirely|completely|quite|really))\b"
-    r"|[,，.。;；:：!(（]\s*(?:(?:so|then|but|rather)\s+)?(?:no|false|否)\s*(?:$|[),，.。;:!）])|部分|一半|不完全|没有?完全|基本|几乎|[不未](?:符合|满足)|不对",
-    re.I,
+    r"|[,，.。;；:：!(（]\s*(?:(?:so|then|but|rather)\s+)?(?:no|false|否)\s*(?:$|[),，.。;:!）])|部分|一半|不完全|没有?完全|基本|几乎|[不未](?:符合|满足)|不对"
 )
 """In what explains a yes this says no."""
 _MET = re.compile(
-    r"\b(?:is|are|fully|wholly|criterion)\s(?:met|fulfilled|satisfied)\b|[,，.。;；:：!(（]\s*(?:(?:so|then|but|rather)\s+)?(?:(?:yes|true)\b|是\s*(?:$|[),，.。;:!）]))"
-    r"|不对|(?:完全|已)(?:符合|满足)",
-    re.I,
+    r"(?i)\b(?:is|are|fully|wholly|criterion)\s(?:met|fulfilled|satisfied)\b|[,，.。;；:：!(（]\s*(?:(?:so|then|but|rather)\s+)?(?:(?:yes|true)\b|是\s*(?:$|[),，.。;:!）]))"
+    r"|不对|(?:完全|已)(?:符合|满足)"
 )
 """In what explains a no this says yes, unless it is denied."""
-_DENIED = re.compile(r"\b(?:not|never|only|hardly|partial\w*|part)\b|n't\b|部分|[没未不](?!对)", re.I)
+_DENIED = re.compile(r"(?i)\b(?:not|never|only|hardly|partial\w*|part)\b|n't\b|部分|[没未不](?!对)")
 
 
 def read_boolean(value: Any) -> bool:
@@ -271,9 +257,8 @@ _MARKS = re.compile(r"\*\*|__|[*_`$]|\\[()\[\]]|\\(?:text(?:bf|rm|it)?|math(?:rm
 _QUOTED = re.compile(r"[\"'“”‘’«»「」<]\s?([A-Za-z])\s?[.)]?\s?[\"'“”‘’«»「」>]")
 _IN_BRACES = re.compile(r"\{\s*(or|and|,)\s*\}")
 _HERE = re.compile(
-    r"(?:(?:the|la|le|el|die|option|choice|letter|answer|correct|right|best|opción|вариант|statement|antwort|réponse|ответ|верный|правильный)s?\b\s*){0,4}"
-    r"(?:选项|选择?)?\s*:?\s*(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?",
-    re.IGNORECASE,
+    r"(?i)(?:(?:the|la|le|el|die|option|choice|letter|answer|correct|right|best|opción|вариант|statement|antwort|réponse|ответ|верный|правильный)s?\b\s*){0,4}"
+    r"(?:选项|选择?)?\s*:?\s*(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?"
 )
 _GOES_ON = re.compile(r"[A-Za-z0-9'’_+#]|-\w")
 _ENDS = re.compile(r"\s*(?:$|\n|[.,;:。)/]|(?:and|or|are)\b|[\u3040-\u30ff\uac00-\ud7a3])")
@@ -281,15 +266,13 @@ _A_WORD_FOLLOWS = re.compile(
     r"[ \t]+(?!(?:because|since|as|is|and|or|for|due|not|but|which|by|rather|instead|here|fits?|best|matches)\b)[A-Za-z]"
 )
 _JOINS = re.compile(
-    r"(?:\s*(?:\)[^.\n]{0,40})??[,;]?\s*\b(?:or|and(?!\s+not)|as\s+well\s+as|plus|maybe|perhaps|possibly|oder|ou|o|und|et|y|или|и)\b\s*(?:maybe|perhaps|possibly|also|even|else|both)?\s*"
-    r"|\s*(?:[/,&+;、或和与か]|または|もしくは|あるいは|또는|혹은|이나)\s*(?:or\b|and\b)?\s*)(?:(?:option|choice|the)\s+){0,2}",
-    re.IGNORECASE,
+    r"(?i)(?:\s*(?:\)[^.\n]{0,40})??[,;]?\s*\b(?:or|and(?!\s+not)|as\s+well\s+as|plus|maybe|perhaps|possibly|oder|ou|o|und|et|y|или|и)\b\s*(?:maybe|perhaps|possibly|also|even|else|both)?\s*"
+    r"|\s*(?:[/,&+;、或和与か]|または|もしくは|あるいは|또는|혹은|이나)\s*(?:or\b|and\b)?\s*)(?:(?:option|choice|the)\s+){0,2}"
 )
 _LETTER_DENIED = re.compile(
-    r"\s*(?:[)\].,:]\s*)?(?:is|was|seems|would\s+be|can(?:no|')t\s+be|cannot\s+be|looks|isn['’]t)\s*(?:clearly\s+|also\s+|therefore\s+)?"
+    r"(?i)\s*(?:[)\].,:]\s*)?(?:is|was|seems|would\s+be|can(?:no|')t\s+be|cannot\s+be|looks|isn['’]t)\s*(?:clearly\s+|also\s+|therefore\s+)?"
     r"(?:wrong|incorrect|false|not\b|n['’]t|mistaken|tempting|eliminated|ruled|a\s+distractor|invalid|impossible|out\b)"
-    r"|\s*(?:isn['’]t|wasn['’]t|can(?:no|['’])t|cannot|fails)\b|\s*还是|\s*(?:ist|est|es|[—–-])?\s*(?:falsch|nicht\s+richtig|fausse?\b|faux\b|incorrecta?\b|неверн|неправильн|не\s)|\s*(?:是|为)?(?:错误?|不对|不正确)|\s*(?:不|错|吗|项错)",
-    re.IGNORECASE,
+    r"|\s*(?:isn['’]t|wasn['’]t|can(?:no|['’])t|cannot|fails)\b|\s*还是|\s*(?:ist|est|es|[—–-])?\s*(?:falsch|nicht\s+richtig|fausse?\b|faux\b|incorrecta?\b|неверн|неправильн|не\s)|\s*(?:是|为)?(?:错误?|不对|不正确)|\s*(?:不|错|吗|项错)"
 )
 _THERE = r"(?=[(\[{\"'“]{0,2}\s?[A-J](?:[)\]}\"'”.,;:!?\s]|$|[^\x00-\x7f]))"
 _CHOICE = r"(?:choice|option|pick|letter|answer|selection|guess|statement|one)"
@@ -321,31 +304,27 @@ _SURE = frozenset({"correct", "best", "answer", "only", "it"})
 _REPEATED = re.compile(r"(?<![A-Za-z])([A-J])\1{3,5}(?![A-Za-z])")
 _ALSO = re.compile(r"(?<![A-Za-z])([A-J])[)\]]?\s*(?:,|/|&|and|or|、|和)\s*(?:option\s+)?[(\[]?$")
 _BEFORE_WRONG = re.compile(
-    r"\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|suppose|(?:you|one|some|people|many|might|may|would|could)\s+(?:\w+\s+)?(?:think|say|guess|argue))\b(?:(?!\bbut\b|\bhowever\b)[^.\n]){0,20}$|[不非若][^\s，,。；;]{0,3}$",
-    re.I,
+    r"(?i)\b(?:not|n['’]t|nor|neither|if|whether|than|tempted|why|suppose|(?:you|one|some|people|many|might|may|would|could)\s+(?:\w+\s+)?(?:think|say|guess|argue))\b(?:(?!\bbut\b|\bhowever\b)[^.\n]){0,20}$|[不非若][^\s，,。；;]{0,3}$"
 )
 _LINE = re.compile(
-    r"^[ \t#>*-]*[(\[]?([A-J])(?:[)\]]|[.:、](?=\s|$)|(?=[ \t]*$))(?!\W{0,4}(?i:incorrect|wrong|false|no|maybe|perhaps|possibly)\b|\s*[✗✘❌×])",
-    re.MULTILINE,
+    r"(?m)^[ \t#>*-]*[(\[]?([A-J])(?:[)\]]|[.:、](?=\s|$)|(?=[ \t]*$))(?!\W{0,4}(?i:incorrect|wrong|false|no|maybe|perhaps|possibly)\b|\s*[✗✘❌×])"
 )
 _LAST_LINE = re.compile(r"\n[ \t#>(\[{-]*([A-J])[ \t)\]}.]*\Z")
 _POLITE = re.compile(r"\s?(?:です|である|だ|번?\s?(?:입니다|이다)|번)[.。]?$")
 _AGAIN = re.compile(
-    r"\b(?:wait|no(?=[,:.!—-])|hmm+|actually|sorry|correction|oops)\b[,:.!\s]*(?:(?:actually|it['’]s|it\s+is|i\s+mean|make\s+that|no|wait|the\s+answer\s+is)\b[,:\s]*)*"
-    r"\(?([A-J])\)?[.!]?\s*\Z",
-    re.IGNORECASE,
+    r"(?i)\b(?:wait|no(?=[,:.!—-])|hmm+|actually|sorry|correction|oops)\b[,:.!\s]*(?:(?:actually|it['’]s|it\s+is|i\s+mean|make\s+that|no|wait|the\s+answer\s+is)\b[,:\s]*)*"
+    r"\(?([A-J])\)?[.!]?\s*\Z"
 )
 _LAST_WORD = re.compile(r"[a-z)A-J][.!;:]\s+\(?([A-J])\)?[.!]*\Z")
 _LAST = 60
 _LETTERED = re.compile(r"(?<![A-Za-z\\])[A-Ja-j](?![A-Za-z])")
 _LEAD = re.compile(
-    r"(?:(?:option|choice|letter)\b|选项)?[\s#>:(\[{\"']*([A-J])(?:[)\]}\"']*[.:]?\s*(?:\n|$)|[)\]]\.?\s|[.:、]\s|\s[-–—]\s"
+    r"(?i)(?:(?:option|choice|letter)\b|选项)?[\s#>:(\[{\"']*([A-J])(?:[)\]}\"']*[.:]?\s*(?:\n|$)|[)\]]\.?\s|[.:、]\s|\s[-–—]\s"
     r"|,\s+(?:definitely|certainly|clearly|obviously|for\s+sure|of\s+course|i\s+(?:think|believe|guess))\b|\s+\((?![A-J]\))[^()\n]{1,60}\)\W*\Z"
-    r"|,\s*(?:因为|由于)|,?\s+\(?(?:because|since|as(?!\s+well)|due|(?:and\s+)?not|rather|instead)\b)(?!\s*(?:incorrect|wrong|false|no|maybe|perhaps|possibly)\b)",
-    re.IGNORECASE,
+    r"|,\s*(?:因为|由于)|,?\s+\(?(?:because|since|as(?!\s+well)|due|(?:and\s+)?not|rather|instead)\b)(?!\s*(?:incorrect|wrong|false|no|maybe|perhaps|possibly)\b)"
 )
-_ALONE = re.compile(r"^[ \t#>*-]*[(\[]?([A-J])[)\].]?[ \t]*$", re.MULTILINE)
-_SAYS = re.compile(r"\b(?:is|are|because|since|as|not|rather|instead|than|but|and)\b", re.IGNORECASE)
+_ALONE = re.compile(r"(?m)^[ \t#>*-]*[(\[]?([A-J])[)\].]?[ \t]*$")
+_SAYS = re.compile(r"(?i)\b(?:is|are|because|since|as|not|rather|instead|than|but|and)\b")
 _SEEMS = re.compile(r"\b(?:seems|looks)\b")
 _LISTED = re.compile(r"[(\[]?([A-J])[)\]](?:\s*[^\s()\[\].,;!?]+){0,6}?\s*[(\[]?([A-J])[)\]]")
 """The options themselves, told again: "(A) Paris (B) London"."""

@@ -8,11 +8,11 @@ import json
 import re
 from typing import Any
 
-from rm_gallery.core.text.blocks import TwoValues, object_at
-from rm_gallery.core.text.reasoning import INVISIBLE, Reasoned, split_reasoning
+from rm_gallery.core.text.blocks import INVISIBLE, Reasoned, TwoValues, object_at, split_reasoning
 from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
-from rm_gallery.core.text.values import excerpt, number_named
+from rm_gallery.core.text.values import number_named
 from rm_gallery.core.utils.errors import ParseError
+from rm_gallery.core.utils.shown import excerpt
 
 LONGEST = 300_000
 """Characters of a reply, at most: far above what any judge writes, reasoning included."""
@@ -21,70 +21,59 @@ LONGEST_STATEMENT = 60_000
 _EARLY = 80
 """Within so many characters a reply begins with its verdict."""
 _PLACEHOLDER = re.compile(
-    r"\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数|整数)\s*[\])}>]?)\s*", re.I
+    r"(?i)\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数|整数)\s*[\])}>]?)\s*"
 )
 _SPEAKS_OF_TEXT = re.compile(
-    r"[\"“”「」『』《》`>:：]|\b(?:reads?|says?|contain\w*|includ\w+|writes?|quot\w+|inject\w*|claim\w*|text|ignor\w*|instruct\w*)\b"
-    r"|写道|写着|包含|含有|声称|引用|注入|内容|忽略|指令",
-    re.I,
+    r"(?i)[\"“”「」『』《》`>:：]|\b(?:reads?|says?|contain\w*|includ\w+|writes?|quot\w+|inject\w*|claim\w*|text|ignor\w*|instruct\w*)\b"
+    r"|写道|写着|包含|含有|声称|引用|注入|内容|忽略|指令"
 )
 _RETRACTED = re.compile(
-    r"(?:\b(?:wait(?!\s+(?:for\b|\d))|actually|on (?:second thoughts?|reflection)|correction|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
+    r"(?i)(?:\b(?:wait(?!\s+(?:for\b|\d))|actually|on (?:second thoughts?|reflection)|correction|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
     r"sorry|apologi[sz]e|(?:take|took) (?:that|it) back|chang\w* my mind|i (?:was|am) wrong|(?:ignore|disregard) the above|hmm|oops|no,|"
     r"korrektur|moment|eigentlich|pardon|en fait|je me trompe|correcci[oó]n|en realidad|perd[oó]n|mejor dicho|точнее|исправл\w*)"
-    r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|再想想|再考虑|重新考虑|写错|看错|弄错|其实|抱歉)[^\n]{0,120}",
-    re.I,
+    r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|再想想|再考虑|重新考虑|写错|看错|弄错|其实|抱歉)[^\n]{0,120}"
 )
-_TURNED = re.compile(
-    r"\b(?:yes|no|true|false|(?:not\s|un)?(?:met|fulfilled|satisfied)|fails?|passe?s?)\b|[是否]|符合|满足", re.I
-)
+_TURNED = re.compile(r"(?i)\b(?:yes|no|true|false|(?:not\s|un)?(?:met|fulfilled|satisfied)|fails?|passe?s?)\b|[是否]|符合|满足")
 """After "wait" this changes a yes or no."""
 _NAMED_INSTEAD = re.compile(
-    r"(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry|"
+    r"(?i)(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry|"
     r"meant?|that|back|edit|correction|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ)"
     r"|回答|答案|分数|应该是|应为|应当是|改为|改选|选择?|给|打|是|不对|等等|更正|修正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
     r"(?:(\d{1,4}(?:\.\d{1,4})?)(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(?<!best )(?<!better )(one|two|three|four|[一二三四])(?![a-z]))"
     r"|\bthe\s+(first|second|third|fourth)\s+(?:answer|response|option|candidate|one)"
-    r"|\b(\d{1,4})\s(?:would be|is|seems|feels)\s(?:fair|better|more|right)",
-    re.I,
+    r"|\b(\d{1,4})\s(?:would be|is|seems|feels)\s(?:fair|better|more|right)"
 )
 _STATED_AGAIN = re.compile(
-    r"(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick|score|rating|decision))"
+    r"(?i)(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick|score|rating|decision))"
     r"|\bthe (?:best|better|winning|correct|right) (?:one|choice|pick|candidate|response|option|answer(?=\W+(?:is|should be)\W+answer)))"
     r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)"
-    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s(?:it|this|that|my|the|score|rating|verdict|choice|pick)){0,4}\sto\s(\d{1,4})(?![\d.]*\d)",
-    re.I,
+    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s(?:it|this|that|my|the|score|rating|verdict|choice|pick)){0,4}\sto\s(\d{1,4})(?![\d.]*\d)"
 )
 """A number the judge calls its own or the best after its verdict."""
 _REVISES = re.compile(
-    r"[\W_]*(?:wait|hmm+|hold on|actually|on (?:second thoughts?|reflection)|(?:looking|reading|checking|thinking) (?:again|closer|it over)|"
+    r"(?i)[\W_]*(?:wait|hmm+|hold on|actually|on (?:second thoughts?|reflection)|(?:looking|reading|checking|thinking) (?:again|closer|it over)|"
     r"(?:after|upon|having) (?:re|check|compar|look|consider|reflect|a closer|closer|second|further|weigh)\w*|i (?:mis|was wrong|made|got|must|have to|"
     r"need to|re-?\w+|should|take|apolog)|let me|re-?(?:read|check|consider|visit|evaluat)\w*|correction|corrected|edit\b|sorry|apologies|oops|"
     r"my mistake|no\b|scratch|revis\w*|moment\b|nein\b|korrektur|non\b|pardon|erreur|espera|correcci|perd[oó]n|等|不对|抱歉|更正|修正|重新|再|经过|"
-    r"仔细|我(?:看错|弄错|写错|改))",
-    re.I,
+    r"仔细|我(?:看错|弄错|写错|改))"
 )
 """How a judge begins that goes back on what it has just said; a text it quotes is led to by something else."""
 _LABELLED = re.compile(r"(?:^|[\n.;。；|])[ \t*_#>|\d.)\-]*([^\n.;:：。；|<>]{2,60})(?:[:：|]|\s[-–—])[ \t*_|]*$")
 _OF_THE_WHOLE = re.compile(
-    r"\b(?:score|rating|verdict|best|better|answer|final|overall|total|my|result|decision)\b"
-    r"|评分|得分|总|最佳|最好|最终|结论|回答|我的|结果",
-    re.I,
+    r"(?i)\b(?:score|rating|verdict|best|better|answer|final|overall|total|my|result|decision)\b"
+    r"|评分|得分|总|最佳|最好|最终|结论|回答|我的|结果"
 )
 _PROVISIONAL = re.compile(
-    r"\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw|base)\b|初|最早|暂定|起先|原始",
-    re.I,
+    r"(?i)\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw|base)\b|初|最早|暂定|起先|原始"
 )
 _SAID_PLAINLY = re.compile(
-    r"^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall|revised|corrected|updated|total)\s){0,2}(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
+    r"(?im)^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall|revised|corrected|updated|total)\s){0,2}(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
     r"|(?:最终|综合|修正后?的?)?(?:评分|得分|分数|总分|选择)|最佳(?:回答|答案)?|最好的(?:回答|答案)?|结论)[ \t*_]{0,4}[:：=][ \t*_]{0,4}(?:(?:answer|response|candidate|回答)\s?)?"
-    r"(\d{1,4})(?![\d.])(?:\s?/\s?10\b|分)?[ \t*_.。]*$",
-    re.I | re.M,
+    r"(\d{1,4})(?![\d.])(?:\s?/\s?10\b|分)?[ \t*_.。]*$"
 )
 """A verdict in words, on a line of its own."""
 _PRESENTS = re.compile(
-    r"\b(?:verdict|evaluation|judge?ment|result|score|rating|assessment|decision|choice)\b|评判|评价|评分|结论|结果|判断|打分|选择",
-    re.I,
+    r"(?i)\b(?:verdict|evaluation|judge?ment|result|score|rating|assessment|decision|choice)\b|评判|评价|评分|结论|结果|判断|打分|选择"
 )
 
 
@@ -117,7 +106,8 @@ def _read(text: str, form: Form) -> dict[str, Any]:
     if body.startswith("{") and body.endswith("}"):
         whole = object_at(body, 0)
         if whole is not None and whole[1] == len(body):
-            return _coerced(members(whole[0], form), form)
+            stated = members(whole[0], form).items()
+            return {name: form.value(name, value) for name, value in stated if value is not None or not form.fields[name].prose}
     elif body.startswith('"') and body.endswith('"'):
         body = _json_string(body)
     if not body.startswith("{"):
@@ -175,15 +165,12 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
     # thoughts do not begin with a verdict; a reply that does may quote such a tag
     first = next((one.start for one in whole.found if not form.fields[one.name].prose), _EARLY)
     early = first < _EARLY and (_PRESENTS.search(body, 0, first) or not body[:first].strip())
-    if (early or inside is not None) and _differ(_resolved(whole), stated, form):
+    read = _resolved(whole) if early or inside is not None else stated
+    if any(read.get(name) != value for name, value in stated.items() if not form.fields[name].prose):
         raise ParseError(
             "A closing tag of reasoning stands after a verdict or inside a reason, and it is unclear where the verdict begins."
         )
     return stated
-
-
-def _differ(whole: dict[str, Any], stated: dict[str, Any], form: Form) -> bool:
-    return any(whole.get(name) != value for name, value in stated.items() if not form.fields[name].prose)
 
 
 def _unwrapped(text: str) -> str:
@@ -214,15 +201,6 @@ def _json_string(body: str) -> str:
     return inner.strip() if isinstance(inner, str) else body
 
 
-def _coerced(values: dict[str, Any], form: Form) -> dict[str, Any]:
-    out = {}
-    for name, value in values.items():
-        if value is None and form.fields[name].prose:
-            continue
-        out[name] = form.value(name, value)
-    return out
-
-
 def _resolved(scan: Scan) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, field in scan.form.fields.items():
@@ -244,12 +222,10 @@ def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
     problem: ParseError | None = None
     for one in real:
         try:
-            value = form.value(name, one.value)
+            values.append(form.value(name, one.value))
         except ParseError as error:
             problem = error
             values.append(error)
-        else:
-            values.append(value)
     final = real[-1]
     if problem is None and all(value == values[0] for value in values):
         _not_retracted(text, name, values[0], final.end)

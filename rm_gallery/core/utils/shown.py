@@ -45,6 +45,14 @@ def cut(text: str, limit: int) -> str:
     return f"{head}\n⟦… {len(text) - len(head) - len(tail):,} characters left out …⟧\n{tail}"
 
 
+def excerpt(text: str, length: int = 120) -> str:
+    """First and last characters of a long text, on one line and without control characters."""
+    if len(text) > 8 * length:
+        text = f"{text[: 4 * length]}{text[-4 * length :]}"
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= 2 * length else f"{text[:length]} … {text[-length:]}"
+
+
 def show(value: float | None, digits: int = 3) -> str:
     """A number for people: some three digits, never a long tail; a dash for none."""
     if value is None or not math.isfinite(value):

@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import PROMPT_COLUMNS, GenericConverter, RowRef, output
-from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.data.export import is_record
-from rm_gallery.core.data.load.converters import PROMPT_COLUMNS, GenericConverter, RowRef, identity, json_cell, missing, output, required, text, turns, wrong
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.load.converters import (
+    PROMPT_COLUMNS,
+    GenericConverter,
+    RowRef,
+    identity,
+    json_cell,
+    missing,
+    output,
+    required,
+    text,
+    turns,
+    wrong,
+)
+from rm_gallery.core.data.schema import DataSample, is_record
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given

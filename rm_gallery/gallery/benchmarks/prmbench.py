@@ -261,7 +261,7 @@ def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[n
     Where no right step, or no wrong one, was ever misjudged, or there is one problem only, resampling would know that rate
     exactly; it is then drawn from the Jeffreys posterior instead.
     """
-    from rm_gallery.core.stats.paired import N_DRAWS, cluster_sum_draws, named_generator
+    from rm_gallery.core.stats.clustered import N_DRAWS, cluster_sum_draws, named_generator
 
     rng = named_generator(seed, f"prmbench {name}")
     drawn = cluster_sum_draws(clusters, rng)

@@ -421,8 +421,7 @@ class TiesTally:
 
     def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
         """The composite with its parts, and what its uncertainty over prompts rests on (None without a score)."""
-        from rm_gallery.core.stats.clustered import from_draws
-        from rm_gallery.core.stats.paired import cluster_sum_draws, named_generator
+        from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
 
         table = self.table()
         parts = ties_parts(table)
@@ -476,8 +475,7 @@ def ties_difference(first: Iterable[ScoredRow], second: Iterable[ScoredRow], see
     """The composite of one reward minus that of another on the same rows, over prompts drawn together; None without one."""
     import numpy as np
 
-    from rm_gallery.core.stats.clustered import from_draws
-    from rm_gallery.core.stats.paired import cluster_sum_draws, named_generator
+    from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
 
     tallies = []
     for rows in (first, second):

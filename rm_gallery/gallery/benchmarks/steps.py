@@ -177,7 +177,7 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
     """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds the score itself."""
     import numpy as np
 
-    from rm_gallery.core.stats.paired import draws_interval
+    from rm_gallery.core.stats.clustered import draws_interval
 
     found = draws_interval(np.mean(np.stack(list(draws)), axis=0)) if draws else None
     if found is None or score is None:
@@ -304,7 +304,7 @@ class _Solutions:
 
     def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior where all earned the same or share a problem."""
-        from rm_gallery.core.stats.paired import cluster_sum_draws, mean_draws
+        from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
 
         mean = self.credits.mean
         if mean is not None and (mean in (0.0, 1.0) or len(self.clusters) == 1):
@@ -346,7 +346,7 @@ class _FirstErrors:
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
     def _figure(self, name: str, kinds: Mapping[bool, _Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
-        from rm_gallery.core.stats.paired import named_generator
+        from rm_gallery.core.stats.clustered import named_generator
 
         wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
         extra = {"error_accuracy": wrong_ones, "correct_accuracy": right_ones}

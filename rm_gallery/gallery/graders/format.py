@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderScore
-from rm_gallery.core.text.blocks import read_json, split_fences
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import read_json, split_fences, split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 
 MOST = 1_000_000

@@ -20,8 +20,7 @@ from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, extrac
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
-from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences, split_reasoning
 from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, SandboxUnavailable, Unscored
 from rm_gallery.gallery.rm.rule import KillableRule, RuleReward, answer_text, known, one_score, references_of, shown
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Literal
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import read_json
+from rm_gallery.core.text.blocks import read_json, split_reasoning
 from rm_gallery.core.text.language import candidate_languages, is_unspaced, known_language, words
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown

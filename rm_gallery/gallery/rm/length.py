@@ -14,9 +14,9 @@ from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
+from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, find_numbers, verify_answer
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.numbers import matched
 from rm_gallery.gallery.rm.rule import (

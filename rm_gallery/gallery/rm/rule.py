@@ -12,9 +12,8 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
-from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, tagged
+from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, split_reasoning, tagged
 from rm_gallery.core.text.language import TokenizerName, tokenizer
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
 

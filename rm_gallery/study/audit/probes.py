@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.stats.consistency import sign_test
+from rm_gallery.core.stats.significance import sign_test
 from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
 from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, as_judged, injections, relaid, text_of, with_text
 from rm_gallery.study.duels import LEAST, Duel, Finding, Limit, Sheet, found, lost

@@ -16,12 +16,11 @@ from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.judge import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
-from rm_gallery.core.text.blocks import TwoValues, object_at
-from rm_gallery.core.text.reasoning import split_reasoning
-from rm_gallery.core.text.values import excerpt
+from rm_gallery.core.text.blocks import TwoValues, object_at, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order
+from rm_gallery.core.utils.shown import excerpt
 
 _LINE = re.compile(r"^(?:[-*•]|\d+[.)、])?\s*(?P<name>[^:：<>{}]{2,120})[:：]\s*(?P<text>.{4,})$")
 

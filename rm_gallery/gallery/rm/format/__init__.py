@@ -14,8 +14,7 @@ from pydantic import AfterValidator, Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import read_json, split_fences, tagged
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import read_json, split_fences, split_reasoning, tagged
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import (
     KillableRule,

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, RewardResult, sample_of
-from rm_gallery.core.text.reasoning import split_reasoning
+from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.rule import RuleReward, TokenizerSetting, answer_text, one_score, tokens_of
 

@@ -10,9 +10,8 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.blocks import prose_of, split_reasoning
 from rm_gallery.core.text.language import words
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown

@@ -13,9 +13,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import LIMIT, final_text, last_boxed, read_statements, value_part
-from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.blocks import prose_of, split_reasoning
 from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.text.values import LETTERS, choice_letter
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import KillableRule, RuleReward, answer_text, known, one_score, references_of, shown

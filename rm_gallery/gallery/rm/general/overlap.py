@@ -18,8 +18,8 @@ from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.providers import resolve_embeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult
+from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, tokenizer, words
-from rm_gallery.core.text.reasoning import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
 from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, one_score, references_of
 

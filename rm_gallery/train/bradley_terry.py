@@ -1,34 +1,33 @@
-"""Training the embedded reward model: samples with preferences in, a model folder and an honest report out."""
+"""Training the embedded reward model: samples with preferences in, a model folder and an honest report out.
+
+Samples are split by prompt: what is learned about a prompt is not tested on it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import time
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rm_gallery import __version__
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataSample, preference_of
+from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.stats import Floats, Integers
+from rm_gallery.core.stats.clustered import cluster_sum_draws, draws_interval, named_generator
 from rm_gallery.core.stats.intervals import wilson_interval
-from rm_gallery.core.stats.paired import cluster_sum_draws, draws_interval, named_generator
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.rm.trained.bradley_terry import BradleyTerryModel, save_model
-from rm_gallery.gallery.rm.trained.features import HASH_BITS, dense_names
-from rm_gallery.train.bradley_terry.pairs import (
-    LabelledSample,
-    PairMatrix,
-    data_hash,
-    held_out_keys,
-    pair_matrix,
-    prompt_folds,
-    read_samples,
-)
+from rm_gallery.gallery.rm.trained.features import HASH_BITS, Features, dense_names, sample_features
 
 STRENGTHS = (0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0)
 """Inverse penalties C to choose from, strongest penalty first."""
@@ -44,15 +43,187 @@ _DAMPING = 20.0
 """Dense features seen in far fewer pairs than this are shrunk: one pair must not decide a weight."""
 
 
+def prompt_key(sample: DataSample) -> str:
+    """Hash of what opens the conversation: the first user turn's text, case, width and white space aside.
+
+    Dialogues that begin alike share a key however they go on. Without a user turn the first message counts, and a sample
+    without input stands for itself.
+    """
+    opening = next((m.text for m in sample.input if m.role == MessageRole.USER), None)
+    if opening is None and sample.input:
+        opening = sample.input[0].text
+    if opening is None:
+        return f"sample:{sample.sample_id}"
+    normal = " ".join(unicodedata.normalize("NFKC", opening).casefold().split())
+    return hashlib.sha256(normal.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def held_out_keys(keys: Sequence[str], share: float, seed: int) -> set[str]:
+    """The prompts to hold out: whole groups, in an order drawn from the seed, until `share` of all samples is reached.
+
+    The draw depends on prompt and seed alone, not on the order of the samples.
+
+    Args:
+        keys: one prompt key per sample.
+        share: share of the samples to hold out, 0 (none) up to, but below, 1.
+        seed: decides which prompts.
+
+    Raises:
+        ConfigError: the share is out of range.
+        DataError: all samples share one prompt, so that they cannot be split.
+    """
+    if isinstance(share, bool) or not 0.0 <= share < 1.0:
+        raise ConfigError(f"test_share must be at least 0 and below 1, found {share!r}")
+    counts = Counter(keys)
+    if share == 0.0:
+        return set()
+    if len(counts) < 2:
+        raise DataError(
+            f"the {len(keys)} samples with a preference have {len(counts)} different prompts, and a split by prompt needs 2; "
+            "add data, or train on all of it with test_share=0"
+        )
+    wanted = share * len(keys)
+    chosen: set[str] = set()
+    held = 0
+    for key in _drawn(counts, seed)[:-1]:
+        # a group goes in while that brings the size nearer to the wanted one
+        if chosen and abs(held + counts[key] - wanted) > abs(held - wanted):
+            continue
+        chosen.add(key)
+        held += counts[key]
+        if held >= wanted:
+            break
+    return chosen
+
+
+def prompt_folds(keys: Sequence[str], folds: int, seed: int) -> list[int]:
+    """A fold in 0..folds-1 for each sample, the same for all samples of a prompt, folds of nearly equal size."""
+    counts = Counter(keys)
+    sizes = [0] * folds
+    fold_of: dict[str, int] = {}
+    for key in _drawn(counts, seed):
+        smallest = sizes.index(min(sizes))
+        fold_of[key] = smallest
+        sizes[smallest] += counts[key]
+    return [fold_of[key] for key in keys]
+
+
+def _drawn(keys: dict[str, int], seed: int) -> list[str]:
+    return sorted(keys, key=lambda key: hashlib.sha256(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass")).digest())
+
+
+@dataclass(frozen=True)
+class LabelledSample:
+    """What training and testing need of a sample; its texts are gone."""
+
+    key: str
+    """Its prompt."""
+    digest: str
+    """Hash of texts and labels."""
+    subset: str | None
+    features: list[Features]
+    lengths: list[int]
+    """Characters per answer."""
+    pairs: list[tuple[int, int]]
+    """Every (chosen, rejected) combination of its outputs."""
+
+
+@dataclass
+class Labelled:
+    """All samples with at least one pair, and how many had none."""
+
+    samples: list[LabelledSample] = field(default_factory=list)
+    n_without_pair: int = 0
+
+
+def read_samples(samples: Iterable[DataSample]) -> Labelled:
+    """Features and pairs of every sample whose outputs are labelled `preference`: chosen or rejected.
+
+    Raises DataError when no sample has both a chosen and a rejected output.
+    """
+    found = Labelled()
+    for sample in samples:
+        labels = [preference_of(output) for output in sample.output]
+        chosen = [place for place, label in enumerate(labels) if label == "chosen"]
+        rejected = [place for place, label in enumerate(labels) if label == "rejected"]
+        if not chosen or not rejected:
+            found.n_without_pair += 1
+            continue
+        subset = (sample.metadata or {}).get("subset")
+        found.samples.append(
+            LabelledSample(
+                key=prompt_key(sample),
+                digest=f"{sample.content_hash()}:{labels}",
+                subset=None if subset is None else str(subset),
+                features=sample_features(sample),
+                lengths=[len(output.answer.text) for output in sample.output],
+                pairs=list(product(chosen, rejected)),
+            )
+        )
+    if not found.samples:
+        raise DataError(
+            f"none of {found.n_without_pair} samples has both a chosen and a rejected output; "
+            "set answer.label['preference'], as the loaders of preference data do"
+        )
+    return found
+
+
+def data_hash(samples: Iterable[LabelledSample]) -> str:
+    """Sha256 of texts and labels, whatever the order of the samples."""
+    return hashlib.sha256("\n".join(sorted(sample.digest for sample in samples)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class PairMatrix:
+    """Chosen minus rejected, one row per pair."""
+
+    dense: Floats
+    """Shape (pairs, dense features)."""
+    words: Any
+    """Scipy CSR matrix of shape (pairs, 2**HASH_BITS) with entries -1 and 1."""
+    weights: Floats
+    """Per pair 1 / number of pairs of its sample, so that a sample with many outputs counts once."""
+    sample: Integers
+    """Per pair the position of its sample."""
+
+    @property
+    def n(self) -> int:
+        """Number of pairs."""
+        return len(self.weights)
+
+
+def pair_matrix(samples: list[LabelledSample], width: int) -> PairMatrix:
+    """The feature differences of all pairs; `width` is the size of the table of words."""
+    from scipy import sparse
+
+    rows = [(sample.features[c], sample.features[r]) for sample in samples for c, r in sample.pairs]
+    chosen, rejected = ([row[side] for row in rows] for side in (0, 1))
+    n_pairs = [len(sample.pairs) for sample in samples]
+
+    def table(side: list[Features]) -> Any:
+        ends = np.cumsum([0, *(len(f.hashed) for f in side)])
+        places = np.concatenate([f.hashed for f in side])
+        return sparse.csr_matrix((np.ones(len(places)), places, ends), shape=(len(side), width))
+
+    words = table(chosen) - table(rejected)
+    words.eliminate_zeros()
+    return PairMatrix(
+        dense=np.array([f.dense for f in chosen]) - np.array([f.dense for f in rejected]),
+        words=words,
+        weights=np.repeat(1.0 / np.array(n_pairs), n_pairs),
+        sample=np.repeat(np.arange(len(samples), dtype=np.int64), n_pairs),
+    )
+
+
 @dataclass(frozen=True)
 class Design:
     """The matrix that is fitted, and how to get from its columns back to features."""
 
     matrix: Any
     """Scipy CSR, one row per pair, only columns that occur."""
-    columns: NDArray[np.int64]
+    columns: Integers
     """Places of these columns among dense features followed by words."""
-    scale: NDArray[np.float64]
+    scale: Floats
     """Factor of each dense feature."""
     width: int
     """Dense features and words together."""
@@ -76,7 +247,7 @@ def build_design(pairs: PairMatrix) -> Design:
     return Design(matrix, columns, scale, full.shape[1])
 
 
-def random_order(n: int, seed: int) -> NDArray[np.int64]:
+def random_order(n: int, seed: int) -> Integers:
     """Which answer of each pair comes first: 1 the chosen, -1 the rejected; as many of one as of the other, give or take one.
 
     Without an intercept the order does not change the fitted weights; drawing it keeps the classes balanced.
@@ -86,11 +257,10 @@ def random_order(n: int, seed: int) -> NDArray[np.int64]:
     return np.array(signs, np.int64)
 
 
-def fit_weights(design: Design, weights: NDArray[np.float64], strength: float, seed: int) -> NDArray[np.float64]:
+def fit_weights(design: Design, weights: Floats, strength: float, seed: int) -> Floats:
     """Weights of dense features and words, to be used on unscaled features, shape (width,)."""
-    found = _fit(_regression(strength, 1e-4), design.matrix, weights, seed)
     full = np.zeros(design.width)
-    full[design.columns] = found
+    full[design.columns] = _fit(_regression(strength, 1e-4), design.matrix, weights, seed)
     full[: len(design.scale)] *= design.scale
     return full
 
@@ -135,24 +305,18 @@ def _regression(strength: float, tolerance: float) -> Any:
     return LogisticRegression(C=strength, fit_intercept=False, max_iter=5000, tol=tolerance, warm_start=True)
 
 
-def _fit(model: Any, matrix: Any, weights: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def _fit(model: Any, matrix: Any, weights: Floats, seed: int) -> Floats:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     first = random_order(matrix.shape[0], seed)
+    # each row times 1 or -1, with the places of the entries shared
+    data = matrix.data * np.repeat(first.astype(np.float64), np.diff(matrix.indptr))
+    signed = type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     # the vectors are too short for threads to pay off: on a busy machine, waiting for one another takes most of the time
     with threadpool_limits(limits=1, user_api="blas"):
-        model.fit(_signed(matrix, first), first, sample_weight=weights)
-    found: NDArray[np.float64] = model.coef_[0]
+        model.fit(signed, first, sample_weight=weights)
+    found: Floats = model.coef_[0]
     return found
-
-
-def _signed(matrix: Any, first: NDArray[np.int64]) -> Any:
-    """The rows, each times 1 or -1, with the places of the entries shared."""
-    data = matrix.data * np.repeat(first.astype(np.float64), np.diff(matrix.indptr))
-    return type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-RULE = "pair_strict"
 
 
 @dataclass(frozen=True)
@@ -218,27 +382,23 @@ def held_out_accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequen
     if not n:
         return dict.fromkeys(rules, Accuracy(None, None, 0))
     draws = cluster_sum_draws(table.tolist(), named_generator(0, "held-out accuracy"))
-    return {
-        rule: Accuracy(won / n, _interval(won / n, len(prompts), draws[:, column] / draws[:, -1]), int(n))
-        for column, (rule, won) in enumerate(zip(rules, right, strict=True))
-    }
-
-
-def _interval(accuracy: float, prompts: int, draws: NDArray[np.float64]) -> tuple[float, float] | None:
-    found = wilson_interval(prompts * accuracy, prompts) if accuracy in (0.0, 1.0) else draws_interval(draws)
-    return None if found is None else (found.low, found.high)
+    found = {}
+    for column, (rule, won) in enumerate(zip(rules, right, strict=True)):
+        alike = won in (0, n)
+        ci95 = (
+            wilson_interval(len(prompts) * won / n, len(prompts)) if alike else draws_interval(draws[:, column] / draws[:, -1])
+        )
+        found[rule] = Accuracy(won / n, None if ci95 is None else (ci95.low, ci95.high), int(n))
+    return found
 
 
 def accuracy_by_subset(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> dict[str, dict[str, Accuracy]]:
     """`held_out_accuracy` for each subset, by name; samples without one are left out."""
-    members: dict[str, list[int]] = {}
-    for place, sample in enumerate(samples):
+    members: dict[str, list[tuple[LabelledSample, Sequence[float]]]] = {}
+    for sample, own in zip(samples, scores, strict=True):
         if sample.subset is not None:
-            members.setdefault(sample.subset, []).append(place)
-    return {
-        name: held_out_accuracy([samples[place] for place in places], [scores[place] for place in places])
-        for name, places in sorted(members.items())
-    }
+            members.setdefault(sample.subset, []).append((sample, own))
+    return {name: held_out_accuracy([s for s, _ in both], [own for _, own in both]) for name, both in sorted(members.items())}
 
 
 _FEWEST_PAIRS = 2
@@ -297,7 +457,10 @@ def train_bradley_terry(
         by_subset=accuracy_by_subset(test, scores),
         seconds=time.perf_counter() - began,
     )
-    save_model(BradleyTerryModel(model.dense, model.words, model.offset, _metadata(report)), out)
+    # the model file keeps everything that is the same when training is repeated elsewhere
+    kept = {key: value for key, value in report.to_dict().items() if key not in ("out", "seconds")}
+    metadata = {"rm_gallery_version": __version__, **kept}
+    save_model(BradleyTerryModel(model.dense, model.words, model.offset, metadata), out)
     return report
 
 
@@ -324,9 +487,3 @@ def _fit_model(train: list[LabelledSample], seed: int, regularization: float | N
     model = BradleyTerryModel(weights[:size].astype(np.float32), weights[size:].astype(np.float32))
     scores = [model.score(features) for sample in train for features in sample.features]
     return BradleyTerryModel(model.dense, model.words, float(np.mean(scores))), strength
-
-
-def _metadata(report: TrainingReport) -> dict[str, Any]:
-    """What the model file keeps of the report: everything that is the same when training is repeated elsewhere."""
-    kept = {key: value for key, value in report.to_dict().items() if key not in ("out", "seconds")}
-    return {"rm_gallery_version": __version__, **kept}

@@ -1,29 +1,223 @@
-"""Looking at a mean after every observation without paying for the looks: confidence sequences and sequential tests.
+"""Is a difference more than chance? Paired tests, several tests at once, and tests that may be looked at after every row.
+
+Paired tests see far smaller differences than two intervals do.
 
 An ordinary interval holds for one look at a sample size fixed beforehand; looked at after every row it is wrong about half
-of the time. Here the error is at most 1 - confidence over *all* looks together, however often and whenever one stops.
-Source of both methods: I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by betting"
-(arXiv 2010.09686), theorems 2 and 3.
-
-The observations may be anything within known bounds whose mean, given those before, is the mean in question: wins with
-ties as 1, 0.5 and 0, graded scores, paired differences with bounds (-1, 1). Rows that belong together go in as their mean.
+of the time. Of confidence sequences and sequential tests the error is at most 1 - confidence over *all* looks together, however
+often and whenever one stops. Source of both: I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by
+betting" (arXiv 2010.09686), theorems 2 and 3. Their observations may be anything within known bounds whose mean, given those
+before, is the mean in question: wins with ties as 1, 0.5 and 0, graded scores, paired differences with bounds (-1, 1). Rows that
+belong together go in as their mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
 
+from rm_gallery.core.stats import Floats, Names, np
+from rm_gallery.core.stats.agreement import complete_pairs
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, names_where
 from rm_gallery.core.stats.intervals import Interval, check_level
 from rm_gallery.core.utils.errors import ConfigError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+def sign_test(more: int, less: int, *, mid: bool = False) -> float:
+    """Give the exact two-sided p-value of "either sign is equally probable"; with `mid`, half the observed outcome counts.
+
+    The mid-p value keeps its level on average where the exact one is conservative; on discordant pairs it is McNemar's test.
+
+    Raises:
+        ConfigError: a count is negative.
+    """
+    from scipy.stats import binom
+
+    if min(more, less) < 0:
+        raise ConfigError(f"counts are at least 0, found {more} and {less}")
+    n, fewer = more + less, min(more, less)
+    tail = float(binom.cdf(fewer, n, 0.5))
+    if mid:
+        tail -= float(binom.pmf(fewer, n, 0.5)) / 2.0
+    return min(1.0, 2.0 * tail) if n else 1.0
+
+
+class McNemar(NamedTuple):
+    """Result of McNemar's test.
+
+    Attributes:
+        only_first: samples the first is right on and the second wrong.
+        only_second: samples the second is right on and the first wrong.
+        p_value: two-sided mid-p-value of "both are equally often right"; on average it is right, and never far too small.
+        p_exact: the exact binomial p-value, which is never too small and often too large.
+        n: samples compared.
+        n_left_out: samples without an outcome on one side or both.
+    """
+
+    only_first: int
+    only_second: int
+    p_value: float
+    p_exact: float
+    n: int
+    n_left_out: int
+
+
+class PairedDifference(NamedTuple):
+    """Mean of first minus second over the samples both have.
+
+    Attributes:
+        difference: above 0 the first is better; None where no sample has both outcomes.
+        interval: of the difference; it leaves 0 out exactly where `p_value` is below 1 - level.
+        p_value: two-sided, of "there is no difference".
+        needed: about how many samples like these would show a difference of this size in four of five comparisons;
+            None without a difference.
+        n: samples compared.
+        n_clusters: clusters they come from.
+        n_left_out: samples without an outcome on one side or both.
+    """
+
+    difference: float | None
+    interval: Interval | None
+    p_value: float | None
+    needed: int | None
+    n: int
+    n_clusters: int
+    n_left_out: int
+
+
+def mcnemar(first: Sequence[bool | None], second: Sequence[bool | None]) -> McNemar:
+    """Test whether two judges are equally often right on the same independent samples.
+
+    Args:
+        first: per sample whether the first judge is right; None where it gave no outcome.
+        second: the same for the second judge, in the same order.
+
+    Raises:
+        ConfigError: if the sequences differ in length.
+
+    Source: Q. McNemar, 1947; mid-p: M. Fagerland, S. Lydersen and P. Laake, 2013.
+    """
+    pairs = complete_pairs(first, second)
+    only_first = sum(1 for a, b in pairs if a and not b)
+    only_second = sum(1 for a, b in pairs if b and not a)
+    mid_p, exact = (sign_test(only_first, only_second, mid=mid) for mid in (True, False))
+    return McNemar(only_first, only_second, mid_p, exact, len(pairs), len(first) - len(pairs))
+
+
+def paired_mean(
+    first: Sequence[float | None],
+    second: Sequence[float | None],
+    *,
+    clusters: Names | None = None,
+    strata: Names | None = None,
+    weights: Mapping[Any, float] | None = None,
+) -> ClusteredMean | None:
+    """Give the mean of first minus second with what its uncertainty rests on; None where no sample has both.
+
+    Args:
+        first: outcome per sample, 0..1, for example 1.0 right, 0.0 wrong; None or NaN where there is none.
+        second: the same for the other judge.
+        clusters: one name per sample (several samples of one prompt).
+        strata: one name per sample where the figure is a mean of parts, each weighing the same or as `weights` say.
+        weights: weight per stratum.
+
+    Raises:
+        ConfigError: if lengths differ or an outcome is not within 0..1.
+    """
+    if len(first) != len(second):
+        raise ConfigError(f"both judges need one outcome per sample, got {len(first)} and {len(second)}")
+    for names, what in ((clusters, "cluster"), (strata, "stratum")):
+        if names is not None and len(names) != len(first):
+            raise ConfigError(f"one {what} name per sample is needed, got {len(names)} names for {len(first)} samples")
+    a, b = (np.array([math.nan if x is None else float(x) for x in given]) for given in (first, second))
+    kept = ~(np.isnan(a) | np.isnan(b))
+    own, parts = names_where(clusters, kept), names_where(strata, kept)
+    return clustered_mean(a[kept] - b[kept], own, strata=parts, weights=weights, bounds=(-1.0, 1.0))
+
+
+def paired_difference(
+    first: Sequence[float | None],
+    second: Sequence[float | None],
+    *,
+    clusters: Names | None = None,
+    strata: Names | None = None,
+    weights: Mapping[Any, float] | None = None,
+    level: float = 0.95,
+) -> PairedDifference:
+    """Give the mean difference of two outcomes on the same samples, with interval and p-value that agree.
+
+    Arguments and errors as in `paired_mean`; `level` is that of the interval.
+    """
+    check_level(level)
+    found = paired_mean(first, second, clusters=clusters, strata=strata, weights=weights)
+    if found is None:
+        return PairedDifference(None, None, None, None, 0, 0, len(first))
+    return described(found, len(first) - found.n, level)
+
+
+def described(found: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
+    """What a mean difference says: its interval, its p-value, and how many samples a difference like it needs."""
+    difference, p_value = found.estimate, found.p_value(0.0)
+    # per sample, clusters included: the mean square is the variance and the square of the mean
+    square = found.variance * found.n + difference**2
+    needed = None if difference == 0.0 else pairs_needed(difference, square)
+    return PairedDifference(difference, found.interval(level), p_value, needed, found.n, found.n_clusters, n_left_out)
+
+
+def pairs_needed(difference: float, disagreement: float, *, power: float = 0.8, level: float = 0.95) -> int:
+    """Give the number of samples both judges have to score for a difference to be seen.
+
+    Args:
+        difference: true mean of first minus second, not 0.
+        disagreement: mean square of first minus second: for right or wrong, the share of samples on which they differ.
+        power: probability to see it.
+        level: confidence level of the test.
+
+    Raises:
+        ConfigError: for a difference of 0, one above what the disagreement allows, or a power or level that is none.
+
+    Source: R. Connor, "Sample size for testing differences in proportions for the paired-sample design", 1987.
+    """
+    check_level(level)
+    if not 0.0 < power < 1.0:
+        raise ConfigError(f"power lies strictly between 0 and 1, for example 0.8; got {power!r}")
+    if difference == 0.0 or not difference**2 <= disagreement + 1e-12:
+        raise ConfigError(f"a difference of {difference!r} cannot come from judges that disagree in {disagreement!r}")
+    normal = NormalDist()
+    null, real = math.sqrt(disagreement), math.sqrt(max(disagreement - difference**2, 0.0))
+    reach = normal.inv_cdf((1.0 + level) / 2.0) * null + normal.inv_cdf(power) * real
+    return math.ceil((reach / difference) ** 2 - 1e-9)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests so that one false alarm among all is as rare as the level says.
+
+    Gives adjusted p-values, 0..1, in the order given; compare each with the level. Source: S. Holm, 1979.
+    """
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    found, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        found[place] = highest
+    return found
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests so that the expected share of false alarms among all alarms is the level.
+
+    Gives adjusted p-values, 0..1, in the order given. Source: Y. Benjamini and Y. Hochberg, 1995.
+    """
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place], reverse=True)
+    found, lowest = [0.0] * len(p_values), 1.0
+    for rank, place in enumerate(order):
+        lowest = min(lowest, p_values[place] * len(p_values) / (len(p_values) - rank))
+        found[place] = lowest
+    return found
+
+
+# -- at every look -------------------------------------------------------------------------------------------------------
 
 # The shares that are bet: fine enough (a third apart) that one of them is near the best for any difference. Those for
 # differences that need many thousands of observations get a smaller part of the capital.
@@ -63,8 +257,6 @@ class _Bets:
 
     def log(self, m: float) -> float:
         """Logarithm of the capital against the mean `m`, 0..1."""
-        import numpy as np
-
         if self._arrays is None:
             lower = np.array(list(self._counts))
             upper = lower
@@ -86,16 +278,12 @@ class _Bets:
 @cache
 def _bets() -> tuple[Floats, Floats]:
     """Shares that are bet, and the parts of the capital they get."""
-    import numpy as np
-
     shares = np.array(_SHARES)
     parts = shares / (shares + 0.03)
     return shares, parts / parts.sum()
 
 
 def _log_of_both(logs: Floats, sides: int) -> float:
-    import numpy as np
-
     _, parts = _bets()
     top = float(logs.max())
     capital = np.exp(logs - top)
@@ -215,9 +403,8 @@ class ConfidenceSequence:
 class _EmpiricalBernstein:
     """Closed-form sequence on 0..1 (theorem 2), with one pseudo-observation at 1/2 of variance 1/4."""
 
-    def __init__(self, confidence: float, most: float = 0.5) -> None:
+    def __init__(self, confidence: float) -> None:
         self._log, self._log_bet = math.log(2.0 / (1.0 - confidence)), -math.log(1.0 - confidence)
-        self._most = most
         self._n = 0
         self._sum, self._squares = 0.5, 0.25
         self._bets = self._weighted = self._penalty = 0.0
@@ -225,10 +412,10 @@ class _EmpiricalBernstein:
     def add(self, x: float) -> tuple[float, float]:
         i = self._n = self._n + 1
         mean, variance = self._sum / i, self._squares / i
-        bet = min(self._most, math.sqrt(2.0 * self._log_bet / (variance * i * math.log1p(i))))
+        bet = min(0.5, math.sqrt(2.0 * self._log_bet / (variance * i * math.log1p(i))))
         self._bets += bet
         self._weighted += bet * x
-        self._penalty += 4.0 * (x - mean) ** 2 * (-math.log1p(-bet) - bet) / 4.0
+        self._penalty += (x - mean) ** 2 * (-math.log1p(-bet) - bet)
         self._sum += x
         self._squares += (x - self._sum / (i + 1)) ** 2
         centre, half = self._weighted / self._bets, (self._log + self._penalty) / self._bets
@@ -284,8 +471,6 @@ class SequentialTest:
         return self.p_value
 
     def _step(self, x: float) -> Floats:
-        import numpy as np
-
         shares, _ = _bets()
         sides = []
         if self.alternative != "less":
