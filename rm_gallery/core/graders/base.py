@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from pydantic import ConfigDict, Field, model_validator
 
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
 from rm_gallery.core.graders.result import Bounds, GraderMode, GraderResult
+from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.utils.errors import ConfigError
@@ -250,68 +249,22 @@ class FunctionGrader(BaseGrader):
         return self.func(*args, **fields)
 
 
-C = TypeVar("C", bound=type[BaseGrader])
-ENTRY_POINT_GROUP = "rm_gallery.graders"
 COMMON = "rm_gallery.core.graders.common"
 GALLERY = "rm_gallery.gallery.graders"
 
 
-class GraderRegistry:
-    """Maps a name to a grader class, as the RewardRegistry does for rewards.
+def _ready_made() -> dict[str, str | type[BaseGrader]]:
+    common = vars(importlib.import_module(COMMON)).values()
+    own = {kind.registered_name(): kind for kind in common if isinstance(kind, type) and kind.__module__ == COMMON}
+    # by name, so that core needs no import of the gallery to offer what the gallery holds
+    return {**own, **importlib.import_module(GALLERY).graders()}
 
-    The ready-made graders are found by their files. Another package adds its own through the entry-point group
-    `rm_gallery.graders` (name = "module:Class").
-    """
 
-    _classes: dict[str, type[BaseGrader]] = {}
-    _found = False
+def _grader_class(name: str, given: Any) -> type[BaseGrader]:
+    if not (isinstance(given, type) and issubclass(given, BaseGrader)):
+        raise ConfigError(f"The grader '{name}' is {given!r:.80}; what is registered is a class derived from BaseGrader.")
+    return given
 
-    @classmethod
-    def register(cls, name: str, grader: C | None = None) -> Any:
-        """Give a grader class a name, as a decorator or by a direct call; another class under a taken name is a ConfigError."""
-        if grader is None:
-            return lambda decorated: cls.register(name, decorated)
-        if not (isinstance(grader, type) and issubclass(grader, BaseGrader)):
-            raise ConfigError(f"The grader '{name}' is {grader!r:.80}; what is registered is a class derived from BaseGrader.")
-        cls._discover()  # a name of the gallery is taken, whether or not anybody asked for it before
-        known = cls._classes.get(name)
-        if known is not None and known.__qualname__ != grader.__qualname__:
-            raise ConfigError(f"The grader name '{name}' is taken by {known.__module__}.{known.__qualname__}.")
-        cls._classes[name] = grader
-        return grader
 
-    @classmethod
-    def get(cls, name: str) -> type[BaseGrader]:
-        """The class registered under a name; ConfigError with the nearest names when there is none."""
-        cls._discover()
-        found = cls._classes.get(name)
-        if found is None:
-            raise ConfigError(unknown_name("grader", name, cls._classes, "See `rm-gallery list --graders`."))
-        return found
-
-    @classmethod
-    def create(cls, name: str, /, **params: Any) -> BaseGrader:
-        """Construct a registered grader."""
-        made: Callable[..., BaseGrader] = cls.get(name)
-        return made(**params)
-
-    @classmethod
-    def list(cls) -> builtins.list[str]:
-        """All registered names, sorted."""
-        cls._discover()
-        return sorted(cls._classes)
-
-    @classmethod
-    def _discover(cls) -> None:
-        if cls._found:
-            return
-        cls._found = True
-        common = vars(importlib.import_module(COMMON)).values()
-        for kind in common:
-            if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON:
-                cls.register(kind.registered_name(), kind)
-        # by name, so that core needs no import of the gallery to offer what the gallery holds
-        for name, made in importlib.import_module(GALLERY).graders().items():
-            cls.register(name, made)
-        for point in entry_points(group=ENTRY_POINT_GROUP):
-            cls._classes.setdefault(point.name, point.load())
+GraderRegistry = Registry("grader", _ready_made, _grader_class, "See `rm-gallery list --graders`.")
+"""Every grader by its name."""
