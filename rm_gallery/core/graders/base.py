@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from pydantic import ConfigDict, Field, model_validator
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
 from rm_gallery.core.graders.result import Bounds, GraderMode, GraderResult
 from rm_gallery.core.reward.registry import Registry
@@ -137,10 +138,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the rows."""
-        from rm_gallery.core.graders.run import Plan, grade_rows
+        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 
-        found = grade_rows({self.name: Plan(self, mapper)}, rows, self._options(options, keywords))
-        return [results[self.name] for results in found]
+        library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
+        batch = GraderBatch({self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords))
+        return [results[self.name] for results in batch.all()]
 
     async def aevaluate_batch(
         self,
@@ -151,11 +153,10 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
-        from rm_gallery.core.graders.run import Plan, agrade_rows
+        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 
-        plans, chosen = {self.name: Plan(self, mapper)}, self._options(options, keywords)
-        found = {index: results async for index, results in agrade_rows(plans, rows, chosen)}
-        return [found[index][self.name] for index in range(len(found))]
+        batch = GraderBatch({self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords))
+        return [results[self.name] for results in await batch.aall()]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]

@@ -19,7 +19,7 @@ from rm_gallery.core.utils.errors import Cause, ConfigError
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.graders.run import Plan, Row
+    from rm_gallery.core.graders.run import GraderPlan, TableRow
 
 
 Bounds = tuple[float | None, float | None]
@@ -218,7 +218,7 @@ _KINDS: dict[str, type[GraderResult]] = {"score": GraderScore, "rank": GraderRan
 class GraderFolder(RunFolder):
     """Keeps what each grader said of each row; a row that one of five graders failed on is judged again by that one."""
 
-    def __init__(self, plans: Mapping[str, Plan], options: RunOptions) -> None:
+    def __init__(self, plans: Mapping[str, GraderPlan], options: RunOptions) -> None:
         """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting cannot be told
         from another one. What a mapper makes of a row is a part of the row's key, and aggregators are no part of the run: what
         they make of the results is worked out anew.
@@ -227,11 +227,11 @@ class GraderFolder(RunFolder):
         super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")
         self._plans = plans
 
-    def key_of(self, data: Row) -> str:
+    def key_of(self, data: TableRow) -> str:
         """The row's id and a hash of what its graders read."""
         return data.read_key
 
-    def restore(self, row: Row) -> dict[str, GraderResult]:
+    def restore(self, row: TableRow) -> dict[str, GraderResult]:
         """What an earlier part of the run found of a row, by grader; what is missing has to be judged.
 
         Raises ConfigError when a judge would be asked something else now.
@@ -249,7 +249,7 @@ class GraderFolder(RunFolder):
         found = {name: self._one(name, results.get(name)) for name in self._plans}
         return {name: result for name, result in found.items() if result is not None}
 
-    def fits(self, record: dict[str, Any], data: Row) -> bool:
+    def fits(self, record: dict[str, Any], data: TableRow) -> bool:
         """Whether it holds a result of one of the graders."""
         return bool(self._read(record))
 
@@ -265,7 +265,7 @@ class GraderFolder(RunFolder):
         except (ValidationError, ValueError):
             return None
 
-    def append(self, row: Row, results: Mapping[str, GraderResult]) -> None:
+    def append(self, row: TableRow, results: Mapping[str, GraderResult]) -> None:
         """Keep a finished row; it is on disk after the next `flush`. What the run did not get to leaves no record."""
         said = {name: result for name, result in results.items() if not _not_begun(result)}
         stopped = len(said) < len(results)
@@ -274,7 +274,7 @@ class GraderFolder(RunFolder):
         status = "failed" if failed else "unscored" if statuses else "scored"
         self.keep(row, status, self.said(row, said) if said else {}, stopped)
 
-    def said(self, data: Row, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
+    def said(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
         """What each grader said."""
         return {"results": {name: result_record(result) for name, result in results[0].items()}}
 
