@@ -12,7 +12,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
-from rm_gallery.core.graders.result import Bounds, GraderMode, GraderResult
+from rm_gallery.core.graders.result import GraderMode, GraderResult
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
@@ -256,7 +257,11 @@ GALLERY = "rm_gallery.gallery.graders"
 
 def _ready_made() -> dict[str, str | type[BaseGrader]]:
     common = vars(importlib.import_module(COMMON)).values()
-    own = {kind.registered_name(): kind for kind in common if isinstance(kind, type) and kind.__module__ == COMMON}
+    own = {
+        kind.registered_name(): kind
+        for kind in common
+        if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON
+    }
     # by name, so that core needs no import of the gallery to offer what the gallery holds
     return {**own, **importlib.import_module(GALLERY).graders()}
 

@@ -10,11 +10,12 @@ from pydantic import Field, SerializeAsAny
 from rm_gallery.core.data.conversation import chat_messages
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
-from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.compose import said_of
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -245,7 +246,7 @@ def _class_of(
 class GraderListReward(BaseListWiseReward):
     """A grader that orders responses as a reward: an answer's score is the share of the others it is placed before."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
     grader_class: ClassVar[type[BaseGrader] | None] = None
     """The grader that `grader:NAME` names."""
     grader: SerializeAsAny[BaseGrader] = Field(default=...)

@@ -23,9 +23,10 @@ from pydantic import (
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import Bounds, GraderMode, GraderScore
+from rm_gallery.core.graders.result import GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.judge import ask, usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import prompts_hash

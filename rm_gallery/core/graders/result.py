@@ -14,15 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from rm_gallery.core.engine.context import asked_by
 from rm_gallery.core.engine.store.kept import RunFolder, about_code
 from rm_gallery.core.engine.store.store import STATUSES
-from rm_gallery.core.outcome import NOT_BEGUN, Outcome
+from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome
 from rm_gallery.core.utils.errors import Cause, ConfigError
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.graders.run import GraderPlan, TableRow
-
-
-Bounds = tuple[float | None, float | None]
 
 
 class GraderMode(str, Enum):

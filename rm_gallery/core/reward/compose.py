@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore, RewardIssue
+from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Outcome, outcome_of_error, scored, unscored
-from rm_gallery.core.reward.kinds import Bounds, PerOutputReward, Said
+from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored
+from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
@@ -33,22 +34,6 @@ def as_part(value: Any) -> BaseReward:
         return value
     made: BaseReward = importlib.import_module(BUILDER).build_reward(value)
     return made
-
-
-def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
-    """What a reward said of an output it has judged: its score, or why there is none."""
-    score = reward.score_of_output(output)
-    if score is not None:
-        return scored(score)
-    issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
-    if not issues:
-        return unscored("no_score", f"{reward.name} gave no score.", "rule")
-    first = issues[0]
-    return Outcome(first.status, None, first.reason, first.message, first.cause)
-
-
-def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
-    return [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
 
 
 class Savings(NamedTuple):
@@ -132,14 +117,14 @@ class _Notes:
         if extra:
             self.extra[name] = extra
 
-    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> Said:
+    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> JudgedOutput:
         """The composition's own outcome, with all that was noted."""
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
         if outcome.value is None:
-            return Said(outcome.without_value(), extra)
+            return JudgedOutput(outcome.without_value(), extra)
         detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return Said(scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra)
+        return JudgedOutput(scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra)
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
@@ -277,7 +262,7 @@ class Cascade(Composition):
         deciding = self._deciding()
         return deciding[0].higher_is_better if self._alike(deciding) else True
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Said]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         names = list(self.parts())
         notes = [_Notes() for _ in sample.output]
         done: dict[int, tuple[Outcome[float], str | None]] = {}
@@ -410,13 +395,13 @@ class WeightedSum(Composition):
     def _counting(self) -> list[str]:
         return [name for name in self.rewards if self.weights[name]]
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Said]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
         said = dict(zip(self.rewards, await together_or_none(asked), strict=True))
         return [self._sum({name: found[i] for name, found in said.items()}) for i in everything]
 
-    def _sum(self, said: Mapping[str, _Part]) -> Said:
+    def _sum(self, said: Mapping[str, _Part]) -> JudgedOutput:
         notes = _Notes()
         for name, found in said.items():
             notes.add(name, self.rewards[name], found)

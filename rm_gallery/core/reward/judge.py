@@ -14,7 +14,7 @@ from rm_gallery.core.engine.context import current_run, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
-from rm_gallery.core.outcome import outcome_of_error, scored
+from rm_gallery.core.outcome import Bounds, outcome_of_error, scored
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
@@ -371,22 +371,22 @@ class BaseRubricReward(BaseLLMReward):
 class BasePointWiseRubricReward(BaseRubricReward, BasePointWiseReward):
     """Scores each answer by itself on a scale from 1 (worst) to 10 (best)."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
+    score_range: ClassVar[Bounds] = (1.0, 10.0)
 
 
 class BaseListWiseRubricReward(BaseRubricReward, BaseListWiseReward):
     """Shows all answers at once in a seeded order; the named best one gets 1, every other 0."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
 
 
 class BasePairWiseRubricReward(BaseRubricReward, BasePairWiseReward):
     """Shows every pair of answers, in both orders by default; an answer's score is its share of pairs won."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
 
 
 class BaseStepWiseRubricReward(BaseRubricReward, BaseStepWiseReward):
     """Scores each step by itself, seeing the steps before it, on a scale from 1 (worst) to 10 (best)."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
+    score_range: ClassVar[Bounds] = (1.0, 10.0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
-from rm_gallery.core.outcome import Outcome, worst_of
+from rm_gallery.core.outcome import Bounds, Outcome, worst_of
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import digest, is_users, plain_form
@@ -144,7 +144,7 @@ class BaseReward(Identified, metaclass=RewardMeta):
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=())
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
+    score_range: ClassVar[Bounds] = (None, None)
     """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
     higher_is_better: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()

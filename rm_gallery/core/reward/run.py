@@ -16,19 +16,28 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, current_deadline, questions
+from rm_gallery.core.engine.context import RunControl, questions
 from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
 from rm_gallery.core.engine.store.kept import Again, Looking, RunFolder, drawn
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
-from rm_gallery.core.reward.blame import blame, probing, stand_ins, to_judge, to_probe
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.merge import RewardFolder, issue_of, writable_copy, write, write_plain
+from rm_gallery.core.reward.outputs import (
+    RewardFolder,
+    blame,
+    issue_of,
+    killable,
+    probing,
+    to_judge,
+    to_probe,
+    writable_copy,
+    write,
+    write_plain,
+)
 from rm_gallery.core.reward.reward import BaseReward, current_job
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, Unscored
+from rm_gallery.core.utils.errors import DataError
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
@@ -178,7 +187,7 @@ class RewardBatch(Batch[DataSample]):
             planned(reward, items, folder, self._hooks),
             executor(reward, self._hooks, options.deadline, folder),
             merger(reward, None if folder is None else folder.append),
-            # the pool of worker processes has a clock of its own, see `executor`
+            # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
 
@@ -425,10 +434,11 @@ def executor(
     reward: BaseReward, hooks: dict[str, Any], deadline: float | None, folder: RewardFolder | Again | None = None
 ) -> Callable[[Any], Any]:
     """What makes a result from a job; a folder hears what judges are asked."""
-    evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+    # a rule's _evaluate is checked when the reward is built
+    evaluate = killable(reward, deadline) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
     judged = reward.judged
 
-    def here(job: Any) -> Any:
+    def execute(job: Any) -> Any:
         if type(job) is _Unplanned:
             raise job.error
         if judged:
@@ -437,43 +447,7 @@ def executor(
             questions.set(folder.questions_of(job.of))
         return evaluate(job.sample, **hooks)
 
-    async def in_worker(job: Any) -> RewardResult:
-        from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
-
-        if type(job) is _Unplanned:
-            raise job.error
-        outer = current_deadline.get()
-        # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
-        seconds = [s for s in (deadline, None if outer is None else max(0.001, outer.left)) if s is not None]
-        given = min(seconds, default=None)
-        limits = [s for s in (reward.kill_after, None if given is None else LIMIT_SHARE * given) if s is not None]
-        limit = min(limits, default=None)
-        try:
-            return await get_pool().asubmit(evaluate_here, reward, job.sample, hooks, deadline=limit)
-        except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-            if reward.kind != "pointwise":
-                raise
-            left = limit if given is None or limit is None else min(limit, (1 - LIMIT_SHARE) * given)
-            other = stand_ins(reward, job.sample, job.sample.output[0])[0]
-            try:
-                await get_pool().asubmit(evaluate_here, reward, other, hooks, deadline=left)
-            except Exception:  # noqa: BLE001 - that it breaks with any answer is no news of this one
-                raise error from None
-            # another answer is no trouble: this one must gain nothing by it
-            raise Unscored(f"The answer made it impossible to judge: {error}", reason="deadline", cause="answer") from error
-
-    return in_worker if reward.cpu_bound else here
-
-
-def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> RewardResult:
-    """What a worker process runs for a `cpu_bound` reward."""
-    result: RewardResult = reward._evaluate(sample, **hooks)
-    if hasattr(result, "__await__"):
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-        raise ConfigError(f"{reward.name} is cpu_bound and its _evaluate is async; make it a plain function.")
-    return result
+    return execute
 
 
 def merger(
