@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from annotated_types import Le
@@ -278,11 +279,11 @@ class ComparativeTemplate(BasePromptTemplate):
 
 @lru_cache(maxsize=1)
 def _environment() -> SandboxedEnvironment:
-    from jinja2 import PackageLoader, StrictUndefined
+    from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     return ImmutableSandboxedEnvironment(
-        loader=PackageLoader("rm_gallery.core.reward", "prompts"),
+        loader=FileSystemLoader(Path(__file__).parent / "prompts"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
