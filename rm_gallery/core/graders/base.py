@@ -187,7 +187,8 @@ def default_name(kind: type) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, bool], ...]:
+def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
+    """The named parameters of a function and whether each is required; ("*", False) for any other."""
     found = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.VAR_KEYWORD:
@@ -196,12 +197,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, bool], ...]:
             if p.kind is p.POSITIONAL_ONLY:
                 raise ConfigError(f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by name.")
             found[p.name] = p.default is p.empty
-    return tuple(found.items())
-
-
-def parameters(function: Callable[..., Any]) -> Iterable[tuple[str, bool]]:
-    """The named parameters of a function and whether each is required; ("*", False) for any other."""
-    return _parameters(function)
+    return found
 
 
 class FunctionGrader(BaseGrader):

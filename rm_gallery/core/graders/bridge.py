@@ -159,7 +159,28 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
     return {name: value for name, value in {**given, **over}.items() if value is not None}
 
 
-class GraderReward(BasePointWiseReward):
+class _OfGrader(BaseReward):
+    """What both kinds share: the grader, and its judge."""
+
+    grader_class: ClassVar[type[BaseGrader] | None] = None
+    """The grader that `grader:NAME` names."""
+    grader: SerializeAsAny[BaseGrader] = Field(default=...)
+
+    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
+        """Take a grader, or the name of one with its settings."""
+        super().__init__(**_built(grader, settings))
+
+    def check(self) -> None:
+        """Raise ConfigError when the grader could not grade at all."""
+        self.grader.check()
+
+    @property
+    def llm(self) -> Any:
+        """The model that judges, None where none does."""
+        return getattr(self.grader, "llm", None)
+
+
+class GraderReward(_OfGrader, BasePointWiseReward):
     """A grader as a reward: `RewardRegistry.get("grader:relevance")(llm=…)`, or `as_reward(grader)`.
 
     Each answer is graded by itself. The score is the grader's, in its range and direction; what it could not grade is
@@ -167,14 +188,6 @@ class GraderReward(BasePointWiseReward):
     """
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
-    grader_class: ClassVar[type[BaseGrader] | None] = None
-    """The grader that `grader:NAME` names."""
-    grader: SerializeAsAny[BaseGrader] = Field(default=...)
-
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        built = _built(grader, settings)
-        super().__init__(**built)
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
@@ -197,11 +210,6 @@ class GraderReward(BasePointWiseReward):
         return _class_of(kind, GraderReward, lambda settings: GraderReward(name, **settings), shown)
 
     @property
-    def llm(self) -> Any:
-        """The model that judges, None where none does."""
-        return getattr(self.grader, "llm", None)
-
-    @property
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a grader
         """The grader's range."""
         return self.grader.score_range
@@ -213,7 +221,7 @@ class GraderReward(BasePointWiseReward):
 
     def check(self) -> None:
         """Raise ConfigError when the grader could not grade at all, or orders responses instead of scoring one."""
-        self.grader.check()
+        super().check()
         if self.grader.mode is GraderMode.LISTWISE:
             raise ConfigError(f"{self.name} orders several responses; as_reward(grader) makes the listwise reward of it.")
 
@@ -243,26 +251,10 @@ def _class_of(
     return cast("type[BaseReward]", RewardMeta(kind.__name__, (base,), body))
 
 
-class GraderListReward(BaseListWiseReward):
+class GraderListReward(_OfGrader, BaseListWiseReward):
     """A grader that orders responses as a reward: an answer's score is the share of the others it is placed before."""
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
-    grader_class: ClassVar[type[BaseGrader] | None] = None
-    """The grader that `grader:NAME` names."""
-    grader: SerializeAsAny[BaseGrader] = Field(default=...)
-
-    def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
-        """Take a grader, or the name of one with its settings."""
-        super().__init__(**_built(grader, settings))
-
-    def check(self) -> None:
-        """Raise ConfigError when the grader could not grade at all."""
-        self.grader.check()
-
-    @property
-    def llm(self) -> Any:
-        """The model that judges, None where none does."""
-        return getattr(self.grader, "llm", None)
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in the given one."""

@@ -27,7 +27,7 @@ from rm_gallery.core.graders.result import GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.judge import ask, usable_text
+from rm_gallery.core.reward.judge import ask, judge_of, parsed, usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardMeta
@@ -41,18 +41,11 @@ from rm_gallery.core.reward.template import (
     fenced,
     render,
 )
-from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.identity import digest
 
 if TYPE_CHECKING:
-
-    class _Judge:
-        """What type checkers know of the field `model`: it takes a name or settings as well, and holds a model."""
-
-        def __get__(self, grader: Any, owner: Any = None) -> BaseLLM | None: ...
-        def __set__(self, grader: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
-
+    from rm_gallery.core.reward.judge import Judge
 
 T = TypeVar("T")
 REFUSED = frozenset({400, 404, 415, 422, 501})
@@ -198,7 +191,7 @@ class LLMGrader(BaseGrader):
     """Settings that have no effect here, since the grader asks in a way of its own; one that is given is refused."""
 
     if TYPE_CHECKING:
-        model: _Judge = _Judge()
+        model: Judge = Judge()
     else:
         model: SerializeAsAny[BaseLLM] | None = Field(default=None, validation_alias=AliasChoices("model", "llm"))
     """The judge: a model object, a model's name, or a dict of its settings; `llm` is the same field."""
@@ -216,14 +209,7 @@ class LLMGrader(BaseGrader):
     structured: bool | None = None
     """Whether replies are asked for as JSON by a schema; None finds out by the first call whether the endpoint can."""
 
-    @field_validator("model", mode="before")
-    @classmethod
-    def _resolve(cls, value: Any) -> Any:
-        if isinstance(value, str | dict):
-            from rm_gallery.core.model.providers import resolve_llm
-
-            return resolve_llm(value)
-        return value
+    _resolve = field_validator("model", mode="before")(judge_of)
 
     @model_validator(mode="after")
     def _bounded(self) -> LLMGrader:
@@ -336,20 +322,8 @@ class LLMGrader(BaseGrader):
         return await (with_capability(model, once) if self.structured is None else once(self.structured))
 
     def _read(self, reply: ChatResponse) -> GraderScore:
-        found = self.parsed(reply, self.reply)
+        found = parsed(self.reply, usable_text(reply))
         return GraderScore(score=found.score, reason=found.reason or "", usage=usage_of(reply), **self.about())
-
-    @staticmethod
-    def parsed(reply: ChatResponse, template: type[BasePromptTemplate]) -> Any:
-        """The reply as an instance of its template; every way in which it does not fit becomes a ParseError."""
-        text = usable_text(reply)
-        try:
-            return template.parse(text)
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, ParseError):
-                raise
-            problem = f"The reply does not fit ({type(error).__name__}: {error})."
-            raise ParseError(problem, reply_excerpt=excerpt(text)) from error
 
 
 def usage_of(reply: ChatResponse) -> dict[str, float]:

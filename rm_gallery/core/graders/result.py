@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -168,6 +169,14 @@ class GraderError(GraderResult):
     def passed(self, threshold: float | None = None) -> bool:
         """Never."""
         return False
+
+
+def usage_sum(results: Iterable[GraderResult]) -> dict[str, float]:
+    """What results cost together."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.usage)
+    return dict(total)
 
 
 RunnerResult = dict[str, list[GraderResult]]

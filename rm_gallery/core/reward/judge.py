@@ -42,11 +42,20 @@ REPAIR = {
 
 if TYPE_CHECKING:
 
-    class _Judge:
-        """What type checkers know of the field `llm`: it takes a name or settings as well, and holds a model."""
+    class Judge:
+        """What type checkers know of a field that holds a judge: it takes a name or settings as well, and holds a model."""
 
-        def __get__(self, reward: Any, owner: Any = None) -> BaseLLM | None: ...
-        def __set__(self, reward: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
+        def __get__(self, instance: Any, owner: Any = None) -> BaseLLM | None: ...
+        def __set__(self, instance: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
+
+
+def judge_of(value: Any) -> Any:
+    """The model that a name or settings stand for; a model stays one."""
+    if isinstance(value, str | dict):
+        from rm_gallery.core.model.providers import resolve_llm
+
+        return resolve_llm(value)
+    return value
 
 
 class BaseLLMReward(BaseReward):
@@ -61,7 +70,7 @@ class BaseLLMReward(BaseReward):
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
 
     if TYPE_CHECKING:
-        llm: _Judge = _Judge()
+        llm: Judge = Judge()
     else:
         llm: SerializeAsAny[BaseLLM] | None = Field(
             default=None, description="The judge: a model object, a model's name, or a dict of its settings."
@@ -75,14 +84,7 @@ class BaseLLMReward(BaseReward):
     def _template_name(self, template: Any) -> str | None:
         return None if template is None else f"{template.__module__}.{template.__qualname__}"
 
-    @field_validator("llm", mode="before")
-    @classmethod
-    def _resolve(cls, value: Any) -> Any:
-        if isinstance(value, str | dict):
-            from rm_gallery.core.model.providers import resolve_llm
-
-            return resolve_llm(value)
-        return value
+    _resolve = field_validator("llm", mode="before")(judge_of)
 
     def check(self) -> None:
         """Raise ConfigError without a judge or a template, or when the judge could not be called at all."""
@@ -139,10 +141,7 @@ class BaseLLMReward(BaseReward):
     def _read(self, text: str, sample: DataSample, kwargs: dict[str, Any]) -> RewardResult:
         """The result from a reply's text; every way in which a reply does not fit becomes a ParseError."""
         assert self.template is not None
-        try:
-            response = self.template.parse(text)
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            raise _unreadable(error, self.template, text) from error
+        response = parsed(self.template, text)
         try:
             if isinstance(response, BasePromptTemplate):
                 response.check_choices(len(sample.output))
@@ -233,6 +232,14 @@ def _trace(
             "reply": None if reply is None else reply.text,
         }
     )
+
+
+def parsed(template: type[BasePromptTemplate], text: str) -> Any:
+    """A reply's text as an instance of its template; every way in which it does not fit becomes a ParseError."""
+    try:
+        return template.parse(text)
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise _unreadable(error, template, text) from error
 
 
 def _unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:
