@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import shown
-from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.run import MissingField, Results, TableRow, mapped
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of

@@ -12,10 +12,9 @@ import pytest
 
 from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderRegistry
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderError, GraderMode, GraderRegistry, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderScore
 from rm_gallery.core.reward import registry
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import GradingRunner, asks_for_judge, build_reward

@@ -12,10 +12,17 @@ import pytest
 
 from rm_gallery import Budget, ConfigError, DataSample, RewardRegistry, Step
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderRegistry
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    FunctionGrader,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderRegistry,
+    GraderScore,
+)
 from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, RewardGrader, as_grader, as_reward, sample_of
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderScore
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseStepWiseReward

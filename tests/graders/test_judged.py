@@ -16,8 +16,7 @@ from pydantic import Field
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
-from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRegistry, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.reward.judge import forget

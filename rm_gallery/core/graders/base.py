@@ -1,27 +1,227 @@
-"""The base of every grader: what it is given, what it returns, and its doors to the one engine."""
+"""The base of every grader: what it is given, what it says (a score, a rank, or an error), and its doors to the one engine."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
-from rm_gallery.core.graders.result import GraderMode, GraderResult
-from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.outcome import Bounds, Outcome
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
     from rm_gallery.core.graders.run import Mapper
+
+
+class GraderMode(str, Enum):
+    """Whether a grader looks at one response or orders several."""
+
+    POINTWISE = "pointwise"
+    LISTWISE = "listwise"
+
+
+class GraderResult(BaseModel):
+    """What all results have in common.
+
+    Attributes:
+        name: the grader's name.
+        reason: why, in a sentence; of an error, what went wrong.
+        metadata: further findings of the grader, as plain values.
+        usage: what it cost: calls, input_tokens, output_tokens, seconds; empty where nothing was asked.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
+
+    name: str = ""
+    reason: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    usage: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a score or a rank."""
+        return True
+
+
+class GraderScore(GraderResult):
+    """One response's score, a finite number inside `range`.
+
+    Attributes:
+        score: in the grader's own units.
+        range: lowest and highest possible score; None where there is no bound.
+        higher_is_better: the direction of the score.
+        threshold: from where on (or down to where, if lower is better) the response passes; None without one.
+    """
+
+    score: float
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
+    threshold: float | None = None
+
+    @field_validator("score", mode="before")
+    @classmethod
+    def _a_number(cls, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, (bool, int, float)) and not hasattr(value, "__float__"):
+            raise ValueError(f"a score is a number, found {type(value).__name__}")
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(f"a score is a finite number, found {number}")
+        return number
+
+    @property
+    def normalized(self) -> float:
+        """The score mapped to [0, 1], 1 being best; ConfigError without bounds."""
+        low, high = self.range
+        if low is None or high is None or not high > low:
+            raise ConfigError(
+                f"{self.name}: the score range {self.range} has no two bounds, so {self.score} cannot be normalised; give the "
+                "grader a score_range."
+            )
+        share = (self.score - low) / (high - low)
+        return share if self.higher_is_better else 1.0 - share
+
+    def passed(self, threshold: float | None = None) -> bool:
+        """Whether the score reaches a threshold in the grader's units: the given one, else its own; ConfigError without any."""
+        wanted = self.threshold if threshold is None else threshold
+        if wanted is None:
+            raise ConfigError(f"{self.name} has no threshold; pass one: result.passed(0.5).")
+        return self.score >= wanted if self.higher_is_better else self.score <= wanted
+
+
+class GraderRank(GraderResult):
+    """The order of several responses.
+
+    Attributes:
+        rank: the place of each response, 1 being best: `rank[i]` is the place of response i. Equal places are a tie.
+    """
+
+    rank: list[int]
+
+    @field_validator("rank")
+    @classmethod
+    def _places(cls, value: list[int]) -> list[int]:
+        n = len(value)
+        if not value or any(not 1 <= place <= n for place in value) or 1 not in value:
+            raise ValueError(f"each response has a place from 1 to their number and one is first, found {value}")
+        return value
+
+    @property
+    def order(self) -> list[int]:
+        """The responses' positions, counted from 0, best first; equal ones in the order given."""
+        return sorted(range(len(self.rank)), key=self.rank.__getitem__)
+
+
+class GraderError(GraderResult):
+    """There is no score: the judge could not be read, the call failed, a field was missing. Prints as nan, sums to nan.
+
+    Attributes:
+        error: what went wrong and the next step.
+        error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit, transient, fatal, …
+        status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where something broke.
+        cause: who brought it about: endpoint, judge, answer, data, rule or caller.
+        range: of the scores its grader gives; `higher_is_better` their direction. Both as of `GraderScore`.
+    """
+
+    error: str
+    error_type: str = "error"
+    status: Literal["unscored", "failed"] = "failed"
+    cause: Cause | None = None
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
+
+    @classmethod
+    def of(cls, name: str, outcome: Outcome[Any]) -> GraderError:
+        """What a grader of this name says of a job without a value."""
+        status: Literal["unscored", "failed"] = "unscored" if outcome.status == "unscored" else "failed"
+        why = outcome.message
+        return cls(name=name, reason=why, error=why, error_type=outcome.reason, status=status, cause=outcome.cause)
+
+    @property
+    def ok(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def score(self) -> float:
+        """NaN, so that nothing made of it passes for a score."""
+        return math.nan
+
+    @property
+    def normalized(self) -> float:
+        """NaN."""
+        return math.nan
+
+    @property
+    def rank(self) -> list[int]:
+        """No places."""
+        return []
+
+    def passed(self, threshold: float | None = None) -> bool:
+        """Never."""
+        return False
+
+
+def usage_sum(results: Iterable[GraderResult]) -> dict[str, float]:
+    """What results cost together."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.usage)
+    return dict(total)
+
+
+RunnerResult = dict[str, list[GraderResult]]
+"""Results by grader (or aggregator) name, each list in the order of the rows."""
+
+
+def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
+    """What a grader returned as a result: a number, True or False, a dict of fields, or a result.
+
+    `about` holds what the grader knows itself (name, range, direction, threshold). A score outside its range is an error,
+    never a clamp.
+
+    Raises:
+        ValueError: it is none of these; names what was found.
+    """
+    if isinstance(value, GraderRank):
+        return value.model_copy(update={"name": value.name or about["name"]})
+    if isinstance(value, GraderScore):
+        known = {key: item for key, item in about.items() if key not in value.model_fields_set or key == "name"}
+        known["name"] = value.name or about["name"]
+        found = value.model_copy(update=known)
+    elif isinstance(value, Mapping):
+        if "rank" in value:
+            return GraderRank(**{"name": about["name"], **value})
+        if "score" not in value:
+            raise ValueError(f"a dict with 'score' is needed, found the keys {sorted(map(str, value))}")
+        fields = {key: item for key, item in value.items() if key in GraderScore.model_fields}
+        rest = {key: item for key, item in value.items() if key not in fields}
+        if rest:
+            fields["metadata"] = {**fields.get("metadata", {}), **rest}
+        found = GraderScore(**{**about, **fields})
+    elif isinstance(value, (bool, int, float)) or (hasattr(value, "__float__") and not isinstance(value, str)):
+        found = GraderScore(score=float(value), **about)
+    else:
+        raise ValueError(f"a number, True or False, a dict or a GraderScore is needed, found {type(value).__name__}")
+    low, high = found.range
+    if (low is not None and found.score < low) or (high is not None and found.score > high):
+        raise ValueError(f"the score {found.score} is outside {found.range}")
+    return found
+
+
+# -- graders ----------------------------------------------------------------------------------------------------------------
 
 
 class BaseGrader(Identified, metaclass=RewardMeta):

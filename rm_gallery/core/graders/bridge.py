@@ -9,8 +9,15 @@ from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.conversation import chat_messages
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderRegistry,
+    GraderResult,
+    GraderScore,
+)
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.outcome import Bounds

@@ -20,8 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderMode, GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.outcome import Bounds

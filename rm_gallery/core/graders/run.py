@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import questions
+from rm_gallery.core.engine.context import asked_by, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderError, GraderFolder, GraderResult, as_result
-from rm_gallery.core.outcome import Outcome, is_run_level, worst_of
+from rm_gallery.core.engine.store.kept import Again, RunFolder, about_code
+from rm_gallery.core.engine.store.store import STATUSES
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, as_result
+from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, worst_of
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import Batch, alone
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError
@@ -191,7 +192,7 @@ def bound(grader: BaseGrader, row: Mapping[str, Any], mapper: Mapper = None) -> 
 # -- execution ----------------------------------------------------------------------------------------------------------------
 
 
-def _graded(grader: BaseGrader, fields: dict[str, Any]) -> Any:
+def _graded(grader: BaseGrader, fields: Any) -> Any:
     """The grader's result for these fields, or a coroutine of it."""
     began = time.perf_counter()
     value = grader._grade(**fields)
@@ -219,13 +220,8 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
 
     Raises what the grader raises. Only the fields it asks for reach it; what would block the loop runs on a thread.
     """
-    plan = GraderPlan(grader)
-    asked = bound(grader, fields)
-    if grader.is_async:
-        found: GraderResult = await _graded(grader, asked)
-        return found
-    job = GraderJob(grader.name, plan, asked, TableRow(fields))
-    result: GraderResult = await arun_alone((None, [job]), _execute, _value_of, **_alone(grader, "threads"))
+    job = GraderJob(grader.name, GraderPlan(grader), bound(grader, fields), TableRow(fields))
+    result: GraderResult = await (_graded(grader, job.fields) if grader.is_async else _on_a_thread(job))
     return result
 
 
@@ -241,6 +237,10 @@ def _execute_beside(job: GraderJob) -> Any:
     """`_execute` on the library loop, where what would block is handed to a thread."""
     if isinstance(job.fields, Exception) or job.plan.grader.is_async:
         return _execute(job)
+    return _on_a_thread(job)
+
+
+def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:
     return arun_alone((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
 
 
@@ -336,6 +336,93 @@ async def agrade_one(grader: BaseGrader, fields: Mapping[str, Any], options: Run
 Results = dict[str, GraderResult]
 Finish = Callable[[Results, TableRow], Results] | None
 """Adds to a row's results, such as what aggregators make of them."""
+
+
+_KINDS: dict[str, type[GraderResult]] = {"score": GraderScore, "rank": GraderRank, "error": GraderError}
+
+
+class GraderFolder(RunFolder):
+    """Keeps what each grader said of each row; a row that one of five graders failed on is judged again by that one."""
+
+    def __init__(self, plans: Mapping[str, GraderPlan], options: RunOptions) -> None:
+        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting cannot be told
+        from another one. What a mapper makes of a row is a part of the row's key, and aggregators are no part of the run: what
+        they make of the results is worked out anew.
+        """
+        graders = {name: {"grader": plan.grader.describe(), "on_error": plan.on_error} for name, plan in plans.items()}
+        super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")
+        self._plans = plans
+
+    def key_of(self, data: TableRow) -> str:
+        """The row's id and a hash of what its graders read."""
+        return data.read_key
+
+    def restore(self, row: TableRow) -> dict[str, GraderResult]:
+        """What an earlier part of the run found of a row, by grader; what is missing has to be judged.
+
+        Raises ConfigError when a judge would be asked something else now.
+        """
+        judged = [(job.plan.grader, job.fields) for job in row.jobs if job.plan.grader.judged]
+        if judged and (record := self.record_of(row)) is not None:
+            ways = [partial(grader._grade, **fields) for grader, fields in judged if isinstance(fields, dict)]
+            self.check_asked(row, record, asked_by(ways))
+        return self.known(row, self._read, lambda found: len(found) == len(self._plans)) or {}
+
+    def _read(self, record: dict[str, Any]) -> dict[str, GraderResult] | None:
+        results = record.get("results")
+        if not isinstance(results, dict):
+            return None
+        found = {name: self._one(name, results.get(name)) for name in self._plans}
+        return {name: result for name, result in found.items() if result is not None}
+
+    def fits(self, record: dict[str, Any], data: TableRow) -> bool:
+        """Whether it holds a result of one of the graders."""
+        return bool(self._read(record))
+
+    def _one(self, name: str, said: Any) -> GraderResult | None:
+        """A result as it was kept; None for one that failed or does not fit."""
+        if not isinstance(said, dict) or said.get("kind") not in _KINDS:
+            return None
+        try:
+            found = _KINDS[said["kind"]].model_validate({key: item for key, item in said.items() if key != "kind"})
+            if isinstance(found, GraderError):
+                return found if found.status == "unscored" else None
+            return as_result(found, self._plans[name].grader.about())
+        except (ValidationError, ValueError):
+            return None
+
+    def append(self, row: TableRow, results: Mapping[str, GraderResult]) -> None:
+        """Keep a finished row; it is on disk after the next `flush`. What the run did not get to leaves no record."""
+        said = {name: result for name, result in results.items() if getattr(result, "error_type", "") not in NOT_BEGUN}
+        stopped = len(said) < len(results)
+        statuses = {result.status for result in said.values() if isinstance(result, GraderError)}
+        status = "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
+        self.keep(row, status, self.said(row, said) if said else {}, stopped)
+
+    def said(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
+        """What each grader said."""
+        return {"results": {name: result_record(result) for name, result in results[0].items()}}
+
+    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """By grader, its score or ranks, or why it has none."""
+        found: dict[str, Any] = {}
+        for name, result in said["results"].items():
+            if result.get("kind") != "error":
+                found[name] = result.get("score", result.get("rank"))
+            elif about_code(result.get("status", "failed"), result.get("error_type", ""), result.get("cause")):
+                found[name] = f"no score ({result.get('error_type')})"
+        return found
+
+
+def result_record(result: GraderResult) -> dict[str, Any]:
+    """A result in JSON's types, without what is as usual."""
+    kind = next((kind for kind, cls in _KINDS.items() if isinstance(result, cls)), "error")
+    out = {"kind": kind, **result.model_dump(exclude_defaults=True)}
+    try:
+        orjson.dumps(out)
+    except TypeError:  # metadata are anybody's
+        out["metadata"] = orjson.loads(orjson.dumps(out["metadata"], default=str, option=orjson.OPT_NON_STR_KEYS))
+    return out
 
 
 class _PartlyGraded(NamedTuple):

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.engine.loop import RunStopped
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore, usage_sum
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderRank, GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.outcome import NOT_BEGUN, outcome_of_error
 from rm_gallery.core.reward.judge import repeat_index

@@ -15,9 +15,8 @@ from typing import Any
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions, chosen_options
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.result import RunnerResult
 from rm_gallery.core.graders.run import GraderBatch, GraderPlan, Mapper, Results, TableRow
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.providers import resolve_llm

@@ -16,10 +16,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, create_model, field_validator
 
-from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.base import FunctionGrader, GraderScore
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, shown, usage_of
-from rm_gallery.core.graders.result import GraderScore
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.outcome import Bounds

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from rm_gallery.core.graders.base import GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.graders.result import GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.utils.errors import DataError, Unscored
 
