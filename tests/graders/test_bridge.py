@@ -105,6 +105,24 @@ def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
     assert found == {**asked, "response": "", "responses": [""], "extra": 7, "history": ["own"]}
 
 
+def test_a_trajectory_is_graded_with_its_steps_as_a_reward() -> None:
+    """Not on its last claim alone."""
+    call = {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    steps = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "rain", "tool_call_id": "1"},
+    ]
+    sample = make_sample("It rains.", query="Weather in Oslo?")
+    sample.output[0].steps = [Step.model_validate(step) for step in steps]
+    judge = Listening(reply="<score>4</score>")
+    RewardRegistry.create("grader:goal_completion", llm=judge).evaluate(sample)
+    said = [judge.prompts[0].index(text) for text in ("weather", "rain", "It rains.")]
+    assert said == sorted(said)
+    wanted = [{"name": "weather", "arguments": {"city": "Oslo"}}]
+    sample.metadata = {"reference_tool_calls": wanted}
+    assert scores(RewardRegistry.create("grader:tool_call_sequence_match").evaluate(sample)) == [1.0]
+
+
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
     for name in GraderRegistry.list():
         kind, reward = GraderRegistry.get(name), RewardRegistry.get(f"grader:{name}")

@@ -143,22 +143,24 @@ def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrad
 
 
 def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
-    """What a grader sees of a sample: query, messages, context, response(s), reference_response, and of the metadata the
-    fields it asks for by their names.
+    """What a grader sees of a sample: query, messages (input, steps, answer), context, response(s), the tool_calls of steps and
+    answer, reference_response, and of the metadata the fields it asks for by their names.
     """
     inputs = grader.inputs
     about = sample.metadata or {}
     answers = [output.answer for output in sample.output]
     reference = sample.reference()
+    # of several outputs the first: a grader of trajectories is asked about one at a time
+    way = [turn.to_openai() for output in sample.output[:1] for turn in (*(output.steps or ()), output.answer)]
     known: dict[str, Any] = {
         "query": sample.query_text(),
         "instruction": sample.query_text(),
-        "messages": [message.to_openai() for message in (*sample.input, *answers[:1])],
+        "messages": [*(message.to_openai() for message in sample.input), *way],
         "history": [message.to_openai() for message in sample.input[:-1]],
         "response": answers[0].text if answers else "",
         "responses": [answer.text for answer in answers],
         "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
-        "tool_calls": answers[0].to_openai().get("tool_calls") if answers and answers[0].tool_calls else None,
+        "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
         **({"reference_response": reference} if reference is not None else {}),
     }
     given = {name: known[name] if name in known else about.get(name) for name in inputs if name != "*"}
