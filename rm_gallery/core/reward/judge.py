@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -181,28 +182,15 @@ async def ask(
     Raises:
         ParseError: no attempt could be read; quotes what was found.
     """
-
-    async def once(by_schema: bool) -> Any:
-        with json_replies(by_schema):
-            messages = prompt()
-        more = {"response_format": response_format(template, llm.enable_thinking)} if by_schema else {}
-        return await _asked(llm, template, messages, read, name, by_schema, repair_attempts, language, {**overrides, **more})
-
-    return await (once(structured) if structured is not None else with_capability(llm, once))
-
-
-async def _asked(
-    llm: BaseLLM,
-    template: type[BasePromptTemplate],
-    prompt: Messages,
-    read: Callable[[ChatResponse], Any],
-    name: str,
-    by_schema: bool,
-    repair_attempts: int,
-    language: str,
-    overrides: dict[str, Any],
-) -> Any:
-    messages, repeat = list(prompt), _repeat()
+    if structured is None:
+        how: dict[str, Any] = {"name": name, "repair_attempts": repair_attempts, "language": language, **overrides}
+        return await with_capability(llm, lambda taken: ask(llm, template, prompt, read, structured=taken, **how))
+    replies: Callable[[], AbstractContextManager[None]] = json_replies if structured else nullcontext
+    with replies():
+        messages = list(prompt())
+    if structured:
+        overrides["response_format"] = response_format(template, llm.enable_thinking)
+    repeat = _repeat()
     if (noted := questions.get()) is not None:
         noted.note([m.to_openai() if isinstance(m, ChatMessage) else m for m in messages])
     if repeat and llm.seed is not None:
@@ -223,7 +211,7 @@ async def _asked(
                 message = str(error).rstrip(".") + found(reply.text)
                 raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
             chosen = {} if language == "en" else {"language": language}
-            with json_replies(by_schema):
+            with replies():
                 form = template.schema(enable_thinking=llm.enable_thinking, **chosen)
             question = ChatMessage(content=REPAIR[language].format(problem=error, form=form))
             messages = [*messages, ChatMessage(role=MessageRole.ASSISTANT, content=reply.text), question]

@@ -143,9 +143,9 @@ _JSON_TYPES: dict[Any, str] = {int: "integer", float: "number", bool: "boolean"}
 
 
 @contextmanager
-def json_replies(wanted: bool) -> Iterator[None]:
-    """Inside the block `schema` asks for one JSON object instead of tags, where that is wanted."""
-    token = _as_json.set(wanted)
+def json_replies() -> Iterator[None]:
+    """Inside the block `schema` asks for one JSON object instead of tags."""
+    token = _as_json.set(True)
     try:
         yield
     finally:
