@@ -12,7 +12,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored
+from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored, worst_of
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
@@ -132,15 +132,6 @@ def metric(score: float | None, reason: str = "") -> dict[str, Any]:
     return {"score": 0.0 if score is None else score, "is_score_valid": score is not None, "reason": reason}
 
 
-def _best(reward: BaseReward) -> float | None:
-    """The best score a reward can give, None where there is no bound."""
-    return reward.score_range[1 if reward.higher_is_better else 0]
-
-
-def _worst(reward: BaseReward) -> float | None:
-    return reward.score_range[0 if reward.higher_is_better else 1]
-
-
 def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
     return score >= limit - NEAR if higher_is_better else score <= limit + NEAR
 
@@ -210,12 +201,12 @@ class Cascade(Composition):
         if last.stop_below is not None or last.stop_above is not None:
             raise ConfigError(f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop its limits.")
         object.__setattr__(self, "stages", [*filled, last])
-        deciding = [stage.reward for stage in self.stages if stage.stop_above is not None or stage is last]
-        if len({(part.score_range, part.higher_is_better) for part in deciding}) > 1:
+        deciding = self._deciding()
+        if not self._alike(deciding):
             for part in deciding:
                 part.normalized(0.0)  # raises for a range without bounds
         if math.isnan(self.otherwise):
-            worst = _worst(last.reward) if self._alike(deciding) else 0.0
+            worst = worst_of(last.reward.score_range, last.reward.higher_is_better) if self._alike(deciding) else 0.0
             if worst is None:
                 raise ConfigError(
                     f"{type(self).__name__}: the scores of {last.reward.name} have no worst one; say with otherwise= what an "
@@ -228,7 +219,8 @@ class Cascade(Composition):
         if stage.stop_below is not None or stage.stop_above is not None:
             return stage
         threshold = getattr(getattr(stage.reward, "grader", None), "threshold", None)
-        limit = _best(stage.reward) if threshold is None else threshold
+        best = stage.reward.score_range[1 if stage.reward.higher_is_better else 0]
+        limit = best if threshold is None else threshold
         if limit is None:
             raise ConfigError(
                 f"{type(self).__name__}: the scores of {stage.reward.name} have no best one; say from which score on an answer "
@@ -380,20 +372,15 @@ class WeightedSum(Composition):
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The lowest and the highest sum there can be."""
-        ends = [
-            [None if bound is None else self.weights[name] * bound for bound in part.score_range]
-            for name, part in self.rewards.items()
-            if self.weights[name]
-        ]
-        turned = [end if self.weights[name] > 0 else end[::-1] for name, end in zip(self._counting(), ends, strict=True)]
-        low, high = ([bound for end in turned if (bound := end[side]) is not None] for side in (0, 1))
-        return (
-            math.fsum(low) if len(low) == len(turned) else None,
-            math.fsum(high) if len(high) == len(turned) else None,
-        )
-
-    def _counting(self) -> list[str]:
-        return [name for name in self.rewards if self.weights[name]]
+        ends: tuple[list[float | None], list[float | None]] = ([], [])
+        for name, part in self.rewards.items():
+            weight = self.weights[name]
+            if weight:
+                low, high = (None if bound is None else weight * bound for bound in part.score_range)
+                ends[0].append(low if weight > 0 else high)
+                ends[1].append(high if weight > 0 else low)
+        lowest, highest = (None if None in end else math.fsum(filter(None, end)) for end in ends)
+        return lowest, highest
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         everything = list(range(len(sample.output)))

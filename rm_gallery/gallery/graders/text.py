@@ -154,9 +154,10 @@ class SimilarityGrader(BaseGrader):
     Fields: `response`, `reference_response` (a text, or several of which the best counts). Range [0, 1], 1 is equal. Case
     counts only with `case_sensitive`; words are runs of letters and digits, each character of an unspaced script by itself.
     Two empty texts are equal; one empty text is not like any other, nor are two different ones without a word ("+", "-") in the
-    algorithms over words. Algorithms: bleu and chrf (sacrebleu, sentence level), sentence_bleu and gleu (NLTK's), meteor (exact
-    and stem matches), rouge1 to rouge5, rougeL, rouge (mean of 1, 2 and L), rouge_ngram (`n`), f1_score = token_f1, fuzzy_match
-    (Levenshtein ratio, or `partial`, `token_sort`), edit_distance, cosine, jaccard.
+    algorithms over words. Algorithms: bleu and chrf (sacrebleu, sentence level),
+    sentence_bleu and gleu (NLTK's), meteor (exact and stem matches), rouge1 to rouge5, rougeL, rouge (mean of 1, 2 and L),
+    rouge_ngram (`n`), f1_score = token_f1, fuzzy_match (Levenshtein ratio, or `partial`, `token_sort`), edit_distance, cosine,
+    jaccard.
     """
 
     algorithm: str = "bleu"
@@ -341,6 +342,7 @@ MOST = 1_000_000
 """Characters of a response that are read, at most."""
 DEEPEST = 200
 """Levels of YAML that are read, at most."""
+_ABSENT = object()
 
 
 def body_of(response: str, allow_fence: bool) -> str:
@@ -428,9 +430,6 @@ class JsonMatchGrader(BaseGrader):
             return int(self._same(given, wanted)), 1
         parts = [self._counted(a, b) for a, b in pairs]
         return sum(found for found, _ in parts), sum(total for _, total in parts)
-
-
-_ABSENT = object()
 
 
 def _close(one: float, other: float) -> bool:
