@@ -22,6 +22,8 @@ from rm_gallery.core.utils.secrets import redact
 
 T = TypeVar("T")
 Status = Literal["scored", "unscored", "failed"]
+Bounds = tuple[float | None, float | None]
+"""Lowest and highest possible score; None where there is no bound."""
 NOT_BEGUN = frozenset({"stopped", "budget"})
 """Reasons of jobs that a run did not get to: counted as stopped, not as failed."""
 
@@ -96,7 +98,7 @@ def stopped_outcome(reason: str, cause: Cause) -> Outcome[Any]:
     return failed("stopped", f"Not judged: the run stopped ({reason}).", cause)
 
 
-def worst_of(bounds: tuple[float | None, float | None], higher_is_better: bool = True) -> float | None:
+def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:
     """The worst score of a range, which what an answer caused is worth; None where the range is open on that side."""
     return bounds[0] if higher_is_better else bounds[1]
 

@@ -15,7 +15,7 @@ from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
 from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, together_or_none, weighted_sum
-from rm_gallery.core.reward.kinds import PerOutputReward, Said
+from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
@@ -150,7 +150,7 @@ class EnvironmentReward(PerOutputReward):
 
     async def _awaited(
         self, rollouts: list[Rollout], logs: list[RolloutLog], kwargs: Mapping[str, Any], begun: list[Any] | None = None
-    ) -> list[Said]:
+    ) -> list[JudgedOutput]:
         blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
 
         async def one(place: int) -> Any:
@@ -170,7 +170,9 @@ class EnvironmentReward(PerOutputReward):
             together = await asyncio.to_thread(self._together, rollouts, own, logs, kwargs)
         return await self._concluded(rollouts, together, own, logs)
 
-    async def _concluded(self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]) -> list[Said]:
+    async def _concluded(
+        self, rollouts: list[Rollout], together: Any, own: list[Any], logs: list[RolloutLog]
+    ) -> list[JudgedOutput]:
         with logged_to(GroupLog(logs)):
             together = await settled(together)
         return self._said(rollouts, own, together, logs)
@@ -179,7 +181,7 @@ class EnvironmentReward(PerOutputReward):
 
     def _said(
         self, rollouts: list[Rollout], own: list[Components | Outcome[Any]], together: Any, logs: list[RolloutLog]
-    ) -> list[Said]:
+    ) -> list[JudgedOutput]:
         """What came of each rollout, from its own components and those of its group."""
         ids = [rollout.id for rollout in rollouts]
         left = [place for place, found in enumerate(own) if not isinstance(found, Outcome)]
@@ -193,19 +195,19 @@ class EnvironmentReward(PerOutputReward):
             merged[place] = _merged(cast("Components", own[place]), _read(found))
         return [self._total(found, log.lines) for found, log in zip(merged, logs, strict=True)]
 
-    def _total(self, found: Components | Outcome[Any], lines: list[str]) -> Said:
+    def _total(self, found: Components | Outcome[Any], lines: list[str]) -> JudgedOutput:
         kept = {LOGS: lines} if lines else {}
         if isinstance(found, Outcome):
-            return Said(found, kept)
+            return JudgedOutput(found, kept)
         extra = {METRICS: {name: metric(value) for name, value in found.items()}, **kept}
         try:
             self._check(found)
             terms = {name: (self.weights.get(name, 1.0), value) for name, value in found.items() if value is not None}
             total, reason = weighted_sum(terms)
         except RMGalleryError as error:
-            return Said(outcome_of_error(error), extra)
+            return JudgedOutput(outcome_of_error(error), extra)
         detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
-        return Said(scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra)
+        return JudgedOutput(scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra)
 
     def _check(self, found: Components) -> None:
         """Raise for components that make no score, and warn, once for each, of those outside [0, 1]."""

@@ -18,7 +18,8 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome, failed, scored
-from rm_gallery.core.reward.compose import METRICS, said_of
+from rm_gallery.core.reward.compose import METRICS
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger

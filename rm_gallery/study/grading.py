@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, chosen_options
+from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import shown
-from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
-from rm_gallery.core.graders.run import MissingField, Results, Row, mapped
+from rm_gallery.core.graders.run import MissingField, Results, TableRow, mapped
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
 from rm_gallery.core.stats.agreement import spearman_estimate
@@ -209,7 +209,7 @@ def grade(
     with closing(runner.stream(drawn(), options=chosen)) as going, keeping or nullcontext():
         for number, results in enumerate(going):
             given, known = waiting.popleft()
-            row = Row(given)
+            row = TableRow(given)
             group = str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
             fields = _fields(runner, row)
             clusters.append(group or _first(fields, ASKED) or f"row {number}")
@@ -264,7 +264,7 @@ def _identity(data: Any) -> Any:
     return [file_sha256(path) for path in paths]
 
 
-def _fields(runner: GradingRunner, row: Row) -> Mapping[str, Any]:
+def _fields(runner: GradingRunner, row: TableRow) -> Mapping[str, Any]:
     config = next(iter(runner.grader_configs.values()))
     try:
         return mapped(row.fields, config.mapper)
@@ -344,7 +344,7 @@ def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequen
     return known.to_dict()
 
 
-def _record(row: Row, fields: Mapping[str, Any], results: Results, main: str, cluster: str) -> dict[str, Any]:
+def _record(row: TableRow, fields: Mapping[str, Any], results: Results, main: str, cluster: str) -> dict[str, Any]:
     """What samples.jsonl keeps of a row."""
     first = results[main]
     answers, scores = [_first(fields, ANSWERED)], [_oriented(first)]

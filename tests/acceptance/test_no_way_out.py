@@ -10,9 +10,9 @@ import pytest
 from rm_gallery import DataSample, evaluate
 from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
-from rm_gallery.core.reward.blame import NEUTRAL
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function
+from rm_gallery.core.reward.outputs import NEUTRAL
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.gallery.benchmarks.judgements import Judged

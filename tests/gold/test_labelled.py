@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
+from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.graders.result import GraderScore
 from rm_gallery.core.models import FakeLLM
 from tests.golden.test_readers import verdict
 from tests.golden.test_rules import outcome

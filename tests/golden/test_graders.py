@@ -7,10 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from rm_gallery.core.graders import strategy
-from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderRegistry, GraderResult, GraderScore
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner import aggregator as aggregators

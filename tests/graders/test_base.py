@@ -12,11 +12,10 @@ import pytest
 
 from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders import base
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderRegistry
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderError, GraderMode, GraderRegistry, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderScore
+from rm_gallery.core.reward import registry
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import GradingRunner, asks_for_judge, build_reward
 from tests.reward.rewards import PointJudge, Rule
@@ -87,10 +86,10 @@ def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class
 
 
 def test_graders_of_another_package_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [EntryPoint("theirs", f"{__name__}:ToolUseHTTPGrader", base.ENTRY_POINT_GROUP)]
-    monkeypatch.setattr(base, "entry_points", lambda group: [point for point in points if point.group == group])
+    points = [EntryPoint("theirs", f"{__name__}:ToolUseHTTPGrader", "rm_gallery.graders")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point for point in points if point.group == group])
     monkeypatch.setattr(GraderRegistry, "_classes", {})
-    monkeypatch.setattr(GraderRegistry, "_found", False)
+    monkeypatch.setattr(GraderRegistry, "_lazy", None)
     assert GraderRegistry.get("theirs") is ToolUseHTTPGrader and GraderRegistry.register("mine")(Grader) is Grader
     assert {"theirs", "mine", "relevance"} <= set(GraderRegistry.list()) and GraderRegistry.list() == sorted(
         GraderRegistry.list()

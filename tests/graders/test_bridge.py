@@ -12,10 +12,17 @@ import pytest
 
 from rm_gallery import Budget, ConfigError, DataSample, RewardRegistry, Step
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderRegistry
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    FunctionGrader,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderRegistry,
+    GraderScore,
+)
 from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, RewardGrader, as_grader, as_reward, sample_of
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderScore
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward, BaseStepWiseReward
@@ -96,6 +103,24 @@ def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
     assert found.pop("tool_calls")[0]["function"]["name"] == "f"
     asked = {"query": "q", "instruction": "q", "context": "c", "reference_response": "r"}
     assert found == {**asked, "response": "", "responses": [""], "extra": 7, "history": ["own"]}
+
+
+def test_a_trajectory_is_graded_with_its_steps_as_a_reward() -> None:
+    """Not on its last claim alone."""
+    call = {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+    steps = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "rain", "tool_call_id": "1"},
+    ]
+    sample = make_sample("It rains.", query="Weather in Oslo?")
+    sample.output[0].steps = [Step.model_validate(step) for step in steps]
+    judge = Listening(reply="<score>4</score>")
+    RewardRegistry.create("grader:goal_completion", llm=judge).evaluate(sample)
+    said = [judge.prompts[0].index(text) for text in ("weather", "rain", "It rains.")]
+    assert said == sorted(said)
+    wanted = [{"name": "weather", "arguments": {"city": "Oslo"}}]
+    sample.metadata = {"reference_tool_calls": wanted}
+    assert scores(RewardRegistry.create("grader:tool_call_sequence_match").evaluate(sample)) == [1.0]
 
 
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:

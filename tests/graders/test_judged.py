@@ -14,19 +14,21 @@ from typing import Any
 
 import pytest
 from pydantic import Field
+from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders import llm
-from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRegistry, GraderResult, GraderScore
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
+from rm_gallery.core.reward.base import BasePointWiseRubricReward
+from rm_gallery.core.reward.judge import forget
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils.errors import ProviderError
 from tests.graders.material import MESSAGES, PNG, fields_for, judged_graders, low_high, make
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
+from tests.support.samples import make_sample, scores
 
 NAMES = [name for name in judged_graders() if GraderRegistry.get(name).judged]
 """Those that give a score for one response."""
@@ -35,7 +37,7 @@ PAIR = {"query": "a", "response": "b"}
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    llm.forget()
+    forget()
 
 
 def test_there_are_graders_of_all_families() -> None:
@@ -260,6 +262,20 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
     schema["additionalProperties"] = False
     asked = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
     assert requests[0]["body"]["response_format"] == asked
+
+
+def test_a_judged_reward_is_asked_by_a_schema_as_a_grader_is_and_again_in_the_same_form() -> None:
+    judge = Choosy(reply='{"reason": "so", "score": 4}')
+    for structured in (None, True, False):
+        reward = BasePointWiseRubricReward(name="mine", llm=judge, structured=structured)
+        assert scores(reward.evaluate(make_sample(f"answer {structured}"))) == [4.0]
+    assert judge.by_schema == [True, True, False]
+    assert ["one JSON object" in payload["messages"][0]["content"] for payload in judge.asked] == judge.by_schema
+    unread = Choosy(reply="no verdict")
+    BasePointWiseRubricReward(name="mine", llm=unread, structured=True).evaluate(make_sample("an answer"))
+    assert [turn["content"].count("JSON object") for turn in unread.asked[-1]["messages"]] == [1, 0, 0, 1]
+    plain, asked = (BasePointWiseRubricReward(llm=judge, structured=given).describe() for given in (False, True))
+    assert "structured" not in plain and asked["structured"] is True, "runs that are older than it go on"
 
 
 @pytest.mark.parametrize("status", [400, 404, 415, 422, 501])

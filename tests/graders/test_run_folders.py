@@ -15,10 +15,9 @@ import pytest
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.store.store import read_trace
-from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
-from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner

@@ -13,9 +13,8 @@ import pytest
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.common import CorrectnessGrader
-from rm_gallery.core.graders.result import GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import CallableAggregator, WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner, build_reward, rows_of

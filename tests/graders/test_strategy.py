@@ -9,10 +9,9 @@ from typing import Any
 from rm_gallery import evaluate
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.base import FunctionGrader, GraderRank, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.graders.result import GraderRank, GraderScore
 from rm_gallery.core.graders.strategy import AverageGrader, BothOrdersGrader, TournamentGrader, VotingGrader
 from rm_gallery.core.models import OpenaiLLM
 from tests.reward.rewards import Listening

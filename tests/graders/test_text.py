@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.graders.base import GraderRegistry
-from rm_gallery.core.graders.result import GraderError, GraderScore
+from rm_gallery.core.graders.base import GraderError, GraderRegistry, GraderScore
 from rm_gallery.gallery.graders.text import ALGORITHMS, cosine, gleu, meteor, sentence_bleu
 
 VOCABULARY = "the cat sat on a mat and dogs ran fast over hills running runs".split()

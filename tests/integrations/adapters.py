@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from rm_gallery import BasePointWiseReward, DataSample, RewardDimensionWithScore, RewardResult, Unscored
-from rm_gallery.core.reward.blame import NEUTRAL, PLAIN
+from rm_gallery.core.reward.outputs import NEUTRAL, PLAIN
 from rm_gallery.integrations.areal import areal_reward, areal_workflow
 from rm_gallery.integrations.benchmax import BenchmaxRewards
 from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator

@@ -11,12 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rm_gallery.serve.evaluations import ServedEvaluators, payload_of
 
 from rm_gallery.evaluation import Store
 from rm_gallery.evaluation.bundle import bundle_folders
 from rm_gallery.evaluation.store import StoreError
-from rm_gallery.serve import evaluations
+from rm_gallery.serve import handler
 from rm_gallery.serve.formats import Ask, Refused
 from rm_gallery.serve.handler import ServedEvaluators, payload_of
 
@@ -83,7 +82,7 @@ def test_as_many_wait_as_may_and_a_bad_one_costs_no_other(tmp_path: Path) -> Non
 
 def test_the_list_is_read_again_once_it_is_a_second_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(handler, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     async def go(served: ServedEvaluators, store: Store) -> Any:
         told = []

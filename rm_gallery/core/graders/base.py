@@ -1,26 +1,227 @@
-"""The base of every grader: what it is given, what it returns, and its doors to the one engine."""
+"""The base of every grader: what it is given, what it says (a score, a rank, or an error), and its doors to the one engine."""
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import inspect
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import lru_cache
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
-from rm_gallery.core.graders.result import Bounds, GraderMode, GraderResult
+from rm_gallery.core.outcome import Bounds, Outcome
+from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
     from rm_gallery.core.graders.run import Mapper
+
+
+class GraderMode(str, Enum):
+    """Whether a grader looks at one response or orders several."""
+
+    POINTWISE = "pointwise"
+    LISTWISE = "listwise"
+
+
+class GraderResult(BaseModel):
+    """What all results have in common.
+
+    Attributes:
+        name: the grader's name.
+        reason: why, in a sentence; of an error, what went wrong.
+        metadata: further findings of the grader, as plain values.
+        usage: what it cost: calls, input_tokens, output_tokens, seconds; empty where nothing was asked.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
+
+    name: str = ""
+    reason: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    usage: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a score or a rank."""
+        return True
+
+
+class GraderScore(GraderResult):
+    """One response's score, a finite number inside `range`.
+
+    Attributes:
+        score: in the grader's own units.
+        range: lowest and highest possible score; None where there is no bound.
+        higher_is_better: the direction of the score.
+        threshold: from where on (or down to where, if lower is better) the response passes; None without one.
+    """
+
+    score: float
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
+    threshold: float | None = None
+
+    @field_validator("score", mode="before")
+    @classmethod
+    def _a_number(cls, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(value, (bool, int, float)) and not hasattr(value, "__float__"):
+            raise ValueError(f"a score is a number, found {type(value).__name__}")
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError(f"a score is a finite number, found {number}")
+        return number
+
+    @property
+    def normalized(self) -> float:
+        """The score mapped to [0, 1], 1 being best; ConfigError without bounds."""
+        low, high = self.range
+        if low is None or high is None or not high > low:
+            raise ConfigError(
+                f"{self.name}: the score range {self.range} has no two bounds, so {self.score} cannot be normalised; give the "
+                "grader a score_range."
+            )
+        share = (self.score - low) / (high - low)
+        return share if self.higher_is_better else 1.0 - share
+
+    def passed(self, threshold: float | None = None) -> bool:
+        """Whether the score reaches a threshold in the grader's units: the given one, else its own; ConfigError without any."""
+        wanted = self.threshold if threshold is None else threshold
+        if wanted is None:
+            raise ConfigError(f"{self.name} has no threshold; pass one: result.passed(0.5).")
+        return self.score >= wanted if self.higher_is_better else self.score <= wanted
+
+
+class GraderRank(GraderResult):
+    """The order of several responses.
+
+    Attributes:
+        rank: the place of each response, 1 being best: `rank[i]` is the place of response i. Equal places are a tie.
+    """
+
+    rank: list[int]
+
+    @field_validator("rank")
+    @classmethod
+    def _places(cls, value: list[int]) -> list[int]:
+        n = len(value)
+        if not value or any(not 1 <= place <= n for place in value) or 1 not in value:
+            raise ValueError(f"each response has a place from 1 to their number and one is first, found {value}")
+        return value
+
+    @property
+    def order(self) -> list[int]:
+        """The responses' positions, counted from 0, best first; equal ones in the order given."""
+        return sorted(range(len(self.rank)), key=self.rank.__getitem__)
+
+
+class GraderError(GraderResult):
+    """There is no score: the judge could not be read, the call failed, a field was missing. Prints as nan, sums to nan.
+
+    Attributes:
+        error: what went wrong and the next step.
+        error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit, transient, fatal, …
+        status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where something broke.
+        cause: who brought it about: endpoint, judge, answer, data, rule or caller.
+        range: of the scores its grader gives; `higher_is_better` their direction. Both as of `GraderScore`.
+    """
+
+    error: str
+    error_type: str = "error"
+    status: Literal["unscored", "failed"] = "failed"
+    cause: Cause | None = None
+    range: Bounds = (None, None)
+    higher_is_better: bool = True
+
+    @classmethod
+    def of(cls, name: str, outcome: Outcome[Any]) -> GraderError:
+        """What a grader of this name says of a job without a value."""
+        status: Literal["unscored", "failed"] = "unscored" if outcome.status == "unscored" else "failed"
+        why = outcome.message
+        return cls(name=name, reason=why, error=why, error_type=outcome.reason, status=status, cause=outcome.cause)
+
+    @property
+    def ok(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def score(self) -> float:
+        """NaN, so that nothing made of it passes for a score."""
+        return math.nan
+
+    @property
+    def normalized(self) -> float:
+        """NaN."""
+        return math.nan
+
+    @property
+    def rank(self) -> list[int]:
+        """No places."""
+        return []
+
+    def passed(self, threshold: float | None = None) -> bool:
+        """Never."""
+        return False
+
+
+def usage_sum(results: Iterable[GraderResult]) -> dict[str, float]:
+    """What results cost together."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.usage)
+    return dict(total)
+
+
+RunnerResult = dict[str, list[GraderResult]]
+"""Results by grader (or aggregator) name, each list in the order of the rows."""
+
+
+def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
+    """What a grader returned as a result: a number, True or False, a dict of fields, or a result.
+
+    `about` holds what the grader knows itself (name, range, direction, threshold). A score outside its range is an error,
+    never a clamp.
+
+    Raises:
+        ValueError: it is none of these; names what was found.
+    """
+    if isinstance(value, GraderRank):
+        return value.model_copy(update={"name": value.name or about["name"]})
+    if isinstance(value, GraderScore):
+        known = {key: item for key, item in about.items() if key not in value.model_fields_set or key == "name"}
+        known["name"] = value.name or about["name"]
+        found = value.model_copy(update=known)
+    elif isinstance(value, Mapping):
+        if "rank" in value:
+            return GraderRank(**{"name": about["name"], **value})
+        if "score" not in value:
+            raise ValueError(f"a dict with 'score' is needed, found the keys {sorted(map(str, value))}")
+        fields = {key: item for key, item in value.items() if key in GraderScore.model_fields}
+        rest = {key: item for key, item in value.items() if key not in fields}
+        if rest:
+            fields["metadata"] = {**fields.get("metadata", {}), **rest}
+        found = GraderScore(**{**about, **fields})
+    elif isinstance(value, (bool, int, float)) or (hasattr(value, "__float__") and not isinstance(value, str)):
+        found = GraderScore(score=float(value), **about)
+    else:
+        raise ValueError(f"a number, True or False, a dict or a GraderScore is needed, found {type(value).__name__}")
+    low, high = found.range
+    if (low is not None and found.score < low) or (high is not None and found.score > high):
+        raise ValueError(f"the score {found.score} is outside {found.range}")
+    return found
+
+
+# -- graders ----------------------------------------------------------------------------------------------------------------
 
 
 class BaseGrader(Identified, metaclass=RewardMeta):
@@ -138,10 +339,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Grade many rows, at most `max_workers` judgements at a time; results in the order of the rows."""
-        from rm_gallery.core.graders.run import Plan, grade_rows
+        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 
-        found = grade_rows({self.name: Plan(self, mapper)}, rows, self._options(options, keywords))
-        return [results[self.name] for results in found]
+        library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
+        batch = GraderBatch({self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords))
+        return [results[self.name] for results in batch.all()]
 
     async def aevaluate_batch(
         self,
@@ -152,11 +354,10 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         **keywords: Any,
     ) -> list[GraderResult]:
         """Awaitable twin of `evaluate_batch`."""
-        from rm_gallery.core.graders.run import Plan, agrade_rows
+        from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 
-        plans, chosen = {self.name: Plan(self, mapper)}, self._options(options, keywords)
-        found = {index: results async for index, results in agrade_rows(plans, rows, chosen)}
-        return [found[index][self.name] for index in range(len(found))]
+        batch = GraderBatch({self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords))
+        return [results[self.name] for results in await batch.aall()]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
         return chosen_options(options, RunOptions(max_workers=self.max_workers), keywords, None)[0]
@@ -186,7 +387,8 @@ def default_name(kind: type) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, bool], ...]:
+def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
+    """The named parameters of a function and whether each is required; ("*", False) for any other."""
     found = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.VAR_KEYWORD:
@@ -195,12 +397,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, bool], ...]:
             if p.kind is p.POSITIONAL_ONLY:
                 raise ConfigError(f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by name.")
             found[p.name] = p.default is p.empty
-    return tuple(found.items())
-
-
-def parameters(function: Callable[..., Any]) -> Iterable[tuple[str, bool]]:
-    """The named parameters of a function and whether each is required; ("*", False) for any other."""
-    return _parameters(function)
+    return found
 
 
 class FunctionGrader(BaseGrader):
@@ -250,68 +447,26 @@ class FunctionGrader(BaseGrader):
         return self.func(*args, **fields)
 
 
-C = TypeVar("C", bound=type[BaseGrader])
-ENTRY_POINT_GROUP = "rm_gallery.graders"
 COMMON = "rm_gallery.core.graders.common"
 GALLERY = "rm_gallery.gallery.graders"
 
 
-class GraderRegistry:
-    """Maps a name to a grader class, as the RewardRegistry does for rewards.
+def _ready_made() -> dict[str, str | type[BaseGrader]]:
+    common = vars(importlib.import_module(COMMON)).values()
+    own = {
+        kind.registered_name(): kind
+        for kind in common
+        if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON
+    }
+    # by name, so that core needs no import of the gallery to offer what the gallery holds
+    return {**own, **importlib.import_module(GALLERY).graders()}
 
-    The ready-made graders are found by their files. Another package adds its own through the entry-point group
-    `rm_gallery.graders` (name = "module:Class").
-    """
 
-    _classes: dict[str, type[BaseGrader]] = {}
-    _found = False
+def _grader_class(name: str, given: Any) -> type[BaseGrader]:
+    if not (isinstance(given, type) and issubclass(given, BaseGrader)):
+        raise ConfigError(f"The grader '{name}' is {given!r:.80}; what is registered is a class derived from BaseGrader.")
+    return given
 
-    @classmethod
-    def register(cls, name: str, grader: C | None = None) -> Any:
-        """Give a grader class a name, as a decorator or by a direct call; another class under a taken name is a ConfigError."""
-        if grader is None:
-            return lambda decorated: cls.register(name, decorated)
-        if not (isinstance(grader, type) and issubclass(grader, BaseGrader)):
-            raise ConfigError(f"The grader '{name}' is {grader!r:.80}; what is registered is a class derived from BaseGrader.")
-        cls._discover()  # a name of the gallery is taken, whether or not anybody asked for it before
-        known = cls._classes.get(name)
-        if known is not None and known.__qualname__ != grader.__qualname__:
-            raise ConfigError(f"The grader name '{name}' is taken by {known.__module__}.{known.__qualname__}.")
-        cls._classes[name] = grader
-        return grader
 
-    @classmethod
-    def get(cls, name: str) -> type[BaseGrader]:
-        """The class registered under a name; ConfigError with the nearest names when there is none."""
-        cls._discover()
-        found = cls._classes.get(name)
-        if found is None:
-            raise ConfigError(unknown_name("grader", name, cls._classes, "See `rm-gallery list --graders`."))
-        return found
-
-    @classmethod
-    def create(cls, name: str, /, **params: Any) -> BaseGrader:
-        """Construct a registered grader."""
-        made: Callable[..., BaseGrader] = cls.get(name)
-        return made(**params)
-
-    @classmethod
-    def list(cls) -> builtins.list[str]:
-        """All registered names, sorted."""
-        cls._discover()
-        return sorted(cls._classes)
-
-    @classmethod
-    def _discover(cls) -> None:
-        if cls._found:
-            return
-        cls._found = True
-        common = vars(importlib.import_module(COMMON)).values()
-        for kind in common:
-            if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON:
-                cls.register(kind.registered_name(), kind)
-        # by name, so that core needs no import of the gallery to offer what the gallery holds
-        for name, made in importlib.import_module(GALLERY).graders().items():
-            cls.register(name, made)
-        for point in entry_points(group=ENTRY_POINT_GROUP):
-            cls._classes.setdefault(point.name, point.load())
+GraderRegistry = Registry("grader", _ready_made, _grader_class, "See `rm-gallery list --graders`.")
+"""Every grader by its name."""

@@ -9,12 +9,20 @@ from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.data.conversation import chat_messages
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
-from rm_gallery.core.graders.result import Bounds, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderRegistry,
+    GraderResult,
+    GraderScore,
+)
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.compose import said_of
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -135,22 +143,24 @@ def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrad
 
 
 def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
-    """What a grader sees of a sample: query, messages, context, response(s), reference_response, and of the metadata the
-    fields it asks for by their names.
+    """What a grader sees of a sample: query, messages (input, steps, answer), context, response(s), the tool_calls of steps and
+    answer, reference_response, and of the metadata the fields it asks for by their names.
     """
     inputs = grader.inputs
     about = sample.metadata or {}
     answers = [output.answer for output in sample.output]
     reference = sample.reference()
+    # of several outputs the first: a grader of trajectories is asked about one at a time
+    way = [turn.to_openai() for output in sample.output[:1] for turn in (*(output.steps or ()), output.answer)]
     known: dict[str, Any] = {
         "query": sample.query_text(),
         "instruction": sample.query_text(),
-        "messages": [message.to_openai() for message in (*sample.input, *answers[:1])],
+        "messages": [*(message.to_openai() for message in sample.input), *way],
         "history": [message.to_openai() for message in sample.input[:-1]],
         "response": answers[0].text if answers else "",
         "responses": [answer.text for answer in answers],
         "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
-        "tool_calls": answers[0].to_openai().get("tool_calls") if answers and answers[0].tool_calls else None,
+        "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
         **({"reference_response": reference} if reference is not None else {}),
     }
     given = {name: known[name] if name in known else about.get(name) for name in inputs if name != "*"}
@@ -158,7 +168,24 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
     return {name: value for name, value in {**given, **over}.items() if value is not None}
 
 
-class GraderReward(BasePointWiseReward):
+class _OfGrader(BaseReward):
+    """What both kinds share: the grader, and its judge."""
+
+    grader_class: ClassVar[type[BaseGrader] | None] = None
+    """The grader that `grader:NAME` names."""
+    grader: SerializeAsAny[BaseGrader] = Field(default=...)
+
+    def check(self) -> None:
+        """Raise ConfigError when the grader could not grade at all."""
+        self.grader.check()
+
+    @property
+    def llm(self) -> Any:
+        """The model that judges, None where none does."""
+        return getattr(self.grader, "llm", None)
+
+
+class GraderReward(_OfGrader, BasePointWiseReward):
     """A grader as a reward: `RewardRegistry.get("grader:relevance")(llm=…)`, or `as_reward(grader)`.
 
     Each answer is graded by itself. The score is the grader's, in its range and direction; what it could not grade is
@@ -166,14 +193,10 @@ class GraderReward(BasePointWiseReward):
     """
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
-    grader_class: ClassVar[type[BaseGrader] | None] = None
-    """The grader that `grader:NAME` names."""
-    grader: SerializeAsAny[BaseGrader] = Field(default=...)
 
     def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
         """Take a grader, or the name of one with its settings."""
-        built = _built(grader, settings)
-        super().__init__(**built)
+        super().__init__(**_built(grader, settings))
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
@@ -196,11 +219,6 @@ class GraderReward(BasePointWiseReward):
         return _class_of(kind, GraderReward, lambda settings: GraderReward(name, **settings), shown)
 
     @property
-    def llm(self) -> Any:
-        """The model that judges, None where none does."""
-        return getattr(self.grader, "llm", None)
-
-    @property
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a grader
         """The grader's range."""
         return self.grader.score_range
@@ -212,7 +230,7 @@ class GraderReward(BasePointWiseReward):
 
     def check(self) -> None:
         """Raise ConfigError when the grader could not grade at all, or orders responses instead of scoring one."""
-        self.grader.check()
+        super().check()
         if self.grader.mode is GraderMode.LISTWISE:
             raise ConfigError(f"{self.name} orders several responses; as_reward(grader) makes the listwise reward of it.")
 
@@ -242,26 +260,14 @@ def _class_of(
     return cast("type[BaseReward]", RewardMeta(kind.__name__, (base,), body))
 
 
-class GraderListReward(BaseListWiseReward):
+class GraderListReward(_OfGrader, BaseListWiseReward):
     """A grader that orders responses as a reward: an answer's score is the share of the others it is placed before."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
-    grader_class: ClassVar[type[BaseGrader] | None] = None
-    """The grader that `grader:NAME` names."""
-    grader: SerializeAsAny[BaseGrader] = Field(default=...)
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
 
     def __init__(self, grader: BaseGrader | str | None = None, **settings: Any) -> None:
         """Take a grader, or the name of one with its settings."""
         super().__init__(**_built(grader, settings))
-
-    def check(self) -> None:
-        """Raise ConfigError when the grader could not grade at all."""
-        self.grader.check()
-
-    @property
-    def llm(self) -> Any:
-        """The model that judges, None where none does."""
-        return getattr(self.grader, "llm", None)
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in the given one."""

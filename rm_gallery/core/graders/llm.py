@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AliasChoices,
@@ -21,12 +20,11 @@ from pydantic import (
     model_validator,
 )
 
-from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import Bounds, GraderMode, GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.reward.judge import ask, usable_text
+from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.reward.judge import ask, judge_of, parsed, usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardMeta
@@ -34,108 +32,15 @@ from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
     OnScale,
-    asked_fields,
-    described,
     fence_for,
     fenced,
     render,
 )
-from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, ProviderError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:
-
-    class _Judge:
-        """What type checkers know of the field `model`: it takes a name or settings as well, and holds a model."""
-
-        def __get__(self, grader: Any, owner: Any = None) -> BaseLLM | None: ...
-        def __set__(self, grader: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
-
-
-T = TypeVar("T")
-REFUSED = frozenset({400, 404, 415, 422, 501})
-"""Statuses by which an endpoint refuses a request field it does not know."""
-JSON_FORM = {
-    "en": "Reply with one JSON object with exactly these keys, and nothing else:",
-    "zh": "请只回复一个 JSON 对象，恰好包含以下键，不要写其他内容：",
-}
-PATIENCE_SECONDS = 5.0
-"""How long others wait for the first call, which may hang."""
-_TYPES: dict[Any, dict[str, Any]] = {
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-}
-_known: dict[tuple[str, str], bool] = {}
-_probing: dict[tuple[str, str], asyncio.Future[None]] = {}
-
-
-def json_form(template: type[BasePromptTemplate], thinking: bool, language: str) -> str:
-    """What the judge is told about the form of a reply that is one JSON object, reasons first."""
-    keys = {name: described(name, template.model_fields[name], language) for name in asked_fields(template, thinking)}
-    return f"{JSON_FORM[language]}\n{json.dumps(keys, ensure_ascii=False, indent=2)}"
-
-
-def response_format(template: type[BasePromptTemplate], thinking: bool) -> dict[str, Any]:
-    """The request field that asks for such an object; bounds are not in it, since not every endpoint knows them."""
-    names = asked_fields(template, thinking)
-    properties = {n: _TYPES.get(template.model_fields[n].annotation, {"type": "string"}) for n in names}
-    schema = {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
-    return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
-
-
-async def with_capability(llm: BaseLLM, ask: Callable[[bool], Awaitable[T]]) -> T:
-    """`ask(True)` where the model's endpoint takes a schema, else `ask(False)`.
-
-    The first call for an endpoint and a model finds out, while others wait for it, though not for long: a schema that is
-    refused is asked without at once. What was found holds for the process; a call without any reply finds nothing out, and
-    then each finds out for itself.
-    """
-    key = (llm.endpoint_key(), llm.model)
-    if key in _known:
-        return await ask(_known[key])
-    first = _probing.get(key)
-    if first is None:
-        _probing[key] = done = asyncio.get_running_loop().create_future()
-        try:
-            return await _probe(key, ask)
-        finally:
-            done.set_result(None)
-    if not first.done() and first.get_loop() is asyncio.get_running_loop():
-        # awaited without `wait` it would be cancelled with the first of those who wait
-        await asyncio.wait([first], timeout=PATIENCE_SECONDS)
-    return await (ask(_known[key]) if key in _known else _probe(key, ask))
-
-
-async def _probe(key: tuple[str, str], ask: Callable[[bool], Awaitable[T]]) -> T:
-    try:
-        return await _noted(key, ask, True)
-    except ProviderError as error:
-        if error.status not in REFUSED or error.filtered:
-            raise
-    return await _noted(key, ask, False)
-
-
-async def _noted(key: tuple[str, str], ask: Callable[[bool], Awaitable[T]], structured: bool) -> T:
-    """`ask(structured)`; a reply shows that the endpoint takes it, even one that cannot be read."""
-    try:
-        found = await ask(structured)
-    except (ParseError, Unscored):
-        _known.setdefault(key, structured)
-        raise
-    _known.setdefault(key, structured)
-    return found
-
-
-def forget() -> None:
-    """Forget what was found out."""
-    _known.clear()
-    _probing.clear()
-
-
-library_loop.after_fork(forget)
-
+    from rm_gallery.core.reward.judge import Judge
 
 RUBRICS = Path(__file__).parent / "rubrics"
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -197,7 +102,7 @@ class LLMGrader(BaseGrader):
     """Settings that have no effect here, since the grader asks in a way of its own; one that is given is refused."""
 
     if TYPE_CHECKING:
-        model: _Judge = _Judge()
+        model: Judge = Judge()
     else:
         model: SerializeAsAny[BaseLLM] | None = Field(default=None, validation_alias=AliasChoices("model", "llm"))
     """The judge: a model object, a model's name, or a dict of its settings; `llm` is the same field."""
@@ -215,14 +120,7 @@ class LLMGrader(BaseGrader):
     structured: bool | None = None
     """Whether replies are asked for as JSON by a schema; None finds out by the first call whether the endpoint can."""
 
-    @field_validator("model", mode="before")
-    @classmethod
-    def _resolve(cls, value: Any) -> Any:
-        if isinstance(value, str | dict):
-            from rm_gallery.core.model.providers import resolve_llm
-
-            return resolve_llm(value)
-        return value
+    _resolve = field_validator("model", mode="before")(judge_of)
 
     @model_validator(mode="after")
     def _bounded(self) -> LLMGrader:
@@ -269,15 +167,12 @@ class LLMGrader(BaseGrader):
 
     def messages(self, /, **fields: Any) -> list[dict[str, Any]]:
         """The very prompt these fields would be graded with, where replies are not asked for by a schema."""
-        return self._messages(fields, self._form(False))
+        return self._messages(fields, self._form(self.reply))
 
-    def _form(self, structured: bool, reply: type[BasePromptTemplate] | None = None) -> str:
+    def _form(self, reply: type[BasePromptTemplate]) -> str:
         """What the judge is told about the form of its reply."""
         thinking = self.model.enable_thinking if self.model is not None else False
-        template = reply or self.reply
-        if structured:
-            return json_form(template, thinking, self.language)
-        return template.schema(enable_thinking=thinking, language=self.language)
+        return reply.schema(enable_thinking=thinking, language=self.language)
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         texts = {name: shown(value) for name, value in fields.items()}
@@ -314,41 +209,21 @@ class LLMGrader(BaseGrader):
         model, template = self.model, reply or self.reply
         if model is None:
             raise ConfigError(f"{self.name} has no judge: pass model=OpenAIChatModel(model=…), or a model's name.")
-
-        async def once(structured: bool) -> Any:
-            more = overrides
-            if structured:
-                more = {**overrides, "response_format": response_format(template, model.enable_thinking)}
-            form = self._form(structured, template)
-            return await ask(
-                model,
-                template,
-                self._messages(fields, form),
-                read,
-                name=self.name,
-                form=form,
-                repair_attempts=self.repair_attempts,
-                language=self.language,
-                **more,
-            )
-
-        return await (with_capability(model, once) if self.structured is None else once(self.structured))
+        return await ask(
+            model,
+            template,
+            lambda: self._messages(fields, self._form(template)),
+            read,
+            name=self.name,
+            repair_attempts=self.repair_attempts,
+            language=self.language,
+            structured=self.structured,
+            **overrides,
+        )
 
     def _read(self, reply: ChatResponse) -> GraderScore:
-        found = self.parsed(reply, self.reply)
+        found = parsed(self.reply, usable_text(reply))
         return GraderScore(score=found.score, reason=found.reason or "", usage=usage_of(reply), **self.about())
-
-    @staticmethod
-    def parsed(reply: ChatResponse, template: type[BasePromptTemplate]) -> Any:
-        """The reply as an instance of its template; every way in which it does not fit becomes a ParseError."""
-        text = usable_text(reply)
-        try:
-            return template.parse(text)
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, ParseError):
-                raise
-            problem = f"The reply does not fit ({type(error).__name__}: {error})."
-            raise ParseError(problem, reply_excerpt=excerpt(text)) from error
 
 
 def usage_of(reply: ChatResponse) -> dict[str, float]:

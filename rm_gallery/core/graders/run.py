@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import time
-import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sized
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import orjson
 from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import RunControl, questions
-from rm_gallery.core.engine.lanes import Cost, awaitable
+from rm_gallery.core.engine.context import asked_by, questions
+from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again, Looking, drawn
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderError, GraderFolder, GraderResult, as_result
-from rm_gallery.core.outcome import Outcome, is_run_level, worst_of
+from rm_gallery.core.engine.store.kept import Again, RunFolder, about_code
+from rm_gallery.core.engine.store.store import STATUSES
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, as_result
+from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, worst_of
 from rm_gallery.core.reward.reward import current_job
+from rm_gallery.core.reward.run import Batch, alone
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 
 Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
 """What puts a row's columns under the names a grader asks for; see `mapped`."""
 DEADLINE = 600.0
-_costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
 
 
-class InvalidResult(RMGalleryError):
+class InvalidGraderResult(RMGalleryError):
     """A grader returned what is no result."""
 
     reason = "invalid_result"
@@ -55,7 +54,7 @@ class NotGraded(RMGalleryError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class GraderPlan:
     """A grader and how the rows reach it."""
 
     grader: BaseGrader
@@ -67,14 +66,14 @@ class Plan:
 # -- rows ---------------------------------------------------------------------------------------------------------------------
 
 
-class Row:
+class TableRow:
     """One row of the data with its identity, for traces and run folders."""
 
     __slots__ = ("__dict__", "fields", "jobs")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.fields = fields
-        self.jobs: list[Job] = []
+        self.jobs: list[GraderJob] = []
         """What graders read of it."""
 
     @cached_property
@@ -103,13 +102,13 @@ class Row:
         return self.given_id or digest(dict(self.fields), "row")
 
 
-class Job(NamedTuple):
+class GraderJob(NamedTuple):
     """One grader over one row."""
 
     place: str
-    plan: Plan
+    plan: GraderPlan
     fields: dict[str, Any] | Exception
-    of: Row
+    of: TableRow
 
 
 _ABSENT = object()
@@ -193,7 +192,7 @@ def bound(grader: BaseGrader, row: Mapping[str, Any], mapper: Mapper = None) -> 
 # -- execution ----------------------------------------------------------------------------------------------------------------
 
 
-def _graded(grader: BaseGrader, fields: dict[str, Any]) -> Any:
+def _graded(grader: BaseGrader, fields: Any) -> Any:
     """The grader's result for these fields, or a coroutine of it."""
     began = time.perf_counter()
     value = grader._grade(**fields)
@@ -213,7 +212,7 @@ def _checked(grader: BaseGrader, value: Any) -> GraderResult:
         return as_result(value, grader.about())
     except (ValidationError, ValueError, TypeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise InvalidResult(f"{grader.name} returned no usable result: {what}") from error
+        raise InvalidGraderResult(f"{grader.name} returned no usable result: {what}") from error
 
 
 async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
@@ -221,17 +220,12 @@ async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
 
     Raises what the grader raises. Only the fields it asks for reach it; what would block the loop runs on a thread.
     """
-    plan = Plan(grader)
-    asked = bound(grader, fields)
-    if grader.is_async:
-        found: GraderResult = await _graded(grader, asked)
-        return found
-    job = Job(grader.name, plan, asked, Row(fields))
-    result: GraderResult = await arun_alone((None, [job]), _execute, _value_of, **_alone(grader, "threads"))
+    job = GraderJob(grader.name, GraderPlan(grader), bound(grader, fields), TableRow(fields))
+    result: GraderResult = await (_graded(grader, job.fields) if grader.is_async else _on_a_thread(job))
     return result
 
 
-def _execute(job: Job) -> Any:
+def _execute(job: GraderJob) -> Any:
     if isinstance(job.fields, Exception):
         raise job.fields
     if job.plan.grader.is_async:
@@ -239,10 +233,14 @@ def _execute(job: Job) -> Any:
     return _graded(job.plan.grader, job.fields)
 
 
-def _execute_beside(job: Job) -> Any:
+def _execute_beside(job: GraderJob) -> Any:
     """`_execute` on the library loop, where what would block is handed to a thread."""
     if isinstance(job.fields, Exception) or job.plan.grader.is_async:
         return _execute(job)
+    return _on_a_thread(job)
+
+
+def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:
     return arun_alone((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
 
 
@@ -252,11 +250,10 @@ def _value_of(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Any:
 
 
 def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
-    cost = _costs.get(type(grader)) or _costs.setdefault(type(grader), Cost())
-    return {"max_workers": grader.max_workers, "deadline": grader.deadline, "lane": lane, "cost": cost}
+    return alone(type(grader), grader.max_workers, grader.deadline, lane)
 
 
-def _found(job: Job, outcome: Outcome[Any]) -> GraderResult:
+def _found(job: GraderJob, outcome: Outcome[Any]) -> GraderResult:
     """What the grader itself said."""
     grader = job.plan.grader
     found: GraderResult
@@ -271,7 +268,7 @@ def _found(job: Job, outcome: Outcome[Any]) -> GraderResult:
     return found if found.name else found.model_copy(update={"name": grader.name})
 
 
-def _settled(plan: Plan, found: GraderResult, row: Row) -> GraderResult:
+def _settled(plan: GraderPlan, found: GraderResult, row: TableRow) -> GraderResult:
     """The result as it is handed on: for an error, what `on_error` says."""
     grader, on_error = plan.grader, plan.on_error
     if isinstance(found, GraderError):
@@ -285,11 +282,20 @@ def _settled(plan: Plan, found: GraderResult, row: Row) -> GraderResult:
     return stand_in.model_copy(update={"reason": found.reason, "metadata": {"on_error": found.model_dump()}})
 
 
+def _job(name: str, plan: GraderPlan, row: TableRow) -> GraderJob:
+    try:
+        return GraderJob(name, plan, bound(plan.grader, row.fields, plan.mapper), row)
+    except Exception as error:
+        if is_run_level(error):
+            raise
+        return GraderJob(name, plan, error, row)
+
+
 class GraderFailed(ConfigError):
     """A row has no result and its grader was to raise."""
 
 
-def lane_of(plans: Iterable[Plan]) -> engine.LaneName:
+def lane_of(plans: Iterable[GraderPlan]) -> engine.LaneName:
     """Where the jobs run: threads when nothing is awaited, else the library loop."""
     return "loop" if any(plan.grader.is_async for plan in plans) else "threads"
 
@@ -297,184 +303,196 @@ def lane_of(plans: Iterable[Plan]) -> engine.LaneName:
 # -- one row ------------------------------------------------------------------------------------------------------------------
 
 
-def _single(grader: BaseGrader, fields: Mapping[str, Any]) -> tuple[Row, list[Job]]:
-    row = Row(fields)
-    return row, [_job(grader.name, Plan(grader), row)]
+def _single(grader: BaseGrader, fields: Mapping[str, Any]) -> tuple[TableRow, list[GraderJob]]:
+    row = TableRow(fields)
+    return row, [_job(grader.name, GraderPlan(grader), row)]
 
 
-def _job(name: str, plan: Plan, row: Row) -> Job:
-    try:
-        return Job(name, plan, bound(plan.grader, row.fields, plan.mapper), row)
-    except Exception as error:
-        if is_run_level(error) and not isinstance(error, DataError):
-            raise
-        return Job(name, plan, error, row)
-
-
-def _one(row: Row, jobs: list[Job], outcomes: list[Outcome[Any]]) -> GraderResult:
+def _one(row: TableRow, jobs: list[GraderJob], outcomes: list[Outcome[Any]]) -> GraderResult:
     return _settled(jobs[0].plan, _found(jobs[0], outcomes[0]), row)
 
 
 def grade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
     library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
+    plan = GraderPlan(grader)
     if options is not None:
-        return grade_rows({grader.name: Plan(grader)}, [fields], options)[0][grader.name]
+        return GraderBatch({grader.name: plan}, [fields], options).all()[0][grader.name]
     grader.check()
-    return run_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([Plan(grader)])))
+    return run_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
 
 
 async def agrade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
     """Awaitable twin of `grade_one`."""
+    plan = GraderPlan(grader)
     if options is not None:
-        found = [results async for _, results in agrade_rows({grader.name: Plan(grader)}, [fields], options)]
-        return found[0][grader.name]
+        return (await GraderBatch({grader.name: plan}, [fields], options).aall())[0][grader.name]
     grader.check()
-    return await arun_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([Plan(grader)])))
+    return await arun_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
 
 
 # -- many rows ----------------------------------------------------------------------------------------------------------------
 
 Results = dict[str, GraderResult]
-
-
-Finish = Callable[[Results, Row], Results] | None
+Finish = Callable[[Results, TableRow], Results] | None
 """Adds to a row's results, such as what aggregators make of them."""
 
 
-class _Known(NamedTuple):
+_KINDS: dict[str, type[GraderResult]] = {"score": GraderScore, "rank": GraderRank, "error": GraderError}
+
+
+class GraderFolder(RunFolder):
+    """Keeps what each grader said of each row; a row that one of five graders failed on is judged again by that one."""
+
+    def __init__(self, plans: Mapping[str, GraderPlan], options: RunOptions) -> None:
+        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting cannot be told
+        from another one. What a mapper makes of a row is a part of the row's key, and aggregators are no part of the run: what
+        they make of the results is worked out anew.
+        """
+        graders = {name: {"grader": plan.grader.describe(), "on_error": plan.on_error} for name, plan in plans.items()}
+        super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")
+        self._plans = plans
+
+    def key_of(self, data: TableRow) -> str:
+        """The row's id and a hash of what its graders read."""
+        return data.read_key
+
+    def restore(self, row: TableRow) -> dict[str, GraderResult]:
+        """What an earlier part of the run found of a row, by grader; what is missing has to be judged.
+
+        Raises ConfigError when a judge would be asked something else now.
+        """
+        judged = [(job.plan.grader, job.fields) for job in row.jobs if job.plan.grader.judged]
+        if judged and (record := self.record_of(row)) is not None:
+            ways = [partial(grader._grade, **fields) for grader, fields in judged if isinstance(fields, dict)]
+            self.check_asked(row, record, asked_by(ways))
+        return self.known(row, self._read, lambda found: len(found) == len(self._plans)) or {}
+
+    def _read(self, record: dict[str, Any]) -> dict[str, GraderResult] | None:
+        results = record.get("results")
+        if not isinstance(results, dict):
+            return None
+        found = {name: self._one(name, results.get(name)) for name in self._plans}
+        return {name: result for name, result in found.items() if result is not None}
+
+    def fits(self, record: dict[str, Any], data: TableRow) -> bool:
+        """Whether it holds a result of one of the graders."""
+        return bool(self._read(record))
+
+    def _one(self, name: str, said: Any) -> GraderResult | None:
+        """A result as it was kept; None for one that failed or does not fit."""
+        if not isinstance(said, dict) or said.get("kind") not in _KINDS:
+            return None
+        try:
+            found = _KINDS[said["kind"]].model_validate({key: item for key, item in said.items() if key != "kind"})
+            if isinstance(found, GraderError):
+                return found if found.status == "unscored" else None
+            return as_result(found, self._plans[name].grader.about())
+        except (ValidationError, ValueError):
+            return None
+
+    def append(self, row: TableRow, results: Mapping[str, GraderResult]) -> None:
+        """Keep a finished row; it is on disk after the next `flush`. What the run did not get to leaves no record."""
+        said = {name: result for name, result in results.items() if getattr(result, "error_type", "") not in NOT_BEGUN}
+        stopped = len(said) < len(results)
+        statuses = {result.status for result in said.values() if isinstance(result, GraderError)}
+        status = "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
+        self.keep(row, status, self.said(row, said) if said else {}, stopped)
+
+    def said(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
+        """What each grader said."""
+        return {"results": {name: result_record(result) for name, result in results[0].items()}}
+
+    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """By grader, its score or ranks, or why it has none."""
+        found: dict[str, Any] = {}
+        for name, result in said["results"].items():
+            if result.get("kind") != "error":
+                found[name] = result.get("score", result.get("rank"))
+            elif about_code(result.get("status", "failed"), result.get("error_type", ""), result.get("cause")):
+                found[name] = f"no score ({result.get('error_type')})"
+        return found
+
+
+def result_record(result: GraderResult) -> dict[str, Any]:
+    """A result in JSON's types, without what is as usual."""
+    kind = next((kind for kind, cls in _KINDS.items() if isinstance(result, cls)), "error")
+    out = {"kind": kind, **result.model_dump(exclude_defaults=True)}
+    try:
+        orjson.dumps(out)
+    except TypeError:  # metadata are anybody's
+        out["metadata"] = orjson.loads(orjson.dumps(out["metadata"], default=str, option=orjson.OPT_NON_STR_KEYS))
+    return out
+
+
+class _PartlyGraded(NamedTuple):
     """A row of which an earlier part of the run found some results."""
 
-    row: Row
+    row: TableRow
     results: Results
 
 
-_Parts = tuple[Iterator[engine.Planned], Callable[[Job], Any], Callable[..., Results], RunOptions]
-"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
-
-
-class _Grading(Looking):
-    """What the engine needs to know of graders and rows, and the folder their results are kept in."""
+class GraderBatch(Batch[Results]):
+    """Rows that graders grade: the results by name, to which `finish` may add, such as what aggregators make of them."""
 
     def __init__(
         self,
-        plans: Mapping[str, Plan],
+        plans: Mapping[str, GraderPlan],
         rows: Iterable[Mapping[str, Any]],
         options: RunOptions,
-        finish: Finish,
+        finish: Finish = None,
     ) -> None:
         for plan in plans.values():
             plan.grader.check()
         deadlines = [plan.grader.deadline for plan in plans.values()]
-        known = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
-        self._options = replace(
-            options,
-            control=options.control or RunControl(),
-            deadline=options.deadline or known,
-            total=options.total or (len(rows) if isinstance(rows, Sized) else None),
-        )
-        self._plans, self._rows, self._finish = plans, rows, finish
-        self.lane: engine.LaneName = lane_of(plans.values())
-        self.label = "graders"
+        longest = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
+        super().__init__(rows, replace(options, deadline=options.deadline or longest), "graders", lane_of(plans.values()))
+        self._plans, self._finish = plans, finish
 
-    def __enter__(self) -> _Grading:
-        options = self._options
-        if options.run_dir:
-            self._folder = GraderFolder(self._plans, options)
-            options = self._folder.begin(options)
-            if self._folder.begun and all(plan.grader.compared_again for plan in self._plans.values()):
-                self._rows, self._drawn = drawn(self._rows, self._folder, self._row)
-        self.flush = None if self._folder is None else self._folder.flush
-        self.parts = self._parts(self._rows, self._folder, options)
-        return self
+    def _opened(self, options: RunOptions) -> GraderFolder:
+        return GraderFolder(self._plans, options)
 
-    def _parts(self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None, options: RunOptions) -> _Parts:
-        beside = _execute if self.lane == "threads" else _execute_beside
-
-        def execute(job: Job) -> Any:
-            if folder is not None:
-                questions.set(folder.questions_of(job.of))
-            return beside(job)
-
-        return self._planned(rows, folder), execute, partial(self._merge, folder), options
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            assert self._options.control is not None
-            self._folder.close(self._options.control)
-
-    def _row(self, fields: Mapping[str, Any]) -> Row:
-        row = Row(fields)
+    def _keyed(self, item: Mapping[str, Any]) -> TableRow:
+        row = TableRow(item)
         row.jobs = [_job(name, plan, row) for name, plan in self._plans.items()]
         return row
+
+    @property
+    def _compared(self) -> bool:
+        return all(plan.grader.compared_again for plan in self._plans.values())
+
+    def _parts(self, items: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None, options: RunOptions) -> Any:
+        here = _execute if self.lane == "threads" else _execute_beside
+
+        def execute(job: GraderJob) -> Any:
+            if folder is not None:
+                questions.set(folder.questions_of(job.of))
+            return here(job)
+
+        return self._planned(items, folder), execute, partial(self._merge, folder), options
 
     def _planned(self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None) -> Iterator[engine.Planned]:
         for number, fields in enumerate(rows):
             if not isinstance(fields, Mapping):
                 raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
-            row = self._row(fields)
+            row = self._keyed(fields)
             known = folder.restore(row) if folder is not None else None
             if known:
-                yield _Known(row, known), [job for job in row.jobs if job.place not in known] or None
+                yield _PartlyGraded(row, known), [job for job in row.jobs if job.place not in known] or None
             else:
                 yield row, row.jobs
 
     def _merge(
-        self, folder: GraderFolder | Again | None, data: Row | _Known, jobs: list[Job], outcomes: list[Outcome[Any]]
+        self,
+        folder: GraderFolder | Again | None,
+        data: TableRow | _PartlyGraded,
+        jobs: list[GraderJob],
+        outcomes: list[Outcome[Any]],
     ) -> Results:
-        row, known = (data, None) if isinstance(data, Row) else data
-        results = {job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
-        if known:
-            results = {name: known[name] if name in known else results[name] for name in self._plans}
+        row, known = (data, {}) if isinstance(data, TableRow) else data
+        made = {job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
+        results = {name: known[name] if name in known else made[name] for name in self._plans}
         if jobs and folder is not None:
             folder.append(row, results)
         results = {name: _settled(self._plans[name], found, row) for name, found in results.items()}
         return results if self._finish is None else self._finish(results, row)
-
-
-def grade_rows(
-    plans: Mapping[str, Plan],
-    rows: Iterable[Mapping[str, Any]],
-    options: RunOptions,
-    finish: Finish = None,
-) -> list[Results]:
-    """Grade all rows by all graders: results by name, in the order of the rows; `finish` may add to a row's results."""
-    library_loop.refuse_blocking("run", "arun")
-    with _Grading(plans, rows, options, finish) as going:
-        going.look()
-        return engine.run_all(*going.parts, label="graders", lane=going.lane, flush=going.flush)
-
-
-def stream_rows(
-    plans: Mapping[str, Plan],
-    rows: Iterable[Mapping[str, Any]],
-    options: RunOptions,
-    finish: Finish = None,
-) -> Generator[tuple[int, Results], None, None]:
-    """(index, results) of each row as it comes, in order and in flat memory."""
-    with _Grading(plans, rows, options, finish) as grading:
-        grading.look()
-        going = engine.run(*grading.parts, label="graders", lane=grading.lane, streaming=True, flush=grading.flush)
-        with closing(going):
-            yield from going
-
-
-async def agrade_rows(
-    plans: Mapping[str, Plan],
-    rows: Iterable[Mapping[str, Any]],
-    options: RunOptions,
-    finish: Finish = None,
-    streaming: bool = False,
-) -> AsyncIterator[tuple[int, Results]]:
-    """(index, results) of each row, from any event loop: as they finish, or, `streaming`, in order and in flat memory."""
-    with _Grading(plans, rows, options, finish) as grading:
-        await grading.alook()
-        async for pair in engine.arun(
-            *grading.parts,
-            label="graders",
-            lane=grading.lane,
-            ordered=streaming,
-            streaming=streaming,
-            flush=grading.flush,
-        ):
-            yield pair

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.engine.loop import RunStopped
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderRank, GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.outcome import NOT_BEGUN, outcome_of_error
 from rm_gallery.core.reward.judge import repeat_index
@@ -84,13 +83,6 @@ class _Wrapper(BaseGrader):
         return [one for one in found if not isinstance(one, BaseException)]
 
 
-def _usage(results: Sequence[GraderResult]) -> dict[str, float]:
-    total: Counter[str] = Counter()
-    for result in results:
-        total.update(result.usage)
-    return dict(total)
-
-
 def _said(results: Sequence[GraderResult]) -> list[dict[str, Any]]:
     return [
         {"score": result.score, "reason": result.reason}
@@ -137,7 +129,7 @@ class AverageGrader(_Wrapper):
         metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores), "results": _said(results)}
         reason = next(result.reason for result in results if isinstance(result, GraderScore))
         mean = math.fsum(scores) / len(scores)
-        return GraderScore(score=mean, reason=reason, metadata=metadata, usage=_usage(results), **self.about())
+        return GraderScore(score=mean, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about())
 
 
 class VotingGrader(_Wrapper):
@@ -187,7 +179,7 @@ class VotingGrader(_Wrapper):
         }
         if self.early_stop:
             metadata["calls_saved"] = self.n - len(results)
-        return GraderScore(score=score, reason=reason, metadata=metadata, usage=_usage(results), **self.about())
+        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about())
 
     def _needed(self, results: Sequence[GraderResult]) -> int:
         """How many more votes could decide it at the earliest; 0 when the leader cannot be caught."""
@@ -241,7 +233,7 @@ class BothOrdersGrader(_Comparing):
         flipped = there != back
         rank = [1, 1] if flipped else there
         metadata = {"flipped": flipped, "verdicts": [there, back]}
-        return GraderRank(name=self.name, rank=rank, reason=results[0].reason, metadata=metadata, usage=_usage(results))
+        return GraderRank(name=self.name, rank=rank, reason=results[0].reason, metadata=metadata, usage=usage_sum(results))
 
 
 class TournamentGrader(_Comparing):
@@ -278,7 +270,7 @@ class TournamentGrader(_Comparing):
             ranks = _ranks(results)
             back = ranks[len(pairs) :]
             metadata["flips"] = sum(one != other[::-1] for one, other in zip(ranks[: len(pairs)], back, strict=True))
-        return GraderRank(name=self.name, rank=rank, reason="", metadata=metadata, usage=_usage(results))
+        return GraderRank(name=self.name, rank=rank, reason="", metadata=metadata, usage=usage_sum(results))
 
 
 def _ranks(results: Sequence[GraderResult]) -> list[list[int]]:

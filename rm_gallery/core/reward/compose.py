@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore, RewardIssue
+from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Outcome, outcome_of_error, scored, unscored
-from rm_gallery.core.reward.kinds import Bounds, PerOutputReward, Said
+from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored, worst_of
+from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
@@ -33,22 +34,6 @@ def as_part(value: Any) -> BaseReward:
         return value
     made: BaseReward = importlib.import_module(BUILDER).build_reward(value)
     return made
-
-
-def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
-    """What a reward said of an output it has judged: its score, or why there is none."""
-    score = reward.score_of_output(output)
-    if score is not None:
-        return scored(score)
-    issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
-    if not issues:
-        return unscored("no_score", f"{reward.name} gave no score.", "rule")
-    first = issues[0]
-    return Outcome(first.status, None, first.reason, first.message, first.cause)
-
-
-def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
-    return [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
 
 
 class Savings(NamedTuple):
@@ -132,28 +117,19 @@ class _Notes:
         if extra:
             self.extra[name] = extra
 
-    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> Said:
+    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> JudgedOutput:
         """The composition's own outcome, with all that was noted."""
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
         if outcome.value is None:
-            return Said(outcome.without_value(), extra)
+            return JudgedOutput(outcome.without_value(), extra)
         detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return Said(scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra)
+        return JudgedOutput(scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra)
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
     """A component of a score in the layout of a function reward's metrics; None where it could not be told."""
     return {"score": 0.0 if score is None else score, "is_score_valid": score is not None, "reason": reason}
-
-
-def _best(reward: BaseReward) -> float | None:
-    """The best score a reward can give, None where there is no bound."""
-    return reward.score_range[1 if reward.higher_is_better else 0]
-
-
-def _worst(reward: BaseReward) -> float | None:
-    return reward.score_range[0 if reward.higher_is_better else 1]
 
 
 def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
@@ -225,12 +201,12 @@ class Cascade(Composition):
         if last.stop_below is not None or last.stop_above is not None:
             raise ConfigError(f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop its limits.")
         object.__setattr__(self, "stages", [*filled, last])
-        deciding = [stage.reward for stage in self.stages if stage.stop_above is not None or stage is last]
-        if len({(part.score_range, part.higher_is_better) for part in deciding}) > 1:
+        deciding = self._deciding()
+        if not self._alike(deciding):
             for part in deciding:
                 part.normalized(0.0)  # raises for a range without bounds
         if math.isnan(self.otherwise):
-            worst = _worst(last.reward) if self._alike(deciding) else 0.0
+            worst = worst_of(last.reward.score_range, last.reward.higher_is_better) if self._alike(deciding) else 0.0
             if worst is None:
                 raise ConfigError(
                     f"{type(self).__name__}: the scores of {last.reward.name} have no worst one; say with otherwise= what an "
@@ -243,7 +219,8 @@ class Cascade(Composition):
         if stage.stop_below is not None or stage.stop_above is not None:
             return stage
         threshold = getattr(getattr(stage.reward, "grader", None), "threshold", None)
-        limit = _best(stage.reward) if threshold is None else threshold
+        best = stage.reward.score_range[1 if stage.reward.higher_is_better else 0]
+        limit = best if threshold is None else threshold
         if limit is None:
             raise ConfigError(
                 f"{type(self).__name__}: the scores of {stage.reward.name} have no best one; say from which score on an answer "
@@ -277,7 +254,7 @@ class Cascade(Composition):
         deciding = self._deciding()
         return deciding[0].higher_is_better if self._alike(deciding) else True
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Said]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         names = list(self.parts())
         notes = [_Notes() for _ in sample.output]
         done: dict[int, tuple[Outcome[float], str | None]] = {}
@@ -395,28 +372,23 @@ class WeightedSum(Composition):
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The lowest and the highest sum there can be."""
-        ends = [
-            [None if bound is None else self.weights[name] * bound for bound in part.score_range]
-            for name, part in self.rewards.items()
-            if self.weights[name]
-        ]
-        turned = [end if self.weights[name] > 0 else end[::-1] for name, end in zip(self._counting(), ends, strict=True)]
-        low, high = ([bound for end in turned if (bound := end[side]) is not None] for side in (0, 1))
-        return (
-            math.fsum(low) if len(low) == len(turned) else None,
-            math.fsum(high) if len(high) == len(turned) else None,
-        )
+        ends: tuple[list[float | None], list[float | None]] = ([], [])
+        for name, part in self.rewards.items():
+            weight = self.weights[name]
+            if weight:
+                low, high = (None if bound is None else weight * bound for bound in part.score_range)
+                ends[0].append(low if weight > 0 else high)
+                ends[1].append(high if weight > 0 else low)
+        lowest, highest = (None if None in end else math.fsum(filter(None, end)) for end in ends)
+        return lowest, highest
 
-    def _counting(self) -> list[str]:
-        return [name for name in self.rewards if self.weights[name]]
-
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[Said]:
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
         said = dict(zip(self.rewards, await together_or_none(asked), strict=True))
         return [self._sum({name: found[i] for name, found in said.items()}) for i in everything]
 
-    def _sum(self, said: Mapping[str, _Part]) -> Said:
+    def _sum(self, said: Mapping[str, _Part]) -> JudgedOutput:
         notes = _Notes()
         for name, found in said.items():
             notes.add(name, self.rewards[name], found)

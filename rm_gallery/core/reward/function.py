@@ -18,11 +18,11 @@ from pydantic import BaseModel
 
 from rm_gallery.core.data.conversation import Message, as_messages, message_dicts, response_in
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.function_reward import (
     GIVEN,
     AsyncFunctionGroupReward,
     AsyncFunctionReward,
-    Bounds,
     EvaluateResult,
     FunctionGroupReward,
     FunctionReward,

@@ -19,8 +19,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 
 from rm_gallery.core.data.conversation import MappingRecord, dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
-from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, write_scores
+from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored
+from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.outputs import write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
@@ -180,7 +181,6 @@ def _set_aside(folder: Path) -> None:
             del sys.modules[beside.stem]
 
 
-Bounds = tuple[float | None, float | None]
 GIVEN = ("messages", "rollouts_messages", "response", "responses", "original_messages", "ground_truth", "resources")
 """What a function gets by these names; columns of a data set with such a name do not come through."""
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_run, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
-from rm_gallery.core.outcome import outcome_of_error, scored
+from rm_gallery.core.outcome import Bounds, outcome_of_error, scored
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
@@ -28,12 +31,17 @@ from rm_gallery.core.reward.template import (
     RubricListWiseTemplate,
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
+    json_replies,
+    response_format,
 )
-from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
+from rm_gallery.core.text.values import excerpt
+from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.models import build
 from rm_gallery.core.utils.secrets import redact
 from rm_gallery.core.utils.shown import excerpt
 
+T = TypeVar("T")
+Messages = Sequence[ChatMessage | dict[str, Any]]
 REPAIR = {
     "en": "Your reply could not be read: {problem}\nReply again with your verdict, in this form and nothing else:\n{form}",
     "zh": "你的回复无法解析：{problem}\n请严格按以下格式重新给出结论，不要包含其他内容：\n{form}",
@@ -42,11 +50,20 @@ REPAIR = {
 
 if TYPE_CHECKING:
 
-    class _Judge:
-        """What type checkers know of the field `llm`: it takes a name or settings as well, and holds a model."""
+    class Judge:
+        """What type checkers know of a field that holds a judge: it takes a name or settings as well, and holds a model."""
 
-        def __get__(self, reward: Any, owner: Any = None) -> BaseLLM | None: ...
-        def __set__(self, reward: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
+        def __get__(self, instance: Any, owner: Any = None) -> BaseLLM | None: ...
+        def __set__(self, instance: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
+
+
+def judge_of(value: Any) -> Any:
+    """The model that a name or settings stand for; a model stays one."""
+    if isinstance(value, str | dict):
+        from rm_gallery.core.model.providers import resolve_llm
+
+        return resolve_llm(value)
+    return value
 
 
 class BaseLLMReward(BaseReward):
@@ -59,9 +76,10 @@ class BaseLLMReward(BaseReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "structured"})
 
     if TYPE_CHECKING:
-        llm: _Judge = _Judge()
+        llm: Judge = Judge()
     else:
         llm: SerializeAsAny[BaseLLM] | None = Field(
             default=None, description="The judge: a model object, a model's name, or a dict of its settings."
@@ -70,19 +88,14 @@ class BaseLLMReward(BaseReward):
     """What the judge is asked and how its reply is read."""
     repair_attempts: int = Field(default=1, ge=0)
     """How often the judge is asked again after a reply that cannot be read."""
+    structured: bool | None = False
+    """Whether replies are asked for as JSON by a schema; None finds out by the first call whether the endpoint can."""
 
     @field_serializer("template", when_used="json")
     def _template_name(self, template: Any) -> str | None:
         return None if template is None else f"{template.__module__}.{template.__qualname__}"
 
-    @field_validator("llm", mode="before")
-    @classmethod
-    def _resolve(cls, value: Any) -> Any:
-        if isinstance(value, str | dict):
-            from rm_gallery.core.model.providers import resolve_llm
-
-            return resolve_llm(value)
-        return value
+    _resolve = field_validator("llm", mode="before")(judge_of)
 
     def check(self) -> None:
         """Raise ConfigError without a judge or a template, or when the judge could not be called at all."""
@@ -122,27 +135,25 @@ class BaseLLMReward(BaseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Ask, read, and if need be ask once more. Hooks may be async."""
         parameters: Any = self._before_evaluate(sample=sample, **kwargs)
-        prompt = self._formatted(await parameters if awaitable(parameters) else parameters)
+        known = await parameters if awaitable(parameters) else parameters
         if self.llm is None or self.template is None:
             raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
         result: RewardResult = await ask(
             self.llm,
             self.template,
-            as_messages(prompt),
+            lambda: as_messages(self._formatted(known)),
             lambda reply: self._read(usable_text(reply), sample, kwargs),
             name=self.name,
             repair_attempts=self.repair_attempts,
             language=getattr(self, "language", "en"),
+            structured=self.structured,
         )
         return result
 
     def _read(self, text: str, sample: DataSample, kwargs: dict[str, Any]) -> RewardResult:
         """The result from a reply's text; every way in which a reply does not fit becomes a ParseError."""
         assert self.template is not None
-        try:
-            response = self.template.parse(text)
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            raise _unreadable(error, self.template, text) from error
+        response = parsed(self.template, text)
         try:
             if isinstance(response, BasePromptTemplate):
                 response.check_choices(len(sample.output))
@@ -154,24 +165,33 @@ class BaseLLMReward(BaseReward):
 async def ask(
     llm: BaseLLM,
     template: type[BasePromptTemplate],
-    prompt: Sequence[ChatMessage | dict[str, Any]],
+    prompt: Callable[[], Messages],
     read: Callable[[ChatResponse], Any],
     *,
     name: str,
     repair_attempts: int = 1,
     language: str = "en",
-    form: str = "",
+    structured: bool | None = False,
     **overrides: Any,
 ) -> Any:
-    """What `read` makes of the model's reply, awaited if it can be; every judgement of the library is made here.
+    """What `read` makes of the model's reply to a prompt, awaited if it can be; every judgement of the library is made here.
 
-    A reply that cannot be read is shown its problem and the `form` that was asked for, that of `template` by default, and asked
-    for again, `repair_attempts` times. Each attempt goes into the run's trace. `overrides` are fields of the request.
+    The prompt is made where the form of the reply is settled: JSON by a schema where it is `structured`, else tags; None takes
+    the schema where the endpoint does. A reply that cannot be read is shown its problem and the form that was asked for, and
+    asked for again, `repair_attempts` times. Each attempt goes into the run's trace. `overrides` are fields of the request.
 
     Raises:
         ParseError: no attempt could be read; quotes what was found.
     """
-    messages, repeat = list(prompt), _repeat()
+    if structured is None:
+        how: dict[str, Any] = {"name": name, "repair_attempts": repair_attempts, "language": language, **overrides}
+        return await with_capability(llm, lambda taken: ask(llm, template, prompt, read, structured=taken, **how))
+    replies: Callable[[], AbstractContextManager[None]] = json_replies if structured else nullcontext
+    with replies():
+        messages = list(prompt())
+    if structured:
+        overrides["response_format"] = response_format(template, llm.enable_thinking)
+    repeat = _repeat()
     if (noted := questions.get()) is not None:
         noted.note([m.to_openai() if isinstance(m, ChatMessage) else m for m in messages])
     if repeat and llm.seed is not None:
@@ -192,7 +212,8 @@ async def ask(
                 message = str(error).rstrip(".") + found(reply.text)
                 raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
             chosen = {} if language == "en" else {"language": language}
-            form = template.schema(enable_thinking=llm.enable_thinking, **chosen)
+            with replies():
+                form = template.schema(enable_thinking=llm.enable_thinking, **chosen)
             question = ChatMessage(content=REPAIR[language].format(problem=error, form=form))
             messages = [*messages, ChatMessage(role=MessageRole.ASSISTANT, content=reply.text), question]
         else:
@@ -201,9 +222,69 @@ async def ask(
     raise AssertionError("unreachable")
 
 
+PATIENCE_SECONDS = 5.0
+"""How long others wait for the first call to an endpoint, which may hang."""
+REFUSED = frozenset({400, 404, 415, 422, 501})
+"""Statuses by which an endpoint refuses a request field it does not know."""
+_known: dict[tuple[str, str], bool] = {}
+_probing: dict[tuple[str, str], asyncio.Future[None]] = {}
+
+
+async def with_capability(llm: BaseLLM, ask: Callable[[bool], Awaitable[T]]) -> T:
+    """`ask(True)` where the model's endpoint takes a schema, else `ask(False)`.
+
+    The first call for an endpoint and a model finds out, while others wait for it, though not for long: a schema that is
+    refused is asked without at once. What was found holds for the process; a call without any reply finds nothing out, and
+    then each finds out for itself.
+    """
+    key = (llm.endpoint_key(), llm.model)
+    if key in _known:
+        return await ask(_known[key])
+    first = _probing.get(key)
+    if first is None:
+        _probing[key] = done = asyncio.get_running_loop().create_future()
+        try:
+            return await _probe(key, ask)
+        finally:
+            done.set_result(None)
+    if not first.done() and first.get_loop() is asyncio.get_running_loop():
+        # awaited without `wait` it would be cancelled with the first of those who wait
+        await asyncio.wait([first], timeout=PATIENCE_SECONDS)
+    return await (ask(_known[key]) if key in _known else _probe(key, ask))
+
+
+async def _probe(key: tuple[str, str], ask: Callable[[bool], Awaitable[T]]) -> T:
+    try:
+        return await _noted(key, ask, True)
+    except ProviderError as error:
+        if error.status not in REFUSED or error.filtered:
+            raise
+    return await _noted(key, ask, False)
+
+
+async def _noted(key: tuple[str, str], ask: Callable[[bool], Awaitable[T]], by_schema: bool) -> T:
+    """`ask(by_schema)`; a reply shows that the endpoint takes it, even one that cannot be read."""
+    try:
+        found = await ask(by_schema)
+    except (ParseError, Unscored):
+        _known.setdefault(key, by_schema)
+        raise
+    _known.setdefault(key, by_schema)
+    return found
+
+
+def forget() -> None:
+    """Forget what was found out about endpoints."""
+    _known.clear()
+    _probing.clear()
+
+
+library_loop.after_fork(forget)
+
+
 def _trace(
     name: str,
-    messages: Sequence[ChatMessage | dict[str, Any]],
+    messages: Messages,
     reply: ChatResponse | None,
     attempt: int,
     seconds: float,
@@ -233,6 +314,14 @@ def _trace(
             "reply": None if reply is None else reply.text,
         }
     )
+
+
+def parsed(template: type[BasePromptTemplate], text: str) -> Any:
+    """A reply's text as an instance of its template; every way in which it does not fit becomes a ParseError."""
+    try:
+        return template.parse(text)
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise _unreadable(error, template, text) from error
 
 
 def _unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:
@@ -371,22 +460,22 @@ class BaseRubricReward(BaseLLMReward):
 class BasePointWiseRubricReward(BaseRubricReward, BasePointWiseReward):
     """Scores each answer by itself on a scale from 1 (worst) to 10 (best)."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
+    score_range: ClassVar[Bounds] = (1.0, 10.0)
 
 
 class BaseListWiseRubricReward(BaseRubricReward, BaseListWiseReward):
     """Shows all answers at once in a seeded order; the named best one gets 1, every other 0."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
 
 
 class BasePairWiseRubricReward(BaseRubricReward, BasePairWiseReward):
     """Shows every pair of answers, in both orders by default; an answer's score is its share of pairs won."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
 
 
 class BaseStepWiseRubricReward(BaseRubricReward, BaseStepWiseReward):
     """Scores each step by itself, seeing the steps before it, on a scale from 1 (worst) to 10 (best)."""
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 10.0)
+    score_range: ClassVar[Bounds] = (1.0, 10.0)

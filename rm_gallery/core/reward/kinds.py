@@ -20,8 +20,8 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text
-from rm_gallery.core.outcome import Outcome, failed, unscored
-from rm_gallery.core.reward.merge import issue_of, no_reward, out_of_range, write
+from rm_gallery.core.outcome import Bounds, Outcome, unscored
+from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job, View
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.models import build, copy_with
@@ -36,55 +36,6 @@ TRUTH_LABELS = frozenset(
 
 UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
-
-
-def _invalid(message: str) -> Outcome[Any]:
-    return failed("invalid_result", message, "rule")
-
-
-Bounds = tuple[float | None, float | None]
-
-
-def _checked(
-    reward: BaseReward, outcome: Outcome[RewardResult], expected: type, length: int | None, bounds: Bounds | None = None
-) -> Outcome[RewardResult]:
-    """The outcome, or a failed one when the result is not what this kind of reward returns."""
-    if not outcome.ok:
-        return outcome
-    result = outcome.value
-    if not isinstance(result, RewardResult):
-        return _invalid(f"_evaluate returned {type(result).__name__}; it returns a RewardResult.")
-    if not result.details:
-        return unscored("no_details", "The reward returned a result without details.", "rule")
-    low_high = reward.score_range if bounds is None else bounds
-    for detail in result.details:
-        if not isinstance(detail, expected):
-            return _invalid(f"The result holds {type(detail).__name__}; a {reward.kind} reward returns {expected.__name__}.")
-        scores = (detail.score,) if isinstance(detail, RewardDimensionWithScore) else detail.rank
-        if length is not None and len(scores) != length:
-            return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
-        for score in scores:
-            problem = out_of_range(score, low_high)
-            if problem is not None:
-                return _invalid(problem)
-    return outcome
-
-
-def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult], extra: dict[str, Any] | None = None) -> None:
-    """Write one job's scores, or the reason why there are none, to its answer or step.
-
-    What the answer itself made impossible to judge has the worst score: no text gains by being impossible to judge.
-    """
-    outcome = _checked(reward, raw, RewardDimensionWithScore, None)
-    if outcome.value is None:
-        worst = reward.worst_score if outcome.cause == "answer" else None
-        if worst is None:
-            return write(step, reward, [], issue_of(reward.name, outcome), extra)
-        detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.message)
-        return write(step, reward, [detail], None, {**(extra or {}), "caused_by": "answer", "reason": outcome.reason})
-    result = outcome.value
-    details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
-    return write(step, reward, details, None, result.extra_data)
 
 
 def _said(message: ChatMessage) -> str:
@@ -167,7 +118,7 @@ class BasePointWiseReward(_WholeAnswers):
             write_scores(self, sample.output[job.place].answer, raw)
 
 
-class Said(NamedTuple):
+class JudgedOutput(NamedTuple):
     """What came of one output, and what else is to be kept of it, whether or not there is a score."""
 
     outcome: Outcome[RewardResult]
@@ -175,7 +126,7 @@ class Said(NamedTuple):
 
 
 class PerOutputReward(BasePointWiseReward):
-    """Says of every output by itself what came of it: `_evaluate` returns a `Said` for each output of its job's sample.
+    """Says of every output by itself what came of it: `_evaluate` returns a `JudgedOutput` for each output of its job's sample.
 
     A job is one output, or all of a sample where outputs are compared (`compares`): then one of them may have a score while
     another has none.
@@ -201,7 +152,7 @@ class PerOutputReward(BasePointWiseReward):
         """Each output gets what was said of it."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
-            found: list[Said] = [Said(outcome, {})] * len(outputs) if outcome.value is None else outcome.value
+            found: list[JudgedOutput] = [JudgedOutput(outcome, {})] * len(outputs) if outcome.value is None else outcome.value
             for output, (one, extra) in zip(outputs, found, strict=True):
                 write_scores(self, output.answer, one, extra)
 
@@ -297,7 +248,7 @@ class BaseListWiseReward(_ComparingReward):
         if not jobs:
             return self._write_too_few(sample)
         order: list[int] = jobs[0].place
-        outcome = _checked(self, outcomes[0], RewardDimensionWithRank, len(order))
+        outcome = checked(self, outcomes[0], RewardDimensionWithRank, len(order))
         if outcome.value is None:
             return self._write_all(sample, outcome)
         extra = {**outcome.value.extra_data, "order": order} if self.judged else outcome.value.extra_data
@@ -344,7 +295,7 @@ class BasePairWiseReward(_ComparingReward):
         reasons: list[list[str]] = [[] for _ in sample.output]
         lost: dict[tuple[int, int], Outcome[Any]] = {}
         for job, raw in zip(jobs, outcomes, strict=True):
-            outcome = _checked(self, raw, RewardDimensionWithRank, 2, (None, None))
+            outcome = checked(self, raw, RewardDimensionWithRank, 2, (None, None))
             first, second = job.place
             pair = (min(first, second), max(first, second))
             if outcome.value is None:

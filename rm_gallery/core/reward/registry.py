@@ -1,22 +1,22 @@
-"""Names of rewards: the gallery's, other packages' and your own."""
+"""Names of rewards and of graders: the gallery's, other packages' and your own."""
 
 from __future__ import annotations
 
 import builtins
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
-    from rm_gallery.core.reward.function import RewardFunction
     from rm_gallery.core.reward.reward import BaseReward
 
-C = TypeVar("C", bound="type[BaseReward] | RewardFunction[Any]")
-ENTRY_POINT_GROUP = "rm_gallery.rewards"
+K = TypeVar("K")
+C = TypeVar("C")
+READY_MADE = "rm_gallery.gallery."
 GALLERY = "rm_gallery.gallery.rm"
 GRADER = "rm_gallery.core.graders.bridge:GraderReward"
 """What `grader:NAME` stands for."""
@@ -26,93 +26,97 @@ ENVIRONMENT = "rm_gallery.envs.environment:EnvironmentReward"
 """What `env:FILE:CLASS` stands for."""
 
 
-class RewardRegistry:
-    """Maps a name to a reward class.
+class Registry(Generic[K]):
+    """Maps a name to a class of rewards, or of graders.
 
-    Gallery rewards are found by their files and imported when their name is first asked for. Another package adds rewards
-    through the entry-point group `rm_gallery.rewards` (name = "module:Class"). A name that ends in a colon, such as `bt:`,
-    takes what follows it as its class's first argument, unless its class has `of_name`, which says what the name means.
+    The gallery's are found by their files and imported when a name is first asked for. Another package adds its own through
+    the entry-point group `rm_gallery.rewards` or `rm_gallery.graders` (name = "module:Class"). A name that ends in a colon,
+    such as `bt:`, takes what follows it as its class's first argument, unless its class has `of_name`, which says what the
+    name means.
     """
 
-    _classes: dict[str, type[BaseReward]] = {}
-    _lazy: dict[str, str] | None = None
+    def __init__(
+        self,
+        what: str,
+        ready_made: Callable[[], Mapping[str, str | type[K]]],
+        as_class: Callable[[str, Any], type[K]],
+        hint: str = "",
+    ) -> None:
+        """Take what is registered (reward or grader), the gallery's by name, the class something is registered as, and a hint
+        for names that are not known.
+        """
+        self._what, self._ready_made, self._as_class, self._hint = what, ready_made, as_class, hint
+        self._classes: dict[str, type[K]] = {}
+        self._lazy: dict[str, str | type[K]] | None = None
 
     @overload
-    @classmethod
-    def register(cls, name: str) -> Callable[[C], C]: ...
+    def register(self, name: str) -> Callable[[C], C]: ...
     @overload
-    @classmethod
-    def register(cls, name: str, reward: C) -> C: ...
-    @classmethod
-    def register(cls, name: str, reward: C | None = None) -> C | Callable[[C], C]:
-        """Give a reward class, or a reward function, a name, as a decorator or by a direct call.
+    def register(self, name: str, given: C) -> C: ...
+    def register(self, name: str, given: C | None = None) -> C | Callable[[C], C]:
+        """Give a class, or a reward function, a name, as a decorator or by a direct call.
 
         Registering the same class again, also from a file that runs as a script and is imported, or from a notebook cell
         run twice, replaces it; another class under a taken name is a ConfigError.
         """
-        if reward is None:
-            return lambda decorated: cls.register(name, decorated)
+        if given is None:
+            return lambda decorated: self.register(name, decorated)
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"A reward's name is a non-empty string; found {name!r}.")
-        kind = _class_for(name, reward)
-        known = cls._classes.get(name)
-        if known is not None:
-            holder = f"{known.__module__}:{known.__qualname__}"
-        else:  # a gallery reward that is just being imported holds its own name
-            holder = "" if kind.__module__.startswith(f"{GALLERY}.") else cls._lazy_names().get(name, "")
+            raise ConfigError(f"A {self._what}'s name is a non-empty string; found {name!r}.")
+        kind, holder = self._as_class(name, given), ""
+        if name in self._classes:
+            holder = _target(self._classes[name])
+        elif not kind.__module__.startswith(READY_MADE):  # one that is just being imported holds its own name
+            holder = _target(self._lazy_names().get(name, ""))
         if holder and holder.rpartition(":")[2] != kind.__qualname__:
-            raise ConfigError(f"The reward name '{name}' is taken by {holder.replace(':', '.')}; choose another name.")
-        cls._classes[name] = kind
-        return reward
+            taken = holder.replace(":", ".")
+            raise ConfigError(f"The {self._what} name '{name}' is taken by {taken}; choose another name.")
+        self._classes[name] = kind
+        return given
 
-    @classmethod
-    def get(cls, name: str) -> type[BaseReward]:
+    def get(self, name: str) -> type[K]:
         """The class registered under a name (for `scheme:rest` names such as bt:DIR, the class bound to `rest`).
 
         Raises:
             ConfigError: the name is unknown; the message lists the nearest names.
         """
-        found = cls._find(name)
+        found = self._find(name)
         if found is not None:
             return found
         scheme, colon, rest = name.partition(":")
-        bound = cls._find(f"{scheme}:") if colon and rest else None
+        bound = self._find(f"{scheme}:") if colon and rest else None
         if bound is None:
-            raise ConfigError(unknown_name("reward", name, cls.list(), "See `rm-gallery list`."))
-        of_name: Callable[[str], type[BaseReward]] | None = getattr(bound, "of_name", None)
+            raise ConfigError(unknown_name(self._what, name, self.list(), self._hint))
+        of_name: Callable[[str], type[K]] | None = getattr(bound, "of_name", None)
         return _bound(bound, rest) if of_name is None else of_name(rest)
 
-    @classmethod
-    def _find(cls, name: str) -> type[BaseReward] | None:
-        lazy = cls._classes.get(name) is None and cls._lazy_names().get(name)
-        if lazy:
-            cls._classes.setdefault(name, _class_for(name, _import(lazy, f"reward '{name}'")))
-        return cls._classes.get(name)
+    def _find(self, name: str) -> type[K] | None:
+        if name not in self._classes and name in self._lazy_names():
+            found = self._lazy_names()[name]
+            given = _import(found, f"{self._what} '{name}'") if isinstance(found, str) else found
+            self._classes.setdefault(name, self._as_class(name, given))
+        return self._classes.get(name)
 
-    @classmethod
-    def create(cls, name: str, /, **params: Any) -> BaseReward:
-        """Construct a registered reward; an unknown constructor field is a ConfigError with the nearest names."""
-        return cls.get(name)(**params)
+    def create(self, name: str, /, **params: Any) -> K:
+        """Construct what is registered; an unknown constructor field is a ConfigError with the nearest names."""
+        made: Callable[..., K] = self.get(name)
+        return made(**params)
 
-    @classmethod
-    def list(cls) -> builtins.list[str]:
+    def list(self) -> builtins.list[str]:
         """All registered names, sorted."""
-        return sorted(name for name in {*cls._lazy_names(), *cls._classes} if not name.endswith(":"))
+        return sorted(name for name in {*self._lazy_names(), *self._classes} if not name.endswith(":"))
 
-    @classmethod
-    def _lazy_names(cls) -> dict[str, str]:
-        if cls._lazy is None:
-            # by name, so that core needs no import of the gallery to offer what the gallery holds
-            names: dict[str, str] = {
-                "grader:": GRADER,
-                "func:": FUNCTION,
-                "env:": ENVIRONMENT,
-                **importlib.import_module(GALLERY).discover(),
-            }
-            for point in entry_points(group=ENTRY_POINT_GROUP):
+    def _lazy_names(self) -> dict[str, str | type[K]]:
+        if self._lazy is None:
+            names = dict(self._ready_made())
+            for point in entry_points(group=f"rm_gallery.{self._what}s"):
                 names.setdefault(point.name, point.value)
-            cls._lazy = names
-        return cls._lazy
+            self._lazy = names
+        return self._lazy
+
+
+def _target(held: str | type[Any]) -> str:
+    return held if isinstance(held, str) else f"{held.__module__}:{held.__qualname__}"
 
 
 def _import(target: str, what: str) -> Any:
@@ -123,25 +127,33 @@ def _import(target: str, what: str) -> Any:
         raise ConfigError(f"The {what} names {target!r}, which cannot be imported: {error}") from error
 
 
-def _class_for(name: str, reward: Any) -> type[BaseReward]:
+def _bound(kind: type[K], argument: str) -> type[K]:
+    def new(cls: type[K], *arguments: Any, **settings: Any) -> Any:
+        # an object of the class itself, which can be pickled and says what it is
+        return cast("Any", kind)(argument, *arguments, **settings)
+
+    metaclass: Any = type(kind)
+    body = {"__new__": new, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    made: type[K] = metaclass(kind.__name__, (kind,), body)
+    return made
+
+
+def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
+    # by name, so that core needs no import of the gallery to offer what the gallery holds
+    return {"grader:": GRADER, "func:": FUNCTION, "env:": ENVIRONMENT, **importlib.import_module(GALLERY).discover()}
+
+
+def _reward_class(name: str, given: Any) -> type[BaseReward]:
     from rm_gallery.core.reward.reward import BaseReward
 
-    if callable(getattr(reward, "reward_class", None)):  # a function that @reward_function stands above
-        reward = reward.reward_class(name)
-    if not (isinstance(reward, type) and issubclass(reward, BaseReward)):
+    if callable(getattr(given, "reward_class", None)):  # a function that @reward_function stands above
+        given = given.reward_class(name)
+    if not (isinstance(given, type) and issubclass(given, BaseReward)):
         raise ConfigError(
-            f"The reward '{name}' is {reward!r:.80}; what is registered is a class derived from a kind such as BasePointWiseReward, or a @reward_function."
+            f"The reward '{name}' is {given!r:.80}; what is registered is a class derived from a kind such as BasePointWiseReward, or a @reward_function."
         )
-    return reward
+    return given
 
 
-def _bound(reward: type[BaseReward], argument: str) -> type[BaseReward]:
-    def new(cls: type[BaseReward], *arguments: Any, **settings: Any) -> Any:
-        # an object of the class itself, which can be pickled and says what it is
-        return cast("Any", reward)(argument, *arguments, **settings)
-
-    metaclass: Any = type(reward)
-    made: type[BaseReward] = metaclass(
-        reward.__name__, (reward,), {"__new__": new, "__module__": reward.__module__, "__doc__": reward.__doc__}
-    )
-    return made
+RewardRegistry: Registry[BaseReward] = Registry("reward", _ready_made_rewards, _reward_class, "See `rm-gallery list`.")
+"""Every reward by its name."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
-from rm_gallery.core.outcome import Outcome, worst_of
+from rm_gallery.core.outcome import Bounds, Outcome, worst_of
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import digest, is_users, plain_form
@@ -64,6 +64,8 @@ class Identified(Configured):
     continued to see whether its code still does what it did."""
     fingerprint: ClassVar[Any] = None
     """What stands for the code, by value: with it nothing is scored again, and another fingerprint is another run."""
+    said_if_given: ClassVar[frozenset[str]] = frozenset()
+    """Settings that identify it only where they are not the default: there are runs that are older than they."""
 
     name: str = Field(default="", validate_default=True)
 
@@ -77,7 +79,7 @@ class Identified(Configured):
         llm = getattr(self, "llm", None)
         for name in type(self).model_fields:
             judge = llm is not None and getattr(self, name) is llm
-            unsaid = name == "worst" and getattr(self, name) is None
+            unsaid = name in self.said_if_given and getattr(self, name) == type(self).model_fields[name].default
             if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
                 out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
         if self.fingerprint is not None:
@@ -144,7 +146,7 @@ class BaseReward(Identified, metaclass=RewardMeta):
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=())
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
+    score_range: ClassVar[Bounds] = (None, None)
     """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
     higher_is_better: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -156,6 +158,7 @@ class BaseReward(Identified, metaclass=RewardMeta):
     """Seconds that one answer may take in a worker process of a `cpu_bound` reward; None for most of the sample's deadline."""
     settles_worst: ClassVar[bool] = False
     """Whether the worst score is settled where it is judged, such as behind a server, and need not be said here."""
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
     judged: ClassVar[bool] = False
     """Whether a model judges: candidate order is then permuted and preference labels are withheld from the hooks."""
 

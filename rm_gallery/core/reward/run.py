@@ -4,41 +4,48 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sized
-from contextlib import closing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sized
+from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import lru_cache
 from operator import length_hint
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, current_deadline, questions
+from rm_gallery.core.engine.context import RunControl, questions
 from rm_gallery.core.engine.lanes import Cost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again, Looking, drawn
+from rm_gallery.core.engine.store.kept import Again, Looking, RunFolder, drawn
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
-from rm_gallery.core.reward.blame import blame, probing, stand_ins, to_judge, to_probe
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.merge import RewardFolder, issue_of, writable_copy, write, write_plain
+from rm_gallery.core.reward.outputs import (
+    RewardFolder,
+    blame,
+    issue_of,
+    killable,
+    probing,
+    to_judge,
+    to_probe,
+    writable_copy,
+    write,
+    write_plain,
+)
 from rm_gallery.core.reward.reward import BaseReward, current_job
-from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceeded, Unscored
+from rm_gallery.core.utils.errors import DataError
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
 _costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
-
-
 _PLAIN = RunOptions()
 
 
-class _Known(NamedTuple):
+class _Restored(NamedTuple):
     """A sample whose result an earlier part of the run found."""
 
     sample: DataSample
@@ -83,40 +90,129 @@ def options_of(
 # -- many samples -------------------------------------------------------------------------------------------------------
 
 
+R = TypeVar("R")
+_Parts = tuple[Iterator[engine.Planned], Callable[[Any], Any], Callable[..., R], RunOptions]
+"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
+
+
+class Batch(Looking, Generic[R]):
+    """Items on their way through the engine, and the folder that keeps what comes of them: what rewards and graders share.
+
+    A subclass says what is done with the items (`_parts`), and where it is kept (`_opened`, `_keyed`, `_compared`).
+    """
+
+    def __init__(self, items: Iterable[Any], options: RunOptions, label: str, lane: engine.LaneName) -> None:
+        known = len(items) if isinstance(items, Sized) else length_hint(items) or None
+        control, total = options.control or RunControl(), options.total if known is None else known
+        self._items, self._options = items, replace(options, control=control, total=total)
+        self.label, self.lane = label, lane
+
+    def _opened(self, options: RunOptions) -> RunFolder:
+        """The folder of the run."""
+        raise NotImplementedError
+
+    def _keyed(self, item: Any) -> Any:
+        """An item as the folder tells it from others."""
+        raise NotImplementedError
+
+    @property
+    def _compared(self) -> bool:
+        """Whether a run that is continued looks whether its records are what comes out now."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Batch[R]:
+        options, flush = self._options, None
+        if options.run_dir:
+            self._folder = folder = self._opened(options)
+            options, flush = folder.begin(options), folder.flush
+            if folder.begun and self._compared:
+                self._items, self._drawn = drawn(self._items, folder, self._keyed)
+        self._how: engine.How = {"label": self.label, "lane": self.lane, "flush": flush}
+        self._going: _Parts[R] = self._parts(self._items, self._folder, options)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            self._folder.close(self._options.control)
+
+    def all(self) -> list[R]:
+        """All results, in order."""
+        with self:
+            self.look()
+            return engine.run_all(*self._going, **self._how)
+
+    async def aall(self) -> list[R]:
+        """Awaitable twin of `all`."""
+        found = {index: result async for index, result in self.astream(ordered=False)}
+        return [found[index] for index in range(len(found))]
+
+    def stream(self, **how: Any) -> Generator[tuple[int, R], None, None]:
+        """(index, result) as they come; `streaming` draws items as results are taken, `ordered=False` takes them as they finish."""
+        with self:
+            self.look()
+            with closing(engine.run(*self._going, **self._how, **how)) as going:
+                yield from going
+
+    async def astream(self, **how: Any) -> AsyncGenerator[tuple[int, R], None]:
+        """Awaitable twin of `stream`."""
+        with self:
+            await self.alook()
+            async for pair in engine.arun(*self._going, **self._how, **how):
+                yield pair
+
+
+class RewardBatch(Batch[DataSample]):
+    """Samples that a reward scores."""
+
+    def __init__(self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> None:
+        reward.check()
+        deadline, workers = options.deadline or reward.deadline, max(options.max_workers, reward.least_workers)
+        options = replace(options, deadline=deadline, max_workers=workers)
+        super().__init__(checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward))
+        self._reward, self._hooks = reward, hooks
+
+    def _opened(self, options: RunOptions) -> RewardFolder:
+        return RewardFolder(self._reward, options, self._hooks)
+
+    def _keyed(self, item: DataSample | dict[str, Any]) -> DataSample:
+        return _sample(item)
+
+    @property
+    def _compared(self) -> bool:
+        return self._reward.compared_again
+
+    def _parts(self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> _Parts[DataSample]:
+        reward = self._reward
+        return (
+            planned(reward, items, folder, self._hooks),
+            executor(reward, self._hooks, options.deadline, folder),
+            merger(reward, None if folder is None else folder.append),
+            # the pool of worker processes has a clock of its own, see `killable`
+            replace(options, deadline=None) if reward.cpu_bound else options,
+        )
+
+
 def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
-    with _Batch(reward, samples, options, hooks) as batch:
-        batch.look()
-        found = engine.run_all(*batch.parts, label=reward.name, lane=batch.lane, flush=batch.flush)
+    found = RewardBatch(reward, samples, options, hooks).all()
     _blame(reward, found, options, hooks)
     return found
 
 
 async def arun_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
-    with _Batch(reward, samples, options, hooks) as batch:
-        await batch.alook()
-        going = engine.arun(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush)
-        numbered = {index: sample async for index, sample in going}
-    found = [numbered[index] for index in range(len(numbered))]
+    found = await RewardBatch(reward, samples, options, hooks).aall()
     await _ablame(reward, found, options, hooks)
     return found
 
 
-def run_stream(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> Iterator[DataSample]:
+def run_stream(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> Generator[DataSample, None, None]:
     """Score samples as they come and yield the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_stream", "async_evaluate_stream")
-    samples = checked_samples(samples, "evaluate_stream")
-
-    def results() -> Iterator[DataSample]:
-        with _Batch(reward, samples, options, hooks) as batch:
-            batch.look()
-            for _, sample in engine.run(*batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush):
-                _blame(reward, [sample], options, hooks)
-                yield sample
-
-    return results()
+    return _one_by_one(reward, checked_samples(samples, "evaluate_stream"), options, hooks, streaming=True)
 
 
 def run_unordered(
@@ -124,22 +220,23 @@ def run_unordered(
 ) -> Generator[DataSample, None, None]:
     """Score samples in flat memory and yield the copies as they finish, for figures to which the order does not matter."""
     library_loop.refuse_blocking(f"judging a data set with {type(reward).__name__}", "async_evaluate_stream")
-    with _Batch(reward, samples, options, hooks) as batch:
-        batch.look()
-        going = engine.run(*batch.parts, label=reward.name, lane=batch.lane, ordered=False, flush=batch.flush)
-        with closing(going):
-            for _, sample in going:
-                _blame(reward, [sample], options, hooks)
-                yield sample
+    return _one_by_one(reward, samples, options, hooks, ordered=False)
+
+
+def _one_by_one(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any], **how: bool
+) -> Generator[DataSample, None, None]:
+    with closing(RewardBatch(reward, samples, options, hooks).stream(**how)) as going:
+        for _, sample in going:
+            _blame(reward, [sample], options, hooks)
+            yield sample
 
 
 async def arun_stream(
     reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> AsyncIterator[DataSample]:
     """Awaitable twin of `run_stream`."""
-    with _Batch(reward, samples, options, hooks) as batch:
-        await batch.alook()
-        going = engine.arun(*batch.parts, label=reward.name, lane=batch.lane, streaming=True, flush=batch.flush)
+    async with aclosing(RewardBatch(reward, samples, options, hooks).astream(streaming=True)) as going:
         async for _, sample in going:
             await _ablame(reward, [sample], options, hooks)
             yield sample
@@ -154,54 +251,6 @@ def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, h
 async def _ablame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
     if options.blame == "probe" and (asked := to_probe(reward, samples)):
         blame(reward, asked, await arun_list(reward, to_judge(asked), probing(reward, options), hooks))
-
-
-_Parts = tuple[Iterator[engine.Planned], Callable[[Any], Any], Callable[..., DataSample], RunOptions]
-"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
-
-
-class _Batch(Looking):
-    """What the engine needs to know of a reward and its samples, and the folder they are kept in."""
-
-    def __init__(self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> None:
-        reward.check()
-        self._samples = checked_samples(samples, "evaluate_batch")
-        known = len(self._samples) if isinstance(self._samples, Sized) else length_hint(self._samples) or None
-        options = replace(
-            options,
-            control=options.control or RunControl(),
-            deadline=options.deadline or reward.deadline,
-            max_workers=max(options.max_workers, reward.least_workers),
-            total=options.total if known is None else known,
-        )
-        self._reward, self._options, self._hooks = reward, options, hooks
-        self.lane: engine.LaneName = lane_of(reward)
-        self.label = reward.name
-
-    def __enter__(self) -> _Batch:
-        reward, options = self._reward, self._options
-        self._folder = folder = RewardFolder(reward, options, self._hooks) if options.run_dir else None
-        options = options if folder is None else folder.begin(options)
-        self.flush = None if folder is None else folder.flush
-        if folder is not None and folder.begun and reward.compared_again:
-            self._samples, self._drawn = drawn(self._samples, folder, _sample)
-        self.parts = self._parts(self._samples, folder, options)
-        return self
-
-    def _parts(self, samples: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> _Parts:
-        reward = self._reward
-        return (
-            planned(reward, samples, folder, self._hooks),
-            executor(reward, self._hooks, options.deadline, folder),
-            merger(reward, None if folder is None else folder.append),
-            # the pool of worker processes has a clock of its own, see `executor`
-            replace(options, deadline=None) if reward.cpu_bound else options,
-        )
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder is not None:
-            assert self._options.control is not None
-            self._folder.close(self._options.control)
 
 
 # -- one sample ---------------------------------------------------------------------------------------------------------
@@ -224,14 +273,17 @@ def _alone(
     return sample, chosen, values, chosen == own
 
 
-def _alone_parts(reward: BaseReward) -> Alone:
-    kind = type(reward)
+def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.LaneName) -> Alone:
+    """How one judgement by itself is run; what those of its kind took so far goes by the class."""
     cost = _costs.get(kind)
     if cost is None:
         cost = _costs.setdefault(kind, Cost())
-    deadline = None if reward.cpu_bound else reward.deadline
+    return {"max_workers": max_workers, "deadline": deadline, "lane": lane, "cost": cost}
+
+
+def _alone_parts(reward: BaseReward) -> Alone:
     workers = max(reward.max_workers, reward.least_workers)
-    return {"max_workers": workers, "deadline": deadline, "lane": lane_of(reward), "cost": cost}
+    return alone(type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward))
 
 
 def _planned_here(reward: BaseReward, sample: DataSample) -> tuple[DataSample, list[Any]]:
@@ -352,7 +404,7 @@ def planned(
     for index, raw in enumerate(samples):
         sample = writable_copy(_sample(raw, index))
         if folder is not None and folder.restore(sample):
-            yield _Known(sample), None
+            yield _Restored(sample), None
         else:
             yield sample, _jobs(reward, sample)
 
@@ -382,10 +434,11 @@ def executor(
     reward: BaseReward, hooks: dict[str, Any], deadline: float | None, folder: RewardFolder | Again | None = None
 ) -> Callable[[Any], Any]:
     """What makes a result from a job; a folder hears what judges are asked."""
-    evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+    # a rule's _evaluate is checked when the reward is built
+    evaluate = killable(reward, deadline) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
     judged = reward.judged
 
-    def here(job: Any) -> Any:
+    def execute(job: Any) -> Any:
         if type(job) is _Unplanned:
             raise job.error
         if judged:
@@ -394,43 +447,7 @@ def executor(
             questions.set(folder.questions_of(job.of))
         return evaluate(job.sample, **hooks)
 
-    async def in_worker(job: Any) -> RewardResult:
-        from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
-
-        if type(job) is _Unplanned:
-            raise job.error
-        outer = current_deadline.get()
-        # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
-        seconds = [s for s in (deadline, None if outer is None else max(0.001, outer.left)) if s is not None]
-        given = min(seconds, default=None)
-        limits = [s for s in (reward.kill_after, None if given is None else LIMIT_SHARE * given) if s is not None]
-        limit = min(limits, default=None)
-        try:
-            return await get_pool().asubmit(evaluate_here, reward, job.sample, hooks, deadline=limit)
-        except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-            if reward.kind != "pointwise":
-                raise
-            left = limit if given is None or limit is None else min(limit, (1 - LIMIT_SHARE) * given)
-            other = stand_ins(reward, job.sample, job.sample.output[0])[0]
-            try:
-                await get_pool().asubmit(evaluate_here, reward, other, hooks, deadline=left)
-            except Exception:  # noqa: BLE001 - that it breaks with any answer is no news of this one
-                raise error from None
-            # another answer is no trouble: this one must gain nothing by it
-            raise Unscored(f"The answer made it impossible to judge: {error}", reason="deadline", cause="answer") from error
-
-    return in_worker if reward.cpu_bound else here
-
-
-def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> RewardResult:
-    """What a worker process runs for a `cpu_bound` reward."""
-    result: RewardResult = reward._evaluate(sample, **hooks)
-    if hasattr(result, "__await__"):
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-        raise ConfigError(f"{reward.name} is cpu_bound and its _evaluate is async; make it a plain function.")
-    return result
+    return execute
 
 
 def merger(
@@ -439,7 +456,7 @@ def merger(
     """What writes outcomes to a sample and keeps it; a merge that raises costs its own sample."""
 
     def merge(data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> DataSample:
-        if type(data) is _Known:
+        if type(data) is _Restored:
             return data.sample
         sample: DataSample = data
         try:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from annotated_types import Le
@@ -86,7 +89,7 @@ class BasePromptTemplate(BaseModel):
         there are no prompts in.
         """
         check_language(language)
-        return _schema(cls, enable_thinking, language)
+        return (_json_schema if _as_json.get() else _schema)(cls, enable_thinking, language)
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
@@ -130,6 +133,38 @@ def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str)
     shown = asked_fields(cls, enable_thinking)
     parts = [f"<{name}>\n{described(name, cls.model_fields[name], language)}\n</{name}>" for name in shown]
     return "\n".join([REPLY_FORM[language], *parts])
+
+
+_as_json: ContextVar[bool] = ContextVar("rm_gallery_json_replies", default=False)
+JSON_FORM = {
+    "en": "Reply with one JSON object with exactly these keys, and nothing else:",
+    "zh": "请只回复一个 JSON 对象，恰好包含以下键，不要写其他内容：",
+}
+_JSON_TYPES: dict[Any, str] = {int: "integer", float: "number", bool: "boolean"}
+
+
+@contextmanager
+def json_replies() -> Iterator[None]:
+    """Inside the block `schema` asks for one JSON object instead of tags."""
+    token = _as_json.set(True)
+    try:
+        yield
+    finally:
+        _as_json.reset(token)
+
+
+@lru_cache(maxsize=256)
+def _json_schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
+    keys = {name: described(name, cls.model_fields[name], language) for name in asked_fields(cls, enable_thinking)}
+    return f"{JSON_FORM[language]}\n{json.dumps(keys, ensure_ascii=False, indent=2)}"
+
+
+def response_format(cls: type[BasePromptTemplate], enable_thinking: bool) -> dict[str, Any]:
+    """The request field that asks for such an object; bounds are not in it, since not every endpoint knows them."""
+    names = asked_fields(cls, enable_thinking)
+    properties = {name: {"type": _JSON_TYPES.get(cls.model_fields[name].annotation, "string")} for name in names}
+    schema = {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
 
 
 @lru_cache(maxsize=256)
@@ -279,11 +314,11 @@ class ComparativeTemplate(BasePromptTemplate):
 
 @lru_cache(maxsize=1)
 def _environment() -> SandboxedEnvironment:
-    from jinja2 import PackageLoader, StrictUndefined
+    from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     return ImmutableSandboxedEnvironment(
-        loader=PackageLoader("rm_gallery.core.reward", "prompts"),
+        loader=FileSystemLoader(Path(__file__).parent / "prompts"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -7,17 +7,17 @@ import inspect
 import math
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.data.load.readers import rows_in
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions, chosen_options
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
+from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.result import RunnerResult
-from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows, stream_rows
+from rm_gallery.core.graders.run import GraderBatch, GraderPlan, Mapper, Results, TableRow
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.providers import resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -79,13 +79,13 @@ class GraderConfig:
             return cls(*given)
         return cls(given)
 
-    def plan(self) -> Plan:
+    def plan(self) -> GraderPlan:
         """The grader as it is run."""
         if self.repeat == 1:
-            return Plan(self.grader, self.mapper, self.on_error)
+            return GraderPlan(self.grader, self.mapper, self.on_error)
         from rm_gallery.core.graders.strategy import AverageGrader
 
-        return Plan(AverageGrader(self.grader, n=self.repeat), self.mapper, self.on_error)
+        return GraderPlan(AverageGrader(self.grader, n=self.repeat), self.mapper, self.on_error)
 
 
 class GradingRunner:
@@ -127,26 +127,32 @@ class GradingRunner:
 
     # `options=` stands in for all that the runner was made with; the names of RunOptions as keywords win over either.
 
-    def _chosen(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
-        return chosen_options(options, self._options, keywords, None)[0]
+    def _batch(self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]) -> GraderBatch:
+        chosen = chosen_options(options, self._options, keywords, None)[0]
+        return GraderBatch(self._plans, rows_of(dataset), chosen, self._finish if self.aggregators else None)
 
     def run(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> RunnerResult:
         """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
-        return self._columns(grade_rows(self._plans, rows_of(dataset), self._chosen(options, keywords), self._finisher))
+        library_loop.refuse_blocking("run", "arun")
+        return self._columns(self._batch(dataset, options, keywords).all())
 
     async def arun(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> RunnerResult:
         """Grade all rows, from any event loop."""
-        chosen = self._chosen(options, keywords)
-        found = {index: row async for index, row in agrade_rows(self._plans, rows_of(dataset), chosen, self._finisher)}
-        return self._columns([found[index] for index in range(len(found))])
+        return self._columns(await self._batch(dataset, options, keywords).aall())
+
+    def stream(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> Generator[Results, None, None]:
+        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop."""
+        with closing(self._batch(dataset, options, keywords).stream(streaming=True)) as going:
+            for _, results in going:
+                yield results
 
     async def astream(
         self, dataset: Iterable[Mapping[str, Any]], *, options: RunOptions | None = None, **keywords: Any
     ) -> AsyncIterator[Results]:
         """One {name: result} per row as it comes, in order and in flat memory; for endless or huge data."""
-        chosen = self._chosen(options, keywords)
-        async for _, results in agrade_rows(self._plans, rows_of(dataset), chosen, self._finisher, streaming=True):
-            yield results
+        async with aclosing(self._batch(dataset, options, keywords).astream(streaming=True)) as going:
+            async for _, results in going:
+                yield results
 
     def run_multiple_datasets(self, datasets: Sequence[Dataset], **options: Any) -> list[RunnerResult]:
         """One result per data set, in order, under one limit."""
@@ -158,18 +164,7 @@ class GradingRunner:
         rows, sizes = _joined(datasets)
         return self._apart(await self.arun(rows, **options), sizes)
 
-    def stream(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> Generator[Results, None, None]:
-        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop."""
-        chosen = self._chosen(options, keywords)
-        with closing(stream_rows(self._plans, rows_of(dataset), chosen, self._finisher)) as going:
-            for _, results in going:
-                yield results
-
-    @property
-    def _finisher(self) -> Callable[[Results, Row], Results] | None:
-        return self._finish if self.aggregators else None
-
-    def _finish(self, results: Results, row: Row) -> Results:
+    def _finish(self, results: Results, row: TableRow) -> Results:
         graded = dict(results)
         return {**results, **{aggregator.name: aggregator(graded) for aggregator in self.aggregators}}
 

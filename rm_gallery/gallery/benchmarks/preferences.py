@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.export import is_record
 from rm_gallery.core.data.load.converters import (
     PROMPT_COLUMNS,
     GenericConverter,

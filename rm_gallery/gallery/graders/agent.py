@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 from rapidfuzz import fuzz
 
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderScore
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted
@@ -130,7 +129,7 @@ class ToolCallPrecisionRecallMatchGrader(BaseGrader):
         metadata = {"matched": matched, "made": len(made), "expected": len(wanted)}
         reason = f"{matched} of {len(wanted)} expected calls made; {len(made)} calls in all."
         score = _share(matched, len(made), len(wanted), self.metric)
-        return GraderScore(score=score, reason=reason, metadata=metadata, **self.about())
+        return GraderScore(score=score, reason=reason, metadata=metadata)
 
 
 class ToolCallStepSequenceMatchGrader(BaseGrader):
@@ -158,7 +157,7 @@ class ToolCallStepSequenceMatchGrader(BaseGrader):
         metadata = {"matched": matched, "made": n_made, "expected": n_wanted, "steps": [len(made), len(wanted)]}
         reason = f"{matched} of {n_wanted} expected calls in order; {n_made} calls in all."
         score = _share(matched, n_made, n_wanted, self.metric)
-        return GraderScore(score=score, reason=reason, metadata=metadata, **self.about())
+        return GraderScore(score=score, reason=reason, metadata=metadata)
 
 
 def _aligned(fit: Sequence[Sequence[int]]) -> int:
@@ -185,7 +184,7 @@ class ToolCallSequenceMatchGrader(BaseGrader):
         matched = in_order(_table(made, wanted, self.match_arguments)) if made and wanted else 0
         score = _share(matched, len(made), len(wanted), "f1")
         reason = f"{matched} of {len(wanted)} expected calls in order; {len(made)} calls in all."
-        return GraderScore(score=score, reason=reason, metadata={"matched": matched}, **self.about())
+        return GraderScore(score=score, reason=reason, metadata={"matched": matched})
 
 
 COMPARED = 20_000
@@ -215,7 +214,7 @@ class ActionLoopDetectionGrader(BaseGrader):
             same = sum(_alike(one, other) >= self.similarity_threshold for one, other in pairs)
         possible = n * (n - 1) // 2
         reason = f"{same} of {possible} pairs of {n} calls are the same call."
-        return GraderScore(score=1 - same / possible if possible else 1.0, reason=reason, **self.about())
+        return GraderScore(score=1 - same / possible if possible else 1.0, reason=reason)
 
 
 def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
@@ -255,7 +254,7 @@ class ObservationInformationGainGrader(BaseGrader):
         if not observations:
             raise Unscored(f"{self.name}: the trajectory holds no observations.", reason="no_observations", cause="answer")
         score = information_gain(observations, self.similarity_threshold)
-        return GraderScore(score=score, reason=f"{len(observations)} observations.", **self.about())
+        return GraderScore(score=score, reason=f"{len(observations)} observations.")
 
 
 class ToolUsageEfficiencyGrader(BaseGrader):
@@ -277,7 +276,7 @@ class ToolUsageEfficiencyGrader(BaseGrader):
         variety = min(1.0, len({action.call.name for action in actions}) / len(actions) + 0.3)
         metadata = {"information_gain": gain, "new_calls": new, "variety": variety}
         score = 0.4 * gain + 0.4 * new + 0.2 * variety
-        return GraderScore(score=score, reason=f"{len(actions)} calls.", metadata=metadata, **self.about())
+        return GraderScore(score=score, reason=f"{len(actions)} calls.", metadata=metadata)
 
 
 class TrajectoryStepEfficiencyGrader(BaseGrader):
@@ -309,9 +308,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
             if expected < 1:
                 raise Unscored(f"{self.name}: reference_step_count is {expected}; give 1 or more.", reason="no_reference")
             score = 0.6 * productive + 0.4 * min(1.0, expected / len(actions))
-        return GraderScore(
-            score=score, reason=f"{redundant} of {len(actions)} steps led nowhere.", metadata=metadata, **self.about()
-        )
+        return GraderScore(score=score, reason=f"{redundant} of {len(actions)} steps led nowhere.", metadata=metadata)
 
     def _again(self, own: str, before: Sequence[str]) -> bool:
         """Whether the same call brought this before, or brings nothing now."""

@@ -16,13 +16,13 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, create_model, field_validator
 
-from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.base import FunctionGrader, GraderScore
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, shown, usage_of
-from rm_gallery.core.graders.result import Bounds, GraderScore
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward, parsed, usable_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.graders.agent import actions_of, messages_of
@@ -97,7 +97,7 @@ class ChecklistGrader(LLMGrader):
         template = _checklist_reply(len(given))
 
         def read(reply: ChatResponse) -> GraderScore:
-            found = self.parsed(reply, template)
+            found = parsed(template, usable_text(reply))
             met = [bool(getattr(found, f"c{number}")) for number in range(1, len(given) + 1)]
             earned = math.fsum(one.weight for one, yes in zip(given, met, strict=True) if yes)
             told = [{**one.model_dump(), "met": yes} for one, yes in zip(given, met, strict=True)]
@@ -319,7 +319,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
 
     def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
-        found = self.parsed(reply, self.reply)
+        found = parsed(self.reply, usable_text(reply))
         scores = {name: getattr(found, name) for name in PARTS}
         return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from rm_gallery.core.graders.base import GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.graders.result import GraderResult, GraderScore
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.utils.errors import DataError, Unscored
 
@@ -121,7 +121,7 @@ class _InText(_ImageGrader):
             results.append(await self._one(fields))
         mean = math.fsum(result.score for result in results) / len(results)
         metadata = {"images": [{"score": result.score, "reason": result.reason} for result in results]}
-        return GraderScore(score=mean, reason=results[0].reason, metadata=metadata, usage=_sum(results), **self.about())
+        return GraderScore(score=mean, reason=results[0].reason, metadata=metadata, usage=usage_sum(results), **self.about())
 
 
 class ImageCoherenceGrader(_InText):
@@ -165,9 +165,4 @@ class TextToImageGrader(_ImageGrader):
         parts = {"prompt_following": followed.score, "quality": made.score}
         reason = " ".join(filter(None, [followed.reason, made.reason]))
         score = math.sqrt(followed.score * made.score)
-        return GraderScore(score=score, reason=reason, metadata=parts, usage=_sum([followed, made]), **self.about())
-
-
-def _sum(results: Sequence[GraderScore]) -> dict[str, float]:
-    names = {name for result in results for name in result.usage}
-    return {name: math.fsum(result.usage.get(name, 0.0) for result in results) for name in sorted(names)}
+        return GraderScore(score=score, reason=reason, metadata=parts, usage=usage_sum([followed, made]), **self.about())

@@ -1,4 +1,4 @@
-"""Text measures: how alike two texts are, by nineteen algorithms, and whether one text matches another."""
+"""Texts: how alike two are, by nineteen algorithms, whether one matches another, and whether one is JSON, XML or YAML."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from rapidfuzz import fuzz
 from rapidfuzz.distance import LCSseq, Levenshtein
 
-from rm_gallery.core.graders.base import BaseGrader
-from rm_gallery.core.graders.result import GraderScore
+from rm_gallery.core.graders.base import BaseGrader, GraderScore
+from rm_gallery.core.text.blocks import read_json, split_fences, split_reasoning
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
 from rm_gallery.gallery.rm.general.overlap import sacrebleu_metrics, tokenization_of
@@ -83,12 +83,11 @@ def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = l
 
 def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int) -> float:
     own, other = _counted(hypothesis, n), _counted(reference, n)
-    return _f(sum((own & other).values()), sum(own.values()), sum(other.values())) if own and other else 0.0
+    return _f(sum((own & other).values()), sum(own.values()), sum(other.values()))
 
 
 def _rouge_l(hypothesis: Tokens, reference: Tokens) -> float:
-    common = LCSseq.similarity(hypothesis, reference)
-    return _f(common, len(hypothesis), len(reference)) if hypothesis and reference else 0.0
+    return _f(LCSseq.similarity(hypothesis, reference), len(hypothesis), len(reference))
 
 
 def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
@@ -99,11 +98,6 @@ def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
 def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
     own, other = set(hypothesis), set(reference)
     return len(own & other) / len(own | other) if own or other else 0.0
-
-
-def _token_f1(hypothesis: Tokens, reference: Tokens) -> float:
-    common = sum((Counter(hypothesis) & Counter(reference)).values())
-    return _f(common, len(hypothesis), len(reference))
 
 
 def cosine(hypothesis: Tokens, reference: Tokens) -> float:
@@ -135,16 +129,13 @@ ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
     "sentence_bleu": sentence_bleu,
     "gleu": gleu,
     "rouge": _mean_rouge,
-    "rouge_ngram": partial(_ngram_f, n=2),
     **{f"rouge{n}": partial(_ngram_f, n=n) for n in (1, 2, 3, 4, 5)},
     "rougeL": _rouge_l,
-    "f1_score": _token_f1,
-    "token_f1": _token_f1,
+    **dict.fromkeys(("f1_score", "token_f1"), partial(_ngram_f, n=1)),
     "cosine": cosine,
     "jaccard": _jaccard,
 }
-OTHERS = ("bleu", "chrf", "meteor", "fuzzy_match", "edit_distance")
-ALGORITHMS = tuple(sorted((*ON_TOKENS, *OTHERS)))
+ALGORITHMS = tuple(sorted((*ON_TOKENS, "bleu", "chrf", "meteor", "rouge_ngram", "fuzzy_match", "edit_distance")))
 
 
 @lru_cache(maxsize=8)
@@ -201,7 +192,7 @@ class SimilarityGrader(BaseGrader):
 
     def _best(self, response: str, references: Sequence[str]) -> GraderScore:
         score = max(self._alike(response, reference) for reference in references)
-        return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm}, **self.about())
+        return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm})
 
     def _steps(self, own: int, other: int) -> float:
         """About how many steps the algorithm takes for texts of these lengths."""
@@ -221,9 +212,14 @@ class SimilarityGrader(BaseGrader):
             measure = {"ratio": fuzz.ratio, "partial": fuzz.partial_ratio, "token_sort": fuzz.token_sort_ratio}
             return measure[self.method](own, other) / 100
         if self.algorithm == "bleu":
-            return float(_bleu(tokenization_of(other)).sentence_score(own, [other]).score) / 100
+            return (
+                float(
+                    _sacrebleu("BLEU", tokenize=tokenization_of(other), effective_order=True).sentence_score(own, [other]).score
+                )
+                / 100
+            )
         if self.algorithm == "chrf":
-            return float(_chrf().sentence_score(own, [other]).score) / 100
+            return float(_sacrebleu("CHRF").sentence_score(own, [other]).score) / 100
         split = tokenizer("words") if not self.case_sensitive else _cased_words
         tokens, wanted = list(split(own)), list(split(other))
         if self.stem:
@@ -236,9 +232,8 @@ class SimilarityGrader(BaseGrader):
 
 
 def _cased_words(text: str) -> list[str]:
-    lower, found, at = words(text), [], 0
-    folded = text.lower()
-    for word in lower:
+    folded, found, at = text.lower(), [], 0
+    for word in words(text):
         at = max(at, folded.find(word, at))
         found.append(text[at : at + len(word)])
         at += len(word)
@@ -246,13 +241,8 @@ def _cased_words(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _bleu(tokenize: str) -> Any:
-    return sacrebleu_metrics("bleu").BLEU(tokenize=tokenize, effective_order=True)
-
-
-@lru_cache(maxsize=1)
-def _chrf() -> Any:
-    return sacrebleu_metrics("chrf").CHRF()
+def _sacrebleu(name: str, **how: Any) -> Any:
+    return getattr(sacrebleu_metrics(name.lower()), name)(**how)
 
 
 _NO_PATTERN = (re.error, OverflowError, RecursionError)
@@ -321,17 +311,14 @@ class StringMatchGrader(BaseGrader):
         reference = "" if reference_response is None else str(reference_response)
         if self.algorithm == "regex_match":
             return self._searched(self.pattern if self.pattern is not None else reference, str(response))
-        return self._scored(self._score(self._plain(str(response)), self._plain(reference)))
+        return {"score": self._score(self._plain(str(response)), self._plain(reference)), "algorithm": self.algorithm}
 
-    def _scored(self, score: float) -> GraderScore:
-        return GraderScore(score=score, metadata={"algorithm": self.algorithm}, **self.about())
-
-    async def _searched(self, pattern: str, response: str) -> GraderScore:
+    async def _searched(self, pattern: str, response: str) -> dict[str, Any]:
         """A pattern may stand in the data, and one can take for ever without letting go of the interpreter."""
         found = await killable(self, _found, pattern, response, self.case_sensitive)
         if isinstance(found, str):
             raise Unscored(f"{self.name}: the reference is no regular expression: {found}", reason="invalid_pattern")
-        return self._scored(float(found))
+        return {"score": float(found), "algorithm": self.algorithm}
 
     def _score(self, own: str, other: str) -> float:
         if self.algorithm in ("contains_all", "contains_any"):
@@ -348,3 +335,164 @@ class StringMatchGrader(BaseGrader):
         if self.algorithm == "exact_match":
             return float(own == other)
         return float(own.startswith(other) if self.algorithm == "prefix_match" else own.endswith(other))
+
+
+MOST = 1_000_000
+"""Characters of a response that are read, at most."""
+DEEPEST = 200
+"""Levels of YAML that are read, at most."""
+_ABSENT = object()
+
+
+def body_of(response: str, allow_fence: bool) -> str:
+    """What a response says after its reasoning: its single fenced block, where that is allowed, else all of it."""
+    text = split_reasoning(response).final.strip()
+    blocks, prose = split_fences(text) if allow_fence else ([], text)
+    return blocks[0].body if len(blocks) == 1 and not prose.strip() else text
+
+
+class JsonValidatorGrader(BaseGrader):
+    """1 when the response is JSON and nothing else, else 0; `allow_fence` also takes it in one fenced block.
+
+    Field: `response`. NaN, Infinity, comments and trailing commas are no JSON. For a schema see `json_schema`.
+    """
+
+    name: str = "json_validator"
+    allow_fence: bool = True
+
+    def _grade(self, response: str) -> GraderScore:
+        try:
+            read_json(body_of(str(response), self.allow_fence)[:MOST])
+        except ValueError as error:
+            return GraderScore(score=0.0, reason=f"No JSON: {error}")
+        return GraderScore(score=1.0, reason="JSON.")
+
+
+class JsonMatchGrader(BaseGrader):
+    """Whether the response is the reference's JSON.
+
+    Fields: `response`; `reference_response` (JSON text or a value). 1 when both are equal, else 0; with `partial` the share of
+    the reference's values found at their places. Objects are compared whatever the order of their keys; a key that is missing
+    is not one that is null; true is not 1, while 1 is 1.0. `strict_order` compares lists place by place, else as bags.
+    `ignore_extra_keys` passes over keys that the reference does not have. A response that is no JSON is 0, a reference that is
+    none leaves the row unscored.
+    """
+
+    name: str = "json_match"
+    strict_order: bool = True
+    ignore_extra_keys: bool = False
+    partial: bool = False
+    allow_fence: bool = True
+
+    def _grade(self, response: str, reference_response: Any) -> GraderScore:
+        try:
+            wanted = read_json(reference_response) if isinstance(reference_response, str) else reference_response
+        except ValueError as error:
+            raise Unscored(f"{self.name}: the reference is no JSON: {error}", reason="no_reference") from error
+        try:
+            given = read_json(body_of(str(response), self.allow_fence)[:MOST])
+        except ValueError as error:
+            return GraderScore(score=0.0, reason=f"No JSON: {error}")
+        if not self.partial:
+            return GraderScore(score=float(self._same(given, wanted)))
+        found, total = self._counted(given, wanted)
+        return GraderScore(score=found / total, reason=f"{found} of {total} values.")
+
+    def _same(self, given: Any, wanted: Any) -> bool:
+        if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
+            return given is wanted
+        if isinstance(given, (int, float)) and isinstance(wanted, (int, float)):
+            return bool(given == wanted) or _close(given, wanted)
+        if isinstance(given, dict) and isinstance(wanted, dict):
+            extra = given.keys() - wanted.keys()
+            return (
+                wanted.keys() <= given.keys()
+                and (self.ignore_extra_keys or not extra)
+                and all(self._same(given[key], value) for key, value in wanted.items())
+            )
+        if isinstance(given, list) and isinstance(wanted, list):
+            if len(given) != len(wanted):
+                return False
+            if self.strict_order:
+                return all(self._same(a, b) for a, b in zip(given, wanted, strict=True))
+            return _matching([[self._same(a, b) for b in wanted] for a in given]) == len(wanted)
+        return type(given) is type(wanted) and bool(given == wanted)
+
+    def _counted(self, given: Any, wanted: Any) -> tuple[int, int]:
+        """Values of the reference found at their places, and all of them."""
+        if isinstance(wanted, dict) and wanted:
+            pairs = [(given.get(k, _ABSENT) if isinstance(given, dict) else _ABSENT, v) for k, v in wanted.items()]
+        elif isinstance(wanted, list) and wanted:
+            items = given if isinstance(given, list) else []
+            pairs = [(items[i] if i < len(items) else _ABSENT, value) for i, value in enumerate(wanted)]
+        else:
+            return int(self._same(given, wanted)), 1
+        parts = [self._counted(a, b) for a, b in pairs]
+        return sum(found for found, _ in parts), sum(total for _, total in parts)
+
+
+def _close(one: float, other: float) -> bool:
+    try:
+        return math.isclose(one, other, rel_tol=1e-12)
+    except OverflowError:
+        return False
+
+
+def _matching(table: list[list[bool]]) -> int:
+    """Size of a maximum matching of rows to columns: the first fit is not always the right one."""
+    import numpy as np
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    if not table or not table[0]:
+        return 0
+    found = maximum_bipartite_matching(csr_matrix(np.array(table, dtype=np.int8)), perm_type="column")
+    return int((found >= 0).sum())
+
+
+class MarkupValidatorGrader(BaseGrader):
+    """1 when the response is well-formed XML, or YAML that is a mapping or list, else 0; `allow_fence` takes a fenced block.
+
+    Field: `response`. XML with a document type is refused: its entities could blow up. YAML tags make no objects.
+    """
+
+    name: str = "markup_validator"
+    markup: Literal["xml", "yaml"] = "xml"
+    allow_fence: bool = True
+
+    def _grade(self, response: str) -> GraderScore:
+        body = body_of(str(response), self.allow_fence)[:MOST]
+        problem = _xml_problem(body) if self.markup == "xml" else _yaml_problem(body)
+        return GraderScore(score=float(not problem), reason=problem or f"{self.markup.upper()}.")
+
+
+def _xml_problem(text: str) -> str:
+    from xml.parsers import expat
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("a document type is not allowed")
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(text.encode("utf-8", "replace"), True)
+    except (expat.ExpatError, ValueError) as error:
+        return f"No XML: {error}"
+    return ""
+
+
+def _yaml_problem(text: str) -> str:
+    import yaml
+
+    kinds, depth = [], 0
+    try:
+        # events alone: aliases are not expanded and tags make nothing
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            kinds.append(type(event).__name__)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:  # the parser's time grows with the square of the depth
+                return f"No YAML that is read: nested more than {DEEPEST} deep."
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return f"No YAML: {str(error).splitlines()[0]}"
+    begins = next((kind for kind in kinds if kind not in ("StreamStartEvent", "DocumentStartEvent")), "")
+    return "" if begins in ("MappingStartEvent", "SequenceStartEvent") else "No mapping or list, only plain text."

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
-from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
+from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore
 from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
@@ -242,7 +242,7 @@ class CallableAggregator(BaseAggregator):
 
     def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
         """What the function makes of the results."""
-        from rm_gallery.core.graders.result import as_result
+        from rm_gallery.core.graders.base import as_result
 
         try:
             value = self.function(dict(results))

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
-from rm_gallery.core.outcome import Outcome, failed, unscored
+from rm_gallery.core.outcome import Bounds, Outcome, failed, unscored
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.kinds import Bounds
-from rm_gallery.core.reward.merge import issue_of, out_of_range, write
+from rm_gallery.core.reward.outputs import issue_of, out_of_range, write
 from rm_gallery.core.reward.reward import Job
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.utils.errors import Unscored

@@ -1,0 +1,435 @@
+"""What is said of a sample's outputs: written to them, kept in a run's folder, and looked at twice where it may be their own doing.
+
+A judge that cannot be read and a function that raises do not say whether the answer made them. Such an output is tried once more
+with a neutral answer in its place. Where that gets a score, the answer did it, and has the worst score of the range; where it gets
+none either, the cause stays what it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from rm_gallery.core.data.schema import (
+    DataOutput,
+    DataSample,
+    IssueStatus,
+    Reward,
+    RewardDimensionWithScore,
+    RewardIssue,
+    Step,
+)
+from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, asked_by, current_deadline
+from rm_gallery.core.engine.store.kept import RunFolder, about_code
+from rm_gallery.core.model.message import MessageRole
+from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome, failed, scored, unscored
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
+from rm_gallery.core.utils.identity import plain_form, shortened
+from rm_gallery.core.utils.models import build, copy_with, remake
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.options import RunOptions
+    from rm_gallery.core.reward.reward import BaseReward
+
+# -- written to outputs -------------------------------------------------------------------------------------------------
+
+
+def writable_copy(sample: DataSample) -> DataSample:
+    """A copy whose outputs, answers and steps can be written to; texts and metadata are shared with the original."""
+    outputs = []
+    for output in sample.output:
+        answer = remake(output.answer, output.answer.__dict__.copy())
+        steps = None if output.steps is None else [remake(step, step.__dict__.copy()) for step in output.steps]
+        outputs.append(remake(output, {"answer": answer, "steps": steps}))
+    fields = sample.__dict__.copy()
+    fields["output"] = outputs
+    return remake(sample, fields)
+
+
+def write(
+    step: Step,
+    reward: BaseReward,
+    details: list[RewardDimensionWithScore],
+    issue: RewardIssue | None = None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Set what `reward` says about one answer or step, replacing what it said before.
+
+    It goes under the reward's name, or under `name#hash` where a reward of that name with other settings has written.
+    """
+    before = step.reward
+    key = reward.key_in(before) if before.sources else reward.name
+    for position, detail in enumerate(details):
+        if detail.source is None:
+            detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
+        elif detail.source != key:
+            details[position] = copy_with(detail, source=key)
+    kept = [detail for detail in before.details if detail.source != key] + details if before.details else details
+    issues = [known for known in before.issues if known.name != key] if before.issues else []
+    if issue is not None:
+        issues.append(issue if issue.name == key else copy_with(issue, name=key))
+    extra_data = {name: value for name, value in before.extra_data.items() if name != key} if before.extra_data else {}
+    if extra:
+        extra_data[key] = extra
+    score = None if not kept else kept[0].score if len(kept) == 1 else sum(d.score for d in kept) / len(kept)
+    sources = {**before.sources, key: reward.settings_hash}
+    step.__dict__["reward"] = build(
+        Reward, {"score": score, "details": kept, "issues": issues, "extra_data": extra_data, "sources": sources}
+    )
+
+
+def write_plain(reward: BaseReward, step: Step, result: object) -> bool:
+    """`write` the one score in range of a result to an answer nobody has written to; False, and nothing done, otherwise.
+
+    That is what nearly every rule comes to, and going through all that may be is most of its cost.
+    """
+    if type(result) is not RewardResult or len(result.details) != 1:
+        return False
+    detail, before = result.details[0], step.reward
+    if before.sources or before.details or before.issues or before.extra_data:
+        return False
+    name = reward.name
+    if type(detail) is not RewardDimensionWithScore or (detail.source is not None and detail.source != name):
+        return False
+    score = detail.score
+    low, high = reward.score_range
+    if not (-math.inf if low is None else low) <= score <= (math.inf if high is None else high) or math.isinf(score):
+        return False
+    detail.__dict__["source"] = name
+    extra = result.extra_data
+    step.__dict__["reward"] = build(
+        Reward,
+        {
+            "score": score,
+            "details": [detail],
+            "issues": [],
+            "extra_data": {name: extra} if extra else {},
+            "sources": {name: reward.settings_hash},
+        },
+    )
+    return True
+
+
+def no_reward() -> dict[str, Any]:
+    """Fields of a `Reward` nobody has written to."""
+    return {"score": None, "details": [], "issues": [], "extra_data": {}, "sources": {}}
+
+
+def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:
+    """The record of an outcome that is not scored."""
+    status: IssueStatus = "unscored" if outcome.status == "unscored" else "failed"
+    return RewardIssue(
+        name=source, status=status, reason=outcome.reason or "error", message=outcome.message, cause=outcome.cause
+    )
+
+
+def out_of_range(score: float, bounds: Bounds) -> str | None:
+    """What is wrong with a score: not finite or outside the declared range; None when it is fine."""
+    low, high = bounds
+    if not math.isfinite(score):
+        return f"The score is {score}; a score is a finite number."
+    if (low is not None and score < low - 1e-9) or (high is not None and score > high + 1e-9):
+        return f"The score {score} lies outside the declared range [{low}, {high}]."
+    return None
+
+
+def _invalid(message: str) -> Outcome[Any]:
+    return failed("invalid_result", message, "rule")
+
+
+def checked(
+    reward: BaseReward, outcome: Outcome[RewardResult], expected: type, length: int | None, bounds: Bounds | None = None
+) -> Outcome[RewardResult]:
+    """The outcome, or a failed one when the result is not what this kind of reward returns."""
+    if not outcome.ok:
+        return outcome
+    result = outcome.value
+    if not isinstance(result, RewardResult):
+        return _invalid(f"_evaluate returned {type(result).__name__}; it returns a RewardResult.")
+    if not result.details:
+        return unscored("no_details", "The reward returned a result without details.", "rule")
+    low_high = reward.score_range if bounds is None else bounds
+    for detail in result.details:
+        if not isinstance(detail, expected):
+            return _invalid(f"The result holds {type(detail).__name__}; a {reward.kind} reward returns {expected.__name__}.")
+        scores = (detail.score,) if isinstance(detail, RewardDimensionWithScore) else detail.rank
+        if length is not None and len(scores) != length:
+            return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
+        for score in scores:
+            problem = out_of_range(score, low_high)
+            if problem is not None:
+                return _invalid(problem)
+    return outcome
+
+
+def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult], extra: dict[str, Any] | None = None) -> None:
+    """Write one job's scores, or the reason why there are none, to its answer or step.
+
+    What the answer itself made impossible to judge has the worst score: no text gains by being impossible to judge.
+    """
+    outcome = checked(reward, raw, RewardDimensionWithScore, None)
+    if outcome.value is None:
+        worst = reward.worst_score if outcome.cause == "answer" else None
+        if worst is None:
+            return write(step, reward, [], issue_of(reward.name, outcome), extra)
+        detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.message)
+        return write(step, reward, [detail], None, {**(extra or {}), "caused_by": "answer", "reason": outcome.reason})
+    result = outcome.value
+    details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
+    return write(step, reward, details, None, result.extra_data)
+
+
+def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
+    """What a reward said of an output it has judged: its score, or why there is none."""
+    score = reward.score_of_output(output)
+    if score is not None:
+        return scored(score)
+    issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
+    if not issues:
+        return unscored("no_score", f"{reward.name} gave no score.", "rule")
+    first = issues[0]
+    return Outcome(first.status, None, first.reason, first.message, first.cause)
+
+
+def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
+    return [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
+
+
+# -- kept in a run's folder ---------------------------------------------------------------------------------------------
+
+
+_Said = tuple[list[RewardDimensionWithScore], RewardIssue | None, dict[str, Any] | None]
+
+
+class RewardFolder(RunFolder):
+    """Keeps every finished sample of a reward's run; scored and unscored ones are restored, failed ones judged again."""
+
+    def __init__(self, reward: BaseReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
+        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting or a
+        keyword of the hooks cannot be told from another one.
+        """
+        hooks = {key: shortened(plain_form(value, f"keyword '{key}'")) for key, value in sorted(kwargs.items())}
+        super().__init__(options, {"reward": reward.describe(), "hooks": hooks})
+        self._reward, self._hooks = reward, kwargs
+
+    def restore(self, sample: DataSample) -> bool:
+        """Write to `sample` what an earlier part of the run found; False when it has to be judged.
+
+        Raises ConfigError when the judge would be asked something else now.
+        """
+        asks = self._reward.judged and self._reward.is_async()
+        if asks and (record := self.record_of(sample)) is not None:
+            evaluate = self._reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+            ways = (partial(evaluate, job.sample, **self._hooks) for job in self._reward.plan(sample))
+            self.check_asked(sample, record, asked_by(ways))
+        found = self.known(sample, lambda record: self._read(record, sample))
+        for step, (details, issue, extra) in found or ():
+            write(step, self._reward, details, issue, extra)
+        return found is not None
+
+    def fits(self, record: dict[str, Any], data: DataSample) -> bool:
+        """Whether it says something of each of its answers and steps."""
+        return self._read(record, data) is not None
+
+    def _read(self, record: dict[str, Any], sample: DataSample) -> list[tuple[Step, _Said]] | None:
+        """What a record says about each place of the sample; None when it does not fit it."""
+        rewards, places = record.get("rewards"), list(_places(sample))
+        if not isinstance(rewards, list) or len(rewards) != len(places):
+            return None
+        found = []
+        for step, data in zip(places, rewards, strict=True):
+            if data is None:
+                continue
+            try:
+                said = Reward.model_validate(data, strict=True)
+            except ValidationError:
+                return None
+            if any(out_of_range(detail.score, self._reward.score_range) for detail in said.details):
+                return None
+            issue = said.issues[0] if said.issues else None
+            if issue is None and not said.details:
+                return None
+            found.append((step, (said.details, issue, said.extra_data.get(""))))
+        return found if found or not places else None
+
+    def append(self, sample: DataSample) -> None:
+        """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to leaves no record."""
+        said = self.said(sample)
+        issues = [issue for reward in said["rewards"] if reward for issue in reward.get("issues", ())]
+        stopped = any(issue["reason"] in NOT_BEGUN for issue in issues)
+        statuses = {issue["status"] for issue in issues}
+        status = "failed" if "failed" in statuses else "unscored" if statuses else "scored"
+        self.keep(sample, status, {} if stopped else said, stopped)
+
+    def said(self, data: DataSample, *results: Any) -> dict[str, Any]:
+        """What the reward said of each answer and step."""
+        return {"rewards": [self._own(step.reward) for step in _places(data)]}
+
+    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """By answer and step, its scores, or why it has none."""
+        found: dict[str, Any] = {}
+        for number, reward in enumerate(said["rewards"]):
+            issues = reward.get("issues") or () if reward else ()
+            if reward and all(about_code(issue["status"], issue["reason"], issue.get("cause")) for issue in issues):
+                scores = [detail["score"] for detail in reward["details"]]
+                found[f"answer {number + 1}"] = scores or [f"no score ({issue['reason']})" for issue in issues]
+        return found
+
+    def _own(self, reward: Reward) -> dict[str, Any] | None:
+        key = self._reward.key_in(reward)
+        details = [{"name": d.name, "reason": d.reason, "score": d.score} for d in reward.details if d.source == key]
+        own: dict[str, Any] = {"details": details}
+        if reward.issues:
+            own["issues"] = [i.model_dump() for i in reward.issues if i.name == key]
+        if not details and not own.get("issues"):
+            return None
+        extra = reward.extra_data.get(key)
+        if extra:
+            own["extra_data"] = {"": extra}
+        return own
+
+
+def _places(sample: DataSample) -> Iterator[Step]:
+    """Every answer and step of a sample, in a fixed order."""
+    for output in sample.output:
+        yield output.answer
+        yield from output.steps or ()
+
+
+# -- looked at twice ----------------------------------------------------------------------------------------------------
+
+NEUTRAL = "I am not sure; it depends on what exactly is meant."
+PLAIN = ("0", "{}")
+"""For functions that read a number or JSON."""
+DEADLINE_SHARE = 0.25
+"""Of a sample's deadline, what finding out may take on top."""
+
+
+def suspected(reward: BaseReward, output: DataOutput) -> Outcome[float] | None:
+    """Why an output has no score, where it may be the answer's own doing; else None.
+
+    An endpoint, the data and the caller do not become the answer's fault. A deadline is the caller's where a judge was waited
+    for, but a rule that found no end may have been led there.
+    """
+    if reward.kind != "pointwise" or output.answer.reward.details:
+        return None
+    found = said_of(reward, output)
+    slow = found.reason == "deadline" and not reward.judged
+    if found.ok or found.reason in NOT_BEGUN or not (slow or found.cause in ("judge", "rule")):
+        return None
+    return found
+
+
+def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
+    """The sample with a neutral answer: for a rule its own reference, which a working rule can read, else the plainest texts.
+
+    They do not depend on what else is in the batch, so that a batch says what single calls say.
+    """
+    texts = [NEUTRAL]
+    if not reward.judged:
+        reference = copy_with(sample, output=[output]).reference()
+        texts = [reference] if isinstance(reference, str) and reference.strip() else [NEUTRAL, *PLAIN]
+    steps = [Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label) for text in texts]
+    return [copy_with(sample, output=[DataOutput(answer=step)]) for step in steps]
+
+
+class SecondLook(NamedTuple):
+    """An output that may have made itself impossible to judge: why it has no score, and what is asked instead."""
+
+    output: DataOutput
+    found: Outcome[float]
+    instead: list[DataSample]
+    once_more: list[DataSample]
+    """The same again where code broke, which may have been a network: only what breaks twice is the answer's doing."""
+
+
+def to_probe(reward: BaseReward, samples: Sequence[DataSample]) -> list[SecondLook]:
+    """What is to be looked at twice."""
+    outputs = [(sample, output) for sample in samples for output in sample.output]
+    found = [(sample, output, why) for sample, output in outputs if (why := suspected(reward, output)) is not None]
+    return [
+        SecondLook(
+            output,
+            why,
+            stand_ins(reward, sample, output),
+            [] if reward.judged or why.reason == "deadline" else [copy_with(sample, output=[DataOutput(answer=output.answer)])],
+        )
+        for sample, output, why in found
+    ]
+
+
+def to_judge(probes: Sequence[SecondLook]) -> list[DataSample]:
+    """The samples to judge for them, in this order."""
+    return [sample for probe in probes for sample in (*probe.instead, *probe.once_more)]
+
+
+def probing(reward: BaseReward, options: RunOptions) -> RunOptions:
+    """The options of the second look: it keeps nothing, and may take a quarter of the deadline."""
+    seconds = options.deadline or reward.deadline
+    deadline = None if seconds is None else DEADLINE_SHARE * seconds
+    control = RunControl(quiet=True)
+    return replace(
+        options, control=control, deadline=deadline, run_dir=None, trace=False, progress=False, blame="off", total=None
+    )
+
+
+def blame(reward: BaseReward, probes: Sequence[SecondLook], judged: Sequence[DataSample]) -> None:
+    """Write to the outputs whose stand-in got a score that the answer caused what became of it, or the score of the second try."""
+    answers = iter(judged)
+    for output, found, neutral, once_more in probes:
+        instead, again = ([next(answers) for _ in each] for each in (neutral, once_more))
+        if again and reward.score_of_output(again[0].output[0]) is not None:
+            output.answer.reward = again[0].output[0].answer.reward
+            continue
+        if all(reward.score_of_output(one.output[0]) is None for one in instead):
+            continue
+        why = f"The answer made it impossible to judge; another answer could be judged. {found.message}"
+        write_scores(reward, output.answer, Outcome(found.status, None, found.reason, why, "answer"))
+
+
+def killable(reward: BaseReward, deadline: float | None) -> Callable[..., Awaitable[RewardResult]]:
+    """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer tells who broke it."""
+    from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+
+    async def evaluate(sample: DataSample, **hooks: Any) -> RewardResult:
+        outer = current_deadline.get()
+        # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
+        given = _least(deadline, None if outer is None else max(0.001, outer.left))
+        limit = _least(reward.kill_after, None if given is None else LIMIT_SHARE * given)
+        ask = partial(get_pool().asubmit, evaluate_here, reward)
+        try:
+            found: RewardResult = await ask(sample, hooks, deadline=limit)
+            return found
+        except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
+            if reward.kind != "pointwise":
+                raise
+            left = None if given is None else (1 - LIMIT_SHARE) * given
+            try:
+                await ask(stand_ins(reward, sample, sample.output[0])[0], hooks, deadline=_least(limit, left))
+            except Exception:  # noqa: BLE001 - that it breaks with any answer is no news of this one
+                raise error from None
+            # another answer is no trouble: this one must gain nothing by it
+            raise Unscored(f"The answer made it impossible to judge: {error}", reason="deadline", cause="answer") from error
+
+    return evaluate
+
+
+def _least(*seconds: float | None) -> float | None:
+    return min((each for each in seconds if each is not None), default=None)
+
+
+def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> RewardResult:
+    """What a worker process runs for a `cpu_bound` reward."""
+    result: RewardResult = reward._evaluate(sample, **hooks)
+    if hasattr(result, "__await__"):
+        close = getattr(result, "close", None)
+        if close is not None:
+            close()
+        raise ConfigError(f"{reward.name} is cpu_bound and its _evaluate is async; make it a plain function.")
+    return result
