@@ -18,13 +18,12 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
-from rm_gallery.report.formats import Gate, gate_of
+from rm_gallery.report.formats import QualityGate, gate_of
 from rm_gallery.report.tables import exported, print_report
-from rm_gallery.study.benchmark import Recorded, recorded_json, score_recorded
+from rm_gallery.study.benchmark import Recorded, evaluate_repeatedly, recorded_json, score_recorded
 from rm_gallery.study.benchmark import estimate as estimate_run
 from rm_gallery.study.benchmark import evaluate as evaluate_reward
 from rm_gallery.study.opened import open_run
-from rm_gallery.study.repeats import evaluate_repeatedly
 from rm_gallery.study.task import open_data
 
 
@@ -81,10 +80,10 @@ def judged_report(
     task: Mapping[str, Any],
     export: Path | None = None,
     repeats: int = 1,
-    gate: Gate | None = None,
+    gate: QualityGate | None = None,
 ) -> tuple[Report, list[str]]:
     """The report of a run, or the mean of several, and what of `gate` it misses; the candidates of the first go to `export`."""
-    gate = gate or Gate()
+    gate = gate or QualityGate()
     if gate.reference is not None:
         gate.fits(open_data(_one_or_all(data), benchmark, **{key: task[key] for key in ("limit", "seed")}))
     with gate.keeping(task["options"].run_dir) as folder, exported(export, folder) as run_dir:
@@ -101,7 +100,7 @@ def _one_or_all(data: str | list[str]) -> str | list[str]:
     return data[0] if isinstance(data, list) and len(data) == 1 else data
 
 
-def missed_by(report: Report, gate: Gate, run_dir: str | None = None) -> list[str]:
+def missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
     """What of a gate a report misses, with the folder of its run where that is held against another; nothing without rows."""
     if not report.n:
         return []

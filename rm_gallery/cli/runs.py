@@ -16,12 +16,12 @@ from rm_gallery.core.stats.planning import Plan, plan_difference, plan_labels, p
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
-from rm_gallery.report.formats import Gate, render
+from rm_gallery.report.formats import QualityGate, render
 from rm_gallery.report.tables import print_difference
 from rm_gallery.report.words import OWN_UNIT, figures_of
 from rm_gallery.study.compare import compare as compare_runs
+from rm_gallery.study.drift import Pilot, read_pilot
 from rm_gallery.study.opened import open_run
-from rm_gallery.study.repeats import Pilot, read_pilot
 from rm_gallery.study.summary import summarize
 
 
@@ -160,7 +160,7 @@ def compare(
         figures = (run := open_run(folder)).report
         own_unit = figures.get("rule") in OWN_UNIT
         held = reference if fail_if_worse else None
-        gate = Gate(fail_under, max_failures or 0, max_unscored, held, own_unit=own_unit)
+        gate = QualityGate(fail_under, max_failures or 0, max_unscored, held, own_unit=own_unit)
         for _, why in gate.missed(figures, run=run, say=lambda line: sys.stderr.write(f"{line}\n")):
             sys.stderr.write(f"rm-gallery: {folder.name}: {why}.\n")
             missed = True
@@ -188,7 +188,7 @@ def report(
     """
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
-    gate = Gate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
+    gate = QualityGate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
     text = render(opened, form, gate)
     if out is None and form != "html":
         encoding = sys.stdout.encoding or "utf-8"  # a terminal may lack characters of the data; a file has them all

@@ -22,7 +22,7 @@ from rm_gallery.report.formats import gate_of
 from rm_gallery.report.tables import exported
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.table import Scoring, TableTask
-from rm_gallery.study.winrate import Comparison
+from rm_gallery.study.winrate import WinRateTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
 GRADER = ("name", "grader", "params", "mapper", "repeat", "on_error")
@@ -198,7 +198,7 @@ def winrate(
 ) -> None:
     """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
     built = build_reward(reward, run.params, run.llm, run.base_url, run.seed)
-    comparison = Comparison.read(
+    comparison = WinRateTask.read(
         data,
         prompt,
         [a, b, *(other or ())],

@@ -13,8 +13,7 @@ from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings
-from rm_gallery.study.audit.card import Audit
-from rm_gallery.study.audit.run import PROBES, prepare
+from rm_gallery.study.audit import PROBES, Audit, prepare
 from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import Conflicts
 from rm_gallery.study.conflicts import conflicts as find_conflicts

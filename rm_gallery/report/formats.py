@@ -42,7 +42,7 @@ def _silent(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class Gate:
+class QualityGate:
     """What a run has to reach.
 
     Attributes:
@@ -140,10 +140,10 @@ def gate_of(
     max_unscored: int | None = None,
     *,
     own_unit: bool = False,
-) -> Gate:
+) -> QualityGate:
     """The gate these options set; ConfigError, before anything is paid, for a limit or a run that is none."""
     reference = None if fail_if_worse_than is None else reference_run(fail_if_worse_than)
-    return Gate(fail_under, max_failures, max_unscored, reference, own_unit=own_unit)
+    return QualityGate(fail_under, max_failures, max_unscored, reference, own_unit=own_unit)
 
 
 def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False) -> str | None:
@@ -210,7 +210,7 @@ LONGEST = 4_000
 FORMATS = ("html", "md", "json", "junit")
 
 
-def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
+def render(run: OpenRun, form: str = "html", gate: QualityGate | None = None) -> str:
     """The report of a run in one of `FORMATS`.
 
     Raises:
@@ -225,7 +225,7 @@ def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
             return render_page(run, summary)
         if form == "md":
             return _markdown(run, summary)
-        return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or Gate())
+        return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or QualityGate())
 
 
 def _line(text: Any) -> str:
@@ -306,7 +306,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
 # -- JUnit -----------------------------------------------------------------------------------------------------------------
 
 
-def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
+def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     """One case for the score, one for each subset, one for each reason without a score, and one for the end of the run.
 
     A gate that is missed is a failure; what is unscored is skipped.

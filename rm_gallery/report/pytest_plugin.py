@@ -54,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
-class Gate:
+class RewardGate:
     """Judges data with a reward and fails the test when the figure is not what was asked for.
 
     What the marker says holds unless the call says otherwise.
@@ -179,12 +179,12 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
-    from rm_gallery.report.formats import Gate as Held
+    from rm_gallery.report.formats import QualityGate
     from rm_gallery.study.compare import reference_run
     from rm_gallery.study.opened import open_run
 
     failures, unscored, before = wanted["max_failures"] or 0, wanted["max_unscored"], wanted["not_worse_than"]
-    held = Held(
+    held = QualityGate(
         wanted["at_least"],
         failures,
         failures if unscored is None else unscored,
@@ -232,9 +232,9 @@ def _threshold(wanted: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def reward_gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
-    """Call it with a reward and data to judge them and fail below a threshold; see `Gate`."""
-    gate = Gate(request)
+def reward_gate(request: pytest.FixtureRequest) -> Iterator[RewardGate]:
+    """Call it with a reward and data to judge them and fail below a threshold; see `RewardGate`."""
+    gate = RewardGate(request)
     yield gate
     if gate.marked and not gate.asked:
         pytest.fail(f"the test is marked {NAME} and never called it; write {NAME}().", pytrace=False)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from rm_gallery.study.check import Check
-    from rm_gallery.study.compare import Comparison
+    from rm_gallery.study.check import RewardCheck
+    from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.duels import Finding
 
 
@@ -76,7 +76,7 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> No
     _print(table, lines)
 
 
-def print_difference(found: Comparison) -> None:
+def print_difference(found: RunComparison) -> None:
     """Print what differs between two runs, by subset, and the samples they disagree on."""
     table = _table(["subset"], ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"])
     for part in [*found.by_subset, found.whole]:
@@ -87,7 +87,7 @@ def print_difference(found: Comparison) -> None:
     _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
 
 
-def print_check(found: Check) -> None:
+def print_check(found: RewardCheck) -> None:
     """Print what a reward gave to each kind of completion, and below it what was found."""
     kinds = dict.fromkeys(one.kind for one in found.tried)
     names = list(dict.fromkeys(name for one in found.tried for name in one.scored.components))
@@ -126,7 +126,7 @@ def _p(value: float | None) -> str:
     return "-" if value is None else "<.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _told(found: Comparison) -> list[str]:
+def _told(found: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import left_out
 

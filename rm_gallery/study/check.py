@@ -23,7 +23,7 @@ from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.integrations.causes import TRAINERS, given
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
-from rm_gallery.study.audit.attacks import text_of, with_text
+from rm_gallery.study.attacks import text_of, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
     Case,
@@ -88,7 +88,7 @@ class Weakness:
 
 
 @dataclass
-class Check:
+class RewardCheck:
     """A reward's check: all completions with their scores, and what was found."""
 
     reward: str
@@ -131,7 +131,7 @@ def check_reward(
     llm: Any = None,
     base_url: str | None = None,
     options: RunOptions | None = None,
-) -> Check:
+) -> RewardCheck:
     """Try a reward on completions of known worth and say what a training run would find first.
 
     Args:
@@ -178,7 +178,7 @@ class _Checking:
         self._full = full
         self.found: list[Weakness] = []
 
-    def run(self) -> Check:
+    def run(self) -> RewardCheck:
         golds = self._golds()
         asked = [trial for n, case in enumerate(self.cases) for trial in trials(n, case, golds[n], self.steps)]
         self.tried = self._judged(asked)
@@ -196,7 +196,7 @@ class _Checking:
             said = given(self.reward, "endpoint", trainer.on_error)
             missing[said] = (*missing.get(said, ()), name)
         self.found.sort(key=lambda finding: finding.level != "fault")
-        return Check(self.reward.name, self.full, self.tried, self.found, training, missing)
+        return RewardCheck(self.reward.name, self.full, self.tried, self.found, training, missing)
 
     # -- asking ---------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.study.audit.attacks import text_of, with_text
+from rm_gallery.study.attacks import text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
 WORDS = ("full", "low", "unscored")

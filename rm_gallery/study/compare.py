@@ -79,7 +79,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """One run held against another.
 
     Attributes:
@@ -123,7 +123,7 @@ class Comparison:
         return {key: plain(value) if key not in ("whole", "by_subset") else value for key, value in shown.items()}
 
 
-def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0) -> list[Comparison]:
+def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0) -> list[RunComparison]:
     """Hold every run but the first against the first, on the samples both have scored.
 
     Args:
@@ -143,8 +143,8 @@ def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0
     opened = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
     for other in opened[1:]:
         check_same(opened[0], other)
-    reference = _Rows(opened[0])
-    found = [_compare(reference, _Rows(other), examples, seed) for other in opened[1:]]
+    reference = _RunSamples(opened[0])
+    found = [_compare(reference, _RunSamples(other), examples, seed) for other in opened[1:]]
     return _adjusted(found)
 
 
@@ -169,7 +169,7 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
 
 
 @dataclass
-class _Sample:
+class _RunSample:
     """What one run says about one sample, put together where it was judged in parts."""
 
     row: SampleRow
@@ -177,20 +177,20 @@ class _Sample:
     lost: str | None = None
     """Who caused that there is no score, where one is missing."""
 
-    def filled(self, right: bool) -> _Sample:
+    def filled(self, right: bool) -> _RunSample:
         """As if what is missing were wholly right, or wholly wrong."""
         if self.lost is None:
             return self
         scores = tuple(_HUGE if (label == "chosen") == right else -_HUGE for label in self.row.labels)
-        return _Sample(replace(self.row, scores=scores), float(right))
+        return _RunSample(replace(self.row, scores=scores), float(right))
 
 
-class _Rows:
+class _RunSamples:
     """The samples of a run by what makes them the same."""
 
     def __init__(self, run: OpenRun) -> None:
         self.run = run
-        self.by_key: dict[str, _Sample] = {}
+        self.by_key: dict[str, _RunSample] = {}
         seen: Counter[str] = Counter()
         for row in run.samples():
             whole = str((row.metadata or {}).get("whole_key") or "")
@@ -200,11 +200,11 @@ class _Rows:
                 status = row.status if known is None else worst((known.row.status, row.status))  # type: ignore[arg-type]
                 lost = row.cause or (None if known is None else known.lost)
                 merged = replace(row if known is None else known.row, status=status)
-                self.by_key[whole] = _Sample(merged, credit, lost if credit is None else None)
+                self.by_key[whole] = _RunSample(merged, credit, lost if credit is None else None)
                 continue
             number = seen[row.key]
             seen[row.key] += 1
-            self.by_key[f"{row.key}#{number}" if number else row.key] = _Sample(
+            self.by_key[f"{row.key}#{number}" if number else row.key] = _RunSample(
                 row, row.credit, row.cause if row.credit is None else None
             )
 
@@ -215,7 +215,7 @@ class _Rows:
         return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
 
 
-def _compare(first: _Rows, second: _Rows, examples: int, seed: int) -> Comparison:
+def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) -> RunComparison:
     keys = [key for key in first.by_key if key in second.by_key]
     if not keys:
         raise ConfigError(
@@ -248,7 +248,7 @@ def _compare(first: _Rows, second: _Rows, examples: int, seed: int) -> Compariso
         if not run.finished
     ]
     right = _mcnemar(scored)
-    return Comparison(
+    return RunComparison(
         first=first.name,
         second=second.name,
         benchmark=str(first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""),
@@ -269,15 +269,15 @@ def _compare(first: _Rows, second: _Rows, examples: int, seed: int) -> Compariso
     )
 
 
-def _never_begun(first: _Rows, second: _Rows) -> list[tuple[_Sample, _Sample]]:
+def _never_begun(first: _RunSamples, second: _RunSamples) -> list[tuple[_RunSample, _RunSample]]:
     """Samples of the first run that the second did not get to; one that is finished was of other samples."""
     if second.run.finished:
         return []
     only = [sample for key, sample in first.by_key.items() if key not in second.by_key]
-    return [(sample, _Sample(sample.row, None, NEVER_BEGUN)) for sample in only]
+    return [(sample, _RunSample(sample.row, None, NEVER_BEGUN)) for sample in only]
 
 
-def _missing(first: _Rows, second: _Rows) -> dict[str, dict[str, int]]:
+def _missing(first: _RunSamples, second: _RunSamples) -> dict[str, dict[str, int]]:
     """What has no score in each run, by who caused it."""
     found: dict[str, dict[str, int]] = {}
     for name, own, other in (("first", first, second), ("second", second, first)):
@@ -288,7 +288,7 @@ def _missing(first: _Rows, second: _Rows) -> dict[str, dict[str, int]]:
     return found
 
 
-def _suspicion(pairs: Sequence[tuple[_Sample, _Sample]]) -> dict[str, Any]:
+def _suspicion(pairs: Sequence[tuple[_RunSample, _RunSample]]) -> dict[str, Any]:
     lookout = Lookout()
     for one in pairs:
         row = one[0].row
@@ -306,11 +306,11 @@ def _between(part: Difference, worst: Difference, best: Difference) -> Differenc
 
 
 def _differences(
-    first: OpenRun, second: OpenRun, pairs: Sequence[tuple[_Sample, _Sample]], seed: int
-) -> tuple[Difference, list[Difference], list[str], list[tuple[_Sample, _Sample]]]:
+    first: OpenRun, second: OpenRun, pairs: Sequence[tuple[_RunSample, _RunSample]], seed: int
+) -> tuple[Difference, list[Difference], list[str], list[tuple[_RunSample, _RunSample]]]:
     """The headline, the subsets and notes on them, of the pairs that both runs have a credit of, and those pairs."""
     scored = [(a, b) for a, b in pairs if a.credit is not None and b.credit is not None]
-    subsets: defaultdict[str, list[tuple[_Sample, _Sample]]] = defaultdict(list)
+    subsets: defaultdict[str, list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
     for pair in scored:
         subsets[pair[0].row.subset].append(pair)
     ties = {name for name, part in _parts(first).items() if part.get("rule") == TIES_RULE}
@@ -328,27 +328,27 @@ def _differences(
     return whole, parts, said, scored
 
 
-def _credited_elsewhere(pairs: Sequence[tuple[_Sample, _Sample]]) -> bool:
+def _credited_elsewhere(pairs: Sequence[tuple[_RunSample, _RunSample]]) -> bool:
     apart = sum((a.credit is None) != (b.credit is None) and a.row.status == b.row.status == "scored" for a, b in pairs)
     return apart > 0.05 * len(pairs)
 
 
-def _by_cluster(pairs: Sequence[tuple[_Sample, _Sample]]) -> list[tuple[_Sample, _Sample]]:
-    groups: defaultdict[tuple[str, str], list[tuple[_Sample, _Sample]]] = defaultdict(list)
+def _by_cluster(pairs: Sequence[tuple[_RunSample, _RunSample]]) -> list[tuple[_RunSample, _RunSample]]:
+    groups: defaultdict[tuple[str, str], list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
     for pair in pairs:
         groups[pair[0].row.subset, pair[0].row.cluster].append(pair)
 
-    def mean(samples: Iterable[_Sample]) -> _Sample:
+    def mean(samples: Iterable[_RunSample]) -> _RunSample:
         known = list(samples)
         credits = [sample.credit for sample in known if sample.credit is not None]
         lost = next((sample.lost for sample in known if sample.lost is not None), None)
-        return _Sample(known[0].row, math.fsum(credits) / len(credits) if credits else None, lost)
+        return _RunSample(known[0].row, math.fsum(credits) / len(credits) if credits else None, lost)
 
     return [(mean(a for a, _ in group), mean(b for _, b in group)) for group in groups.values()]
 
 
 def _mean_difference(
-    pairs: Sequence[tuple[_Sample, _Sample]],
+    pairs: Sequence[tuple[_RunSample, _RunSample]],
     strata: Sequence[str] | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> ClusteredMean | None:
@@ -362,7 +362,7 @@ def _mean_difference(
     )
 
 
-def _ties(pairs: Sequence[tuple[_Sample, _Sample]], seed: int) -> ClusteredMean | None:
+def _ties(pairs: Sequence[tuple[_RunSample, _RunSample]], seed: int) -> ClusteredMean | None:
     rows = [
         [(sample.row.id, sample.row.scores, [label == "chosen" for label in sample.row.labels]) for sample in side]
         for side in zip(*pairs, strict=True)
@@ -370,7 +370,7 @@ def _ties(pairs: Sequence[tuple[_Sample, _Sample]], seed: int) -> ClusteredMean 
     return ties_difference(rows[1], rows[0], seed)
 
 
-def _difference(name: str, pairs: Sequence[tuple[_Sample, _Sample]], found: ClusteredMean) -> Difference:
+def _difference(name: str, pairs: Sequence[tuple[_RunSample, _RunSample]], found: ClusteredMean) -> Difference:
     scores = [_mean(sample.credit for sample in side) for side in zip(*pairs, strict=True)]
     return Difference(name, scores[0], scores[1], described(found)._replace(n=len(pairs)))
 
@@ -388,8 +388,8 @@ def _parts(run: OpenRun) -> Mapping[str, Mapping[str, Any]]:
 def _headline(
     first: OpenRun,
     second: OpenRun,
-    scored: Sequence[tuple[_Sample, _Sample]],
-    subsets: Mapping[str, Sequence[tuple[_Sample, _Sample]]],
+    scored: Sequence[tuple[_RunSample, _RunSample]],
+    subsets: Mapping[str, Sequence[tuple[_RunSample, _RunSample]]],
     means: Mapping[str, ClusteredMean],
     ties: Iterable[str],
 ) -> tuple[Difference, list[str]]:
@@ -424,7 +424,7 @@ def _headline(
 
 
 def _weights(
-    run: OpenRun, subsets: Mapping[str, Sequence[tuple[_Sample, _Sample]]], names: Sequence[str]
+    run: OpenRun, subsets: Mapping[str, Sequence[tuple[_RunSample, _RunSample]]], names: Sequence[str]
 ) -> tuple[bool, dict[str, float] | None]:
     """How the rule weighs subsets: as its report says, all samples alike (None), or all subsets alike, whichever gives its score."""
     extra = run.report.get("extra")
@@ -437,7 +437,7 @@ def _weights(
         return True, dict.fromkeys(names, 1.0)
     score = run.report.get("score")
     credits = defaultdict(list)
-    rows = _Rows(run)
+    rows = _RunSamples(run)
     for sample in rows.by_key.values():
         if sample.credit is not None:
             credits[sample.row.subset].append(sample.credit)
@@ -452,14 +452,14 @@ def _weights(
     return False, None
 
 
-def _mcnemar(scored: Sequence[tuple[_Sample, _Sample]]) -> tuple[int, int, float] | None:
+def _mcnemar(scored: Sequence[tuple[_RunSample, _RunSample]]) -> tuple[int, int, float] | None:
     if not scored or any(sample.credit not in (0.0, 1.0) for pair in scored for sample in pair):
         return None
     found = mcnemar([a.credit == 1.0 for a, _ in scored], [b.credit == 1.0 for _, b in scored])
     return found.only_first, found.only_second, found.p_value
 
 
-def _examples(scored: Sequence[tuple[_Sample, _Sample]], wanted: int) -> Iterable[dict[str, Any]]:
+def _examples(scored: Sequence[tuple[_RunSample, _RunSample]], wanted: int) -> Iterable[dict[str, Any]]:
     """Samples on which the runs disagree most, as many of either direction."""
     for turn in (1.0, -1.0):
         apart = [(turn * ((b.credit or 0.0) - (a.credit or 0.0)), a, b) for a, b in scored]
@@ -477,7 +477,7 @@ def _examples(scored: Sequence[tuple[_Sample, _Sample]], wanted: int) -> Iterabl
             }
 
 
-def _said(sample: _Sample) -> dict[str, Any]:
+def _said(sample: _RunSample) -> dict[str, Any]:
     return {
         "credit": sample.credit,
         "scores": list(sample.row.scores),
@@ -489,7 +489,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _adjusted(found: Sequence[Comparison]) -> list[Comparison]:
+def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:
     """The comparisons with p-values corrected for all that were made: headlines together, and subsets together."""
 
     def corrected(parts: Sequence[Difference]) -> list[Difference]:
@@ -546,7 +546,7 @@ def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool,
     )
 
 
-def left_out(found: Comparison) -> str:
+def left_out(found: RunComparison) -> str:
     """What has no score in one of two runs, and who caused it; empty where nothing is missing."""
     said = [f"{sum(own.values()):,} of the {name} ({by_cause(own)})" for name, own in found.missing.items() if own]
     return f"missing: {', '.join(said)}" if said else ""

@@ -27,11 +27,11 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.comparing import mean_of
 from rm_gallery.study.opened import SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.task import file_sha256, judge_of
+from rm_gallery.study.winrate_figures import mean_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
 ANSWERED = ("responses", "response", "answer", "output", "messages")

@@ -71,7 +71,7 @@ class Bin(NamedTuple):
     share: Share
 
 
-class Answer(NamedTuple):
+class ScoredAnswer(NamedTuple):
     """A scored answer."""
 
     length: int
@@ -175,7 +175,7 @@ class Summary:
     statuses: Counter[str] = field(default_factory=Counter)
     subsets: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     subset_n: Counter[str] = field(default_factory=Counter)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ScoredAnswer] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     clusters: list[str] = field(default_factory=list)
     lists: list[tuple[list[float], list[float], str]] = field(default_factory=list)
@@ -208,7 +208,7 @@ class Summary:
             self.issues[key] = known + 1, example
         labels = [label if label in LABELS else "unlabelled" for label in row.labels] or ["unlabelled"] * len(row.answers)
         found = [
-            Answer(len(text), score, label)
+            ScoredAnswer(len(text), score, label)
             for text, score, label in zip(row.answers, row.scores, labels, strict=False)
             if score is not None and math.isfinite(score)
         ]
@@ -221,7 +221,7 @@ class Summary:
                     self.step_scores[_step_label(label)].append(score)
         self.positions.add(row)
 
-    def _add_gap(self, row: SampleRow, found: Sequence[Answer]) -> None:
+    def _add_gap(self, row: SampleRow, found: Sequence[ScoredAnswer]) -> None:
         gap = gap_of(row)
         if gap is not None and len(found) == len(row.scores):
             self.gaps.append(gap)
@@ -231,7 +231,7 @@ class Summary:
                 self.lists.append(([answer.score for answer in found], worth, row.cluster))
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
 
-    def _add_lengths(self, found: Sequence[Answer], cluster: str) -> None:
+    def _add_lengths(self, found: Sequence[ScoredAnswer], cluster: str) -> None:
         chosen = [answer for answer in found if answer.label == "chosen"]
         rejected = [answer for answer in found if answer.label == "rejected"]
         for good in chosen:

@@ -27,9 +27,9 @@ from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
-from rm_gallery.study import comparing
+from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
-from rm_gallery.study.sheet import Questions, Sheet, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.study.sheet import Sheet, TableSamples, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
@@ -98,7 +98,7 @@ class TableTask:
         columns: the columns that were named, for the manifest.
     """
 
-    questions: Questions
+    questions: TableSamples
     labels: list[float | None] | None = None
     probabilities: list[float | None] | None = None
     groups: dict[str, list[str | None]] = field(default_factory=dict)
@@ -302,7 +302,7 @@ def range_text(bounds: Any) -> str:
     return "-" if bounds is None else f"{number_text(bounds[0])} – {number_text(bounds[1])}"
 
 
-class _Counting:
+class _ScoreCounter:
     """Collects the scores of every row, and makes the report."""
 
     def __init__(self, task: Scoring) -> None:
@@ -329,7 +329,7 @@ class _Counting:
         """Report what was counted so far."""
         of = self._of
         values = [self._value(row) for row in range(len(self._scores))]
-        rows = comparing.Rows(
+        rows = figures.ComparedRows(
             [None] * len(values),
             of.questions.clusters,
             of.labels,
@@ -342,7 +342,7 @@ class _Counting:
             for column, name in enumerate(of.questions.answers):
                 own = [row[column] if row else None for row in self._scores]
                 parts[name] = self._part(own, range(len(own)))
-        groups = comparing.subgroups_of(values, rows, None, of.bounds)
+        groups = figures.subgroups_of(values, rows, None, of.bounds)
         for name, part in groups.items():
             parts[name] = self._part(values, part["places"])
         extra: dict[str, Any] = {"spread": spread_of([value for value in values if value is not None])}
@@ -365,12 +365,12 @@ class _Counting:
                 probabilities=of.probabilities,
                 bounds=label_scale(of.labels, of.bounds),
             )
-            extra["corrected"] = {**comparing.as_dict(corrected), "p_value": None}
+            extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
         own = [values[place] for place in places]
-        mean = comparing.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
+        mean = figures.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
         return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
 
 
@@ -403,9 +403,9 @@ class Scores(TableRule["Scoring"]):
                 "compare two columns with `rm-gallery winrate`."
             )
 
-    def scorer(self, seed: int = 0) -> _Counting:
+    def scorer(self, seed: int = 0) -> _ScoreCounter:
         """Start counting."""
-        return _Counting(self.task)
+        return _ScoreCounter(self.task)
 
 
 Scores.name = "scores"  # no name of the catalogue: it cannot be asked for without a table

@@ -40,11 +40,11 @@ from rm_gallery.integrations import trl_data
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
-from rm_gallery.report.formats import Gate
-from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
-from rm_gallery.study.comparing import Compared, Rows, flips_of
+from rm_gallery.report.formats import QualityGate
+from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
 from rm_gallery.study.sheet import number_of
 from rm_gallery.study.winrate import label_of
+from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from rm_gallery.train import advantages, signals
 from rm_gallery.train.bradley_terry.pairs import prompt_key
 from rm_gallery.train.signals import spread_phrase
@@ -258,7 +258,7 @@ def sample(answers: list[Any], turns: int = 1) -> DataSample:
     return DataSample.model_validate({"unique_id": "s", "input": asked, "output": outputs})
 
 
-def data_set(make: Callable[..., trl_data.Rows]) -> Callable[..., Any]:
+def data_set(make: Callable[..., trl_data.ComparedRows]) -> Callable[..., Any]:
     def made(samples: list[Any], reward: str | None = None, turns: int = 1, **settings: Any) -> Any:
         given = [sample(each, turns) for each in samples]
         rows = make(given, REWARDS.get(reward or "", reward), **settings)
@@ -305,7 +305,7 @@ def numbered(text: str, fewest: int) -> dict[str, Any]:
 
 def flips(played: list[int]) -> dict[str, Any]:
     """One row that was judged in both orders, beside one that is blank and one that nobody judged."""
-    return flips_of(Rows([Compared(orders={(0, 1): (played[0], played[1])}), None, Compared()], ["a", "b", "c"]))
+    return flips_of(ComparedRows([Compared(orders={(0, 1): (played[0], played[1])}), None, Compared()], ["a", "b", "c"]))
 
 
 test_small_functions = golden.calls(
@@ -316,7 +316,7 @@ test_small_functions = golden.calls(
         "flips_of": flips,
         "label_of": lambda cell: label_of(cell, {"gpt": 1.0, "llama": 0.0}),
         "margin_term": margin_term,
-        "missed": lambda least, **figures: dict(Gate(least).missed(figures)),
+        "missed": lambda least, **figures: dict(QualityGate(least).missed(figures)),
         "nearest": nearest,
         "number_of": number_of,
         "sign": sign,

@@ -11,8 +11,8 @@ from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.consistency import sign_test
 from rm_gallery.gallery.benchmarks.judgements import Status, cluster_of, worst
-from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, as_judged, injections, relaid, text_of, with_text
-from rm_gallery.study.duels import LEAST, Duel, Finding, Limit, Sheet, found, lost
+from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, Material, as_judged, injections, relaid, text_of, with_text
+from rm_gallery.study.duels import LEAST, Duel, Finding, Limit, Questionnaire, found, lost
 from rm_gallery.study.duels import number as number_of
 
 TURNED = Limit(0.15, 0.25)
@@ -21,12 +21,12 @@ UNSTABLE = Limit(0.15, 0.25)
 """How often a verdict may change for a reason that is none."""
 
 
-class Pairs:
+class AnswerPairs:
     """The answers of all prompts in the form the reward's kind takes, and the sheet they are asked on."""
 
     def __init__(self, reward: BaseReward, materials: Sequence[Material], seed: int = 0) -> None:
         self.reward, self.materials, self.seed = reward, list(materials), seed
-        self.sheet = Sheet(reward)
+        self.sheet = Questionnaire(reward)
         self.steps = reward.kind == "stepwise"
         self.good = [as_judged(material.good, self.steps) for material in self.materials]
         self.worse = [as_judged(material.worse, self.steps) for material in self.materials]
@@ -64,7 +64,7 @@ class Probe(ABC):
 
     name: ClassVar[str] = ""
 
-    def __init__(self, pairs: Pairs) -> None:
+    def __init__(self, pairs: AnswerPairs) -> None:
         self.pairs = pairs
         if not self.inapplicable():
             self.ask()
@@ -282,12 +282,12 @@ class Stability(Probe):
 
 
 def changed(
-    sheet: Sheet,
+    sheet: Questionnaire,
     probe: str,
     name: str,
     what: str,
     both: Sequence[tuple[Duel, Duel]],
-    other: Sheet | None = None,
+    other: Questionnaire | None = None,
     limit: Limit = UNSTABLE,
     **more: Any,
 ) -> Finding:

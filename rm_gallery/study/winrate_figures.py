@@ -55,7 +55,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ComparedRows:
     """All rows of a table, in its order, with what people and columns say about them; entries are None where unknown."""
 
     compared: Sequence[Compared | None]
@@ -109,7 +109,7 @@ def counts_of(wins: Sequence[float | None]) -> dict[str, int]:
     return {"wins": won, "losses": lost, "ties": len(known) - won - lost}
 
 
-def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
+def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     """How often the two orders of a row contradict each other, and which position that served; empty if one order was played.
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference for a position best.
@@ -134,7 +134,7 @@ def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     }
 
 
-def agreement_of(rows: Rows) -> dict[str, Any]:
+def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     """How far the judge's verdicts (won, tied, lost) are those of the labelled rows: share and Cohen's kappa, with intervals."""
     pairs = [
         (_verdict(win), _verdict(label), name)
@@ -161,7 +161,7 @@ def _verdict(win: float) -> str:
     return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
 
 
-def corrected_of(rows: Rows) -> dict[str, Any]:
+def corrected_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on average."""
     found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=list(rows.clusters), probabilities=rows.probabilities)
     return as_dict(found)
@@ -184,7 +184,7 @@ def as_dict(found: Corrected) -> dict[str, Any]:
 
 
 def subgroups_of(
-    values: Sequence[float | None], rows: Rows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
+    values: Sequence[float | None], rows: ComparedRows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> dict[str, dict[str, Any]]:
     """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`", Holm over all subgroups."""
     found: dict[str, dict[str, Any]] = {}
@@ -200,7 +200,7 @@ def subgroups_of(
 
 def _subgroup(
     values: Sequence[float | None],
-    rows: Rows,
+    rows: ComparedRows,
     places: Sequence[int],
     null: float | None,
     bounds: tuple[float, float],
@@ -220,14 +220,14 @@ def _subgroup(
     return part
 
 
-def equal_length_of(rows: Rows) -> dict[str, Any]:
+def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
     lengths = [[None if row is None else row.lengths.get(column) for row in rows.compared] for column in (0, 1)]
     found = length_controlled(rows.wins(), lengths[0], lengths[1], clusters=list(rows.clusters))
     return {"estimate": found.estimate, "ci95": _wide(found.ci95), "length_effect": found.length_effect, "n": found.n}
 
 
-def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
+def longest_of(rows: ComparedRows, places: Sequence[int]) -> float | None:
     """The win rate in these rows if the longer answer always won: what length alone would say."""
     found = [rows.compared[place] for place in places]
     known = [row.lengths for row in found if row is not None and 0 in row.lengths and 1 in row.lengths]
@@ -235,7 +235,7 @@ def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
     return sum(wins) / len(wins) if wins else None
 
 
-def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
+def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
     """The answer columns by Bradley–Terry strength, the strongest first, with prompt-level intervals and ranks.
 
     Strengths are log-odds around a mean of 0; an end of an interval that the results leave open is None. `win_rate` is that
@@ -267,7 +267,7 @@ def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
     return {"systems": systems, "notes": list(found.notes)}
 
 
-def pairs_of(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
+def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
     """The win rate of every pair of answer columns, with interval, counts, and p-values corrected for their number."""
     found: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):

@@ -11,9 +11,9 @@ from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.clustered import from_draws
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.study.audit.attacks import NO_ANSWERS, text_of
-from rm_gallery.study.audit.probes import Pairs, Probe, changed
+from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.duels import Finding, Limit, decide, found
+from rm_gallery.study.probes import AnswerPairs, Probe, changed
 from rm_gallery.study.task import judge_of
 
 if TYPE_CHECKING:
@@ -176,14 +176,14 @@ def _spearman(first: Numbers, second: Numbers) -> Numbers:
     return out
 
 
-class Repeats(Probe):
+class Repeatability(Probe):
     """Whether the same question gets the same verdict when it is asked again."""
 
     name = "repeats"
 
     def ask(self) -> None:
         """The plain pairs are asked a second time in a round of their own."""
-        self.second = Pairs(self.pairs.reward, self.pairs.materials, self.pairs.seed)
+        self.second = AnswerPairs(self.pairs.reward, self.pairs.materials, self.pairs.seed)
 
     def read(self) -> list[Finding]:
         """Share of verdicts that change, and what part of the scores' variance is noise."""
@@ -251,7 +251,7 @@ class Replies(Probe):
 
     name = "replies"
 
-    def __init__(self, pairs: Pairs, keys: Sequence[str]) -> None:
+    def __init__(self, pairs: AnswerPairs, keys: Sequence[str]) -> None:
         super().__init__(pairs)
         self.keys = list(keys)
 
