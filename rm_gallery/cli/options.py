@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
@@ -18,9 +18,12 @@ from loguru import logger
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
+from rm_gallery.report.gate import QualityGate, gate_of
 from rm_gallery.study.table import Columns
 
 
@@ -75,6 +78,9 @@ RewardName = Annotated[
     str,
     typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names),
 ]
+Benchmark = Annotated[
+    str | None, typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default.")
+]
 Table = Annotated[
     str, typer.Argument(metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool.")
 ]
@@ -109,6 +115,15 @@ def print_json(value: Any) -> None:
     typer.echo(as_json(value).decode(), nl=False)
 
 
+def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
+    """Print what was found, as JSON or line by line."""
+    if as_json:
+        return print_json(value)
+    for line in lines:
+        typer.echo(line)
+    return None
+
+
 @dataclass(frozen=True)
 class Running:
     """What every command that judges takes: which judge, how the run goes, and what is printed. See `judging`."""
@@ -132,9 +147,17 @@ class Running:
     log_level: LogLevel = "warning"
 
     @property
-    def params(self) -> dict[str, Any]:
-        """The fields of the reward that `--param` sets."""
-        return parse_params(self.param or [])
+    def judge(self) -> dict[str, Any]:
+        """How the reward is built: keywords of every question that is asked of one."""
+        return {"params": parse_params(self.param or []), "llm": self.llm, "base_url": self.base_url}
+
+    def build(self, reward: str) -> BaseReward:
+        """The reward of this name."""
+        return build_reward(reward, seed=self.seed, **self.judge)
+
+    def task(self, limit: int | None) -> dict[str, Any]:
+        """Which part of the data is judged, and by what: keywords of `evaluate`."""
+        return {**self.judge, "limit": limit, "seed": self.seed, "on_bad_row": self.on_bad_row}
 
     def options(self) -> RunOptions:
         """How the run goes; ConfigError where these options do not fit together."""
@@ -163,6 +186,23 @@ class Running:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What every command that reports a figure takes: how many rows, what beside the report is wanted, and the gates."""
+
+    limit: Limit = None
+    max_failures: MaxFailures = 0
+    max_unscored: MaxUnscored = None
+    fail_under: FailUnder = None
+    fail_if_worse_than: FailIfWorse = None
+    estimate: EstimateFlag = False
+    export: Export = None
+
+    def gate(self, own_unit: bool = False) -> QualityGate:
+        """What the figure is held to."""
+        return gate_of(self.fail_under, self.fail_if_worse_than, self.max_failures, self.max_unscored, own_unit=own_unit)
+
+
+@dataclass(frozen=True)
 class Tabled:
     """What every command over anybody's table takes, beside the columns it judges: the fields of `Columns` a user names."""
 
@@ -178,26 +218,19 @@ class Tabled:
     separator: Separator = None
     sheet: SheetName = None
     header_row: HeaderRow = None
-    export: Export = None
     dry_run: DryRun = False
-    limit: Limit = None
-    max_failures: MaxFailures = 0
-    max_unscored: MaxUnscored = None
-    fail_under: FailUnder = None
-    estimate: EstimateFlag = False
 
-    def columns(self, run: Running) -> Columns:
+    def columns(self, run: Running, limit: int | None) -> Columns:
         """How the table is read."""
         named = {field.name: getattr(self, field.name) for field in fields(Columns) if hasattr(self, field.name)}
-        return Columns(**{**named, "by": self.by or (), "seed": run.seed, "on_bad_row": run.on_bad_row})
+        return Columns(**{**named, "by": self.by or (), "limit": limit, "seed": run.seed, "on_bad_row": run.on_bad_row})
 
 
-GROUPS: dict[str, type[Any]] = {"run": Running, "table": Tabled}
-"""Parameters of commands that stand for an option per field of their class."""
+def grouped(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes each keyword of a command that is annotated with a dataclass an option per field of it, in that place.
 
-
-def judging(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a command's keywords of `GROUPS` an option for each field, in that place; `without` names those of `run` it lacks."""
+    `without` names the fields that the command lacks.
+    """
     return lambda command: _with_options(command, frozenset(without))
 
 
@@ -205,21 +238,22 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the option's name and help are lost
     own = get_annotations(command, eval_str=True)
     found: dict[str, Parameter] = {}
-    groups: dict[str, list[Field[Any]]] = {}
+    groups: dict[str, list[str]] = {}
     for name, parameter in signature(command).parameters.items():
-        if name not in GROUPS:
+        if not is_dataclass(own[name]):
             found[name] = parameter.replace(annotation=own[name])
             continue
-        groups[name] = [field for field in fields(GROUPS[name]) if name != "run" or field.name not in without]
-        hints = get_type_hints(GROUPS[name], include_extras=True)
-        for field in groups[name]:
-            hint = own.get(field.name, hints[field.name])
-            found[field.name] = Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
+        hints = get_type_hints(own[name], include_extras=True)
+        kept = [field for field in fields(own[name]) if field.name not in without]
+        groups[name] = [field.name for field in kept]
+        for each in kept:
+            found[each.name] = Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        made = {name: GROUPS[name](**{f.name: given.pop(f.name) for f in places}) for name, places in groups.items()}
-        set_log_level(made["run"].log_level)
+        made = {name: own[name](**{field: given.pop(field) for field in names}) for name, names in groups.items()}
+        if "run" in made:
+            set_log_level(made["run"].log_level)
         command(**made, **given)
 
     with_options.__annotations__ = {name: parameter.annotation for name, parameter in found.items()}
@@ -227,13 +261,18 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     return with_options
 
 
+def say(line: str) -> None:
+    """Say a line on stderr."""
+    sys.stderr.write(f"{line}\n")
+
+
 def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what: str) -> None:
     """Say on stderr why samples or questions have no score, each reason once, and why the run ended early."""
     for key, found in reasons.items():
         if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
-            sys.stderr.write(f"{found['n']} {what} {key}: {one_line(found['example'])}\n")
+            say(f"{found['n']} {what} {key}: {one_line(found['example'])}")
     if stopped:
-        sys.stderr.write(f"rm-gallery: {one_line(stopped)}\n")
+        say(f"rm-gallery: {one_line(stopped)}")
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:

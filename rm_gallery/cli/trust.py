@@ -13,9 +13,8 @@ from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings
-from rm_gallery.study.audit import PROBES, Audit, prepare
+from rm_gallery.study.audit import PROBES, prepare
 from rm_gallery.study.check import CEILING, check_reward
-from rm_gallery.study.conflicts import Conflicts
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.train.watch import watch as look
@@ -27,7 +26,7 @@ def probe_names(incomplete: str) -> list[str]:
     return [name for name in PROBES if name.startswith(incomplete)]
 
 
-@opt.judging()
+@opt.grouped()
 def audit(
     reward: Annotated[
         str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=opt.reward_names)
@@ -36,10 +35,7 @@ def audit(
         list[str] | None,
         typer.Option(help="File or folder with preferences; may be repeated. Forty built-in questions by default."),
     ] = None,
-    benchmark: Annotated[
-        str | None,
-        typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default."),
-    ] = None,
+    benchmark: opt.Benchmark = None,
     probe: Annotated[
         list[str] | None,
         typer.Option(help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=probe_names),
@@ -61,17 +57,12 @@ def audit(
         data[0] if data and len(data) == 1 else data or None,
         benchmark,
         probes=probe or None,
-        params=run.params,
-        llm=run.llm,
-        base_url=run.base_url,
-        limit=limit,
-        seed=run.seed,
-        on_bad_row=run.on_bad_row,
+        **run.task(limit),
     )
     cost = ready.cost(options.budget.prices if options.budget is not None else None)
     if estimate:
         return typer.echo(orjson.dumps(vars(cost)).decode() if run.json else str(cost))
-    sys.stderr.write(f"audit of {ready.reward.name}: {cost}\n")
+    opt.say(f"audit of {ready.reward.name}: {cost}")
     with run.resumable():
         card = ready.run(options)
     if run.json:
@@ -79,19 +70,14 @@ def audit(
     else:
         kept = [f"card: {run.out / 'card.html'}"] if run.out is not None else []
         print_findings(card.findings, [*card.about(), *kept])
-    sys.exit(_conclude_audit(card, strict))
-
-
-def _conclude_audit(card: Audit, strict: bool) -> int:
-    """Say on stderr why questions have no verdict, each reason once; the exit code."""
     opt.say_lost(card.reasons, card.stopped, "questions")
     if not card.scored:
-        sys.stderr.write("rm-gallery: no question got a verdict, so nothing is known.\n")
-        return 1
-    return int(bool(card.stopped) or card.verdict == "fail" or (strict and card.verdict != "pass"))
+        opt.say("rm-gallery: no question got a verdict, so nothing is known.")
+    failed = card.verdict == "fail" or (strict and card.verdict != "pass")
+    sys.exit(int(not card.scored or bool(card.stopped) or failed))
 
 
-@opt.judging("out", "force_new", "trace", "on_bad_row", "seed")
+@opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
 def check(
     reward: Annotated[
         str,
@@ -115,34 +101,22 @@ def check(
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
-    found = check_reward(
-        reward,
-        cases,
-        reference=reference,
-        full=full,
-        ceiling=ceiling,
-        params=run.params,
-        llm=run.llm,
-        base_url=run.base_url,
-        options=run.options(),
-    )
+    how = {"reference": reference, "full": full, "ceiling": ceiling, "options": run.options()}
+    found = check_reward(reward, cases, **how, **run.judge)
     if run.json:
         opt.print_json(found.to_dict())
     else:
         print_check(found)
     for finding in found.faults if run.json else ():
-        sys.stderr.write(f"rm-gallery: {finding.name}: {one_line(finding.what)}\n")
+        opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
     raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
 
 
-@opt.judging()
+@opt.grouped()
 def conflicts(
     reward: Annotated[str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)],
     data: Annotated[list[str], typer.Option(help="File or folder of samples with several answers; may be repeated.")],
-    benchmark: Annotated[
-        str | None,
-        typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default."),
-    ] = None,
+    benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
     limit: opt.Limit = None,
@@ -151,32 +125,16 @@ def conflicts(
     """Compare all pairs of each sample's answers in both orders; print contradictions, cycles, symmetry and transitivity."""
     options = run.options()
     with run.resumable():
-        found = find_conflicts(
-            reward,
-            data[0] if len(data) == 1 else data,
-            benchmark,
-            params=run.params,
-            llm=run.llm,
-            base_url=run.base_url,
-            limit=limit,
-            seed=run.seed,
-            on_bad_row=run.on_bad_row,
-            options=options,
-        )
+        found = find_conflicts(reward, data[0] if len(data) == 1 else data, benchmark, options=options, **run.task(limit))
     if run.json:
         opt.print_json(found.to_dict())
     else:
         print_findings(list(found.figures.values()), found.about())
-    sys.exit(_conclude_conflicts(found, max_failures))
-
-
-def _conclude_conflicts(found: Conflicts, max_failures: int) -> int:
-    """Say on stderr why samples were left out; 1 when nothing was judged, too much failed, or the run stopped."""
     opt.say_lost(found.reasons, found.stopped, "questions")
     if not found.n_scored:
-        sys.stderr.write("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.\n")
-        return 1
-    return 1 if found.lost.get("failed", 0) > max_failures or found.lost.get("stopped", 0) else 0
+        opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
+    lost = found.lost.get("failed", 0) > max_failures or found.lost.get("stopped", 0)
+    sys.exit(int(not found.n_scored or bool(lost)))
 
 
 def drift(
@@ -227,13 +185,8 @@ def drift(
         confidence=confidence,
         seed=seed,
     )
-    if json:
-        opt.print_json(drift_dict(found))
-    else:
-        for line in drift_lines(found, str(old), str(new)):
-            typer.echo(line)
-    if found.findings:
-        sys.exit(1)
+    opt.show(json, drift_dict(found), drift_lines(found, str(old), str(new)))
+    sys.exit(int(bool(found.findings)))
 
 
 def watch(
@@ -269,13 +222,8 @@ def watch(
         total=total,
         length=length,
     )
-    if json:
-        opt.print_json(found.to_dict())
-    else:
-        for line in watched_lines(found):
-            typer.echo(line)
-    if found.warned:
-        sys.exit(1)
+    opt.show(json, found.to_dict(), watched_lines(found))
+    sys.exit(int(bool(found.warned)))
 
 
 def _weights(given: list[str]) -> dict[str, float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine.store.files import to_line
@@ -17,7 +17,8 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
-from rm_gallery.study.opened import OpenRun, SampleRow, open_run, sound
+from rm_gallery.study.opened import OpenRun, SampleRow, open_run, run_folder, sound
+from rm_gallery.study.summary import tokens_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
     table = _table([""], [_shown(name) for name in reports])
     shown = list(reports.values())
     _add(table, ["score %", *(hundredths(report.score) for report in shown)])
-    _add(table, ["95 % interval", *(interval(report.ci95) for report in shown)])
+    _add(table, [INTERVAL, *(interval(report.ci95) for report in shown)])
     for name in dict.fromkeys(name for report in shown for name in report.by_subset):
         parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
         _add(table, [name, *("-" if part is None else hundredths(part.score) for part in parts)])
@@ -67,12 +68,12 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
 def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
     """Print figures with their intervals and what they rest on, and below them the lines."""
     judged = any(finding.limit for finding in findings)
-    table = _table(["figure"], ["value", "95 % interval", "n"])
+    table = _table(["figure"], ["value", INTERVAL, "n"])
     if judged:
         table.add_column("verdict")
     for finding in findings:
-        words = [finding.key, finding.shown(), finding.shown_interval(), str(finding.n)]
-        _add(table, [*words, *([finding.verdict] if judged else [])])
+        verdict = [finding.verdict] if judged else []
+        _add(table, [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict])
     _print(table, lines)
 
 
@@ -195,23 +196,9 @@ def _print(table: Table, lines: Sequence[str]) -> None:
 
 
 COLUMNS = (
-    "id",
-    "subset",
-    "cluster",
-    "candidate",
-    "prompt",
-    "answer",
-    "label",
-    "verdict",
-    "score",
-    "credit",
-    "reason",
-    "status",
-    "problem",
-    "order",
-    "input_tokens",
-    "output_tokens",
-)
+    "id", "subset", "cluster", "candidate", "prompt", "answer", "label", "verdict",
+    "score", "credit", "reason", "status", "problem", "order", "input_tokens", "output_tokens",
+)  # fmt: skip
 """Every export has these. `candidate` counts a sample's answers from 1, or names their column; `verdict` is won, lost or tied, or how often each;
 `credit` is the sample's; `order` says where the candidate was shown; tokens are those of all judgements it took part in, known
 where the run was traced."""
@@ -227,7 +214,10 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
     """One row per candidate of every sample of a run, with the columns `COLUMNS`; None where something is unknown."""
     opened = run if isinstance(run, OpenRun) else open_run(run)
     spent, names = _tokens(opened), (opened.manifest.get("columns") or {}).get("answers")
-    for sample in _in_order(opened):
+    samples: Iterable[SampleRow] = opened.samples()  # as they finished; those of a table in its order
+    if "sheet" in opened.manifest:
+        samples = sorted(samples, key=lambda sample: (sample.metadata or {}).get("row", 0))
+    for sample in samples:
         columns = (sample.metadata or {}).get("columns") if names else None
         for place, answer in enumerate(sample.answers):
             row = {
@@ -255,13 +245,6 @@ def _unicode(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not is_unicode(value) else value
 
 
-def _in_order(run: OpenRun) -> Iterable[SampleRow]:
-    """The samples as they finished; those of a table in its order."""
-    if "sheet" not in run.manifest:
-        return run.samples()
-    return sorted(run.samples(), key=lambda sample: (sample.metadata or {}).get("row", 0))
-
-
 def _at(values: tuple[Any, ...], place: int) -> Any:
     return values[place] if place < len(values) else None
 
@@ -285,17 +268,16 @@ def _order(sample: SampleRow, place: int) -> str | None:
 
 def _tokens(run: OpenRun) -> Callable[[str, int], dict[str, int | None]]:
     """Finds the tokens of a sample's candidate in the trace."""
-    spent: dict[tuple[str, int | None], list[int]] = {}
+    spent: dict[tuple[str, int | None], Counter[str]] = {}
     for entry in run.trace():
-        tokens, place = entry.get("tokens") or {}, entry.get("place")
+        place = entry.get("place")
         for one in place if isinstance(place, list) else [place]:
-            found = spent.setdefault((str(entry.get("sample_key")), one if isinstance(one, int) else None), [0, 0])
-            found[0] += tokens.get("input") or 0
-            found[1] += tokens.get("output") or 0
+            key = str(entry.get("sample_key")), one if isinstance(one, int) else None
+            spent.setdefault(key, Counter()).update(tokens_of(entry))
 
     def of(key: str, place: int) -> dict[str, int | None]:
-        found = spent.get((key, place)) or spent.get((key, None))
-        return {"input_tokens": found[0] if found else None, "output_tokens": found[1] if found else None}
+        found = spent.get((key, place)) or spent.get((key, None)) or {}
+        return {f"{name}_tokens": found.get(name) for name in ("input", "output")}
 
     return of
 
@@ -350,13 +332,10 @@ def exported(path: str | Path | None, run_dir: str | None) -> Iterator[str | Non
     The export is written when the block ends without an error.
     """
     check_export(path)
-    if path is None:
-        yield run_dir
-        return
-    with TemporaryDirectory(prefix="rm-gallery-") as spare:
-        folder = run_dir or str(Path(spare) / "run")
+    with run_folder(run_dir, path is not None) as folder:
         yield folder
-        export(folder, path)
+        if path is not None and folder is not None:
+            export(folder, path)
 
 
 def _csv(run: OpenRun, path: Path) -> None:
@@ -445,10 +424,5 @@ def _html(run: OpenRun, path: Path) -> None:
         file.write(render(run).encode("utf-8"))
 
 
-_WRITERS: dict[str, Callable[[OpenRun, Path], None]] = {
-    ".csv": _csv,
-    ".xlsx": _xlsx,
-    ".parquet": _parquet,
-    ".jsonl": _jsonl,
-    ".html": _html,
-}
+_WRITERS: dict[str, Callable[[OpenRun, Path], None]]
+_WRITERS = {".csv": _csv, ".xlsx": _xlsx, ".parquet": _parquet, ".jsonl": _jsonl, ".html": _html}

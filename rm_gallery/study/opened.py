@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -349,6 +350,16 @@ def _row(line: bytes) -> SampleRow | None:
         return None if record is None else SampleRow.from_record(record)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+@contextmanager
+def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
+    """The folder to keep a run in: `run_dir`, or where one is needed and none was named one that is gone in the end."""
+    if run_dir is not None or not needed:
+        yield run_dir
+        return
+    with TemporaryDirectory(prefix="rm-gallery-") as spare:
+        yield str(Path(spare) / "run")
 
 
 @contextmanager

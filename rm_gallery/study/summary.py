@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -145,9 +145,9 @@ class Calls:
         """Count one judgement of the trace."""
         self.n += 1
         self.again += number(entry.get("attempt"), 1) > 1
-        tokens = entry.get("tokens") if isinstance(entry.get("tokens"), dict) else {}
-        self.input_tokens += int(number((tokens or {}).get("input")))
-        self.output_tokens += int(number((tokens or {}).get("output")))
+        tokens = tokens_of(entry)
+        self.input_tokens += tokens["input"]
+        self.output_tokens += tokens["output"]
         if entry.get("cached"):
             self.cached += 1
         elif entry.get("reply") is not None:
@@ -346,6 +346,12 @@ def number(value: Any, default: float = 0.0) -> float:
     """A number from a file; what is none, or not finite, is the default."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if fits else default
+
+
+def tokens_of(entry: Mapping[str, Any]) -> dict[str, int]:
+    """The `input` and `output` tokens of an entry of the trace; 0 where it does not tell."""
+    known = entry.get("tokens")
+    return {name: int(number(known.get(name))) if isinstance(known, Mapping) else 0 for name in ("input", "output")}
 
 
 def _half_step(value: float) -> float:

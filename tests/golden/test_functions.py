@@ -40,7 +40,7 @@ from rm_gallery.integrations import trl_data
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
-from rm_gallery.report.formats import QualityGate
+from rm_gallery.report.gate import QualityGate
 from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
 from rm_gallery.study.sheet import number_of
 from rm_gallery.study.winrate import label_of

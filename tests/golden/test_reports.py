@@ -11,7 +11,8 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from rm_gallery.report.formats import QualityGate, render
+from rm_gallery.report.formats import render
+from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.tables import export
 from rm_gallery.study.opened import OpenRun, open_run
 from tests.golden.golden import HERE, WRITING

@@ -14,7 +14,8 @@ import pytest
 
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.shown import visible
-from rm_gallery.report.formats import FORMATS, QualityGate, render
+from rm_gallery.report.formats import FORMATS, render
+from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import MAX_SAMPLES
 from rm_gallery.study.opened import OpenRun
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
