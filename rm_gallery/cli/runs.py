@@ -29,34 +29,34 @@ from rm_gallery.study.summary import summarize
 class Wish:
     """What is to be known, how sure, and what is known beforehand; see `plan`."""
 
-    precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = (None,)
+    precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = None
     detect: Annotated[
         float | None,
         typer.Option(help="Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the true share."),
-    ] = (None,)
+    ] = None
     judged: Annotated[
         int | None, typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them.")
-    ] = (None,)
+    ] = None
     discordance: Annotated[
         float | None, typer.Option(help="Share of rows on which one of two systems is right; plans pairs.")
-    ] = (None,)
-    rate: Annotated[float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")] = (None,)
-    sd: Annotated[float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")] = (None,)
-    correlation: Annotated[float | None, typer.Option(help="Of judge score and label; with --sd.")] = (None,)
-    sensitivity: Annotated[float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")] = (None,)
-    specificity: Annotated[float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")] = (None,)
+    ] = None
+    rate: Annotated[float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")] = None
+    sd: Annotated[float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")] = None
+    correlation: Annotated[float | None, typer.Option(help="Of judge score and label; with --sd.")] = None
+    sensitivity: Annotated[float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")] = None
+    specificity: Annotated[float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")] = None
     pilot: Annotated[
         str | None, typer.Option(help="Table of a first run, from which spread, judge and clusters are taken.")
-    ] = (None,)
-    score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = (None,)
-    label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = (None,)
-    cluster: Annotated[str | None, typer.Option(help="The pilot's column that says which rows belong together.")] = (None,)
-    rows_per_cluster: Annotated[float | None, typer.Option(help="Rows per prompt or conversation.")] = (None,)
-    icc: Annotated[float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")] = (None,)
-    cost_label: Annotated[float | None, typer.Option(help="Price of a label; with --cost-judge.")] = (None,)
-    cost_judge: Annotated[float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")] = (None,)
-    confidence: Annotated[float, typer.Option(help="Level of the interval or test.")] = (0.95,)
-    power: Annotated[float, typer.Option(help="Probability to find the difference of --detect.")] = (0.8,)
+    ] = None
+    score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = None
+    label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = None
+    cluster: Annotated[str | None, typer.Option(help="The pilot's column that says which rows belong together.")] = None
+    rows_per_cluster: Annotated[float | None, typer.Option(help="Rows per prompt or conversation.")] = None
+    icc: Annotated[float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")] = None
+    cost_label: Annotated[float | None, typer.Option(help="Price of a label; with --cost-judge.")] = None
+    cost_judge: Annotated[float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")] = None
+    confidence: Annotated[float, typer.Option(help="Level of the interval or test.")] = 0.95
+    power: Annotated[float, typer.Option(help="Probability to find the difference of --detect.")] = 0.8
 
     def check(self) -> None:
         """Raise ConfigError where these do not fit together."""
@@ -98,7 +98,7 @@ class Wish:
 
 
 @opt.grouped()
-def plan(wish: Wish, json: opt.Json = False) -> None:
+def plan(*, wish: Wish, json: opt.Json = False) -> None:
     """Say how many rows, labels (with --judged) or pairs (with --discordance) a precision or a difference needs."""
     wish.check()
     columns = {"score": wish.score, "label": wish.label, "cluster": wish.cluster}
