@@ -15,7 +15,7 @@ from rm_gallery.core.engine.store.files import to_line
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import is_unicode
-from rm_gallery.core.utils.shown import one_line
+from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
@@ -181,8 +181,7 @@ def _add(table: Table, cells: Sequence[str]) -> None:
 
 def _shown(cell: str) -> str:
     """A cell on one line, cut where a name from the data is beyond measure."""
-    text = one_line(cell[: 10 * LONGEST_CELL])
-    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
+    return ended(one_line(cell[: 10 * LONGEST_CELL]), LONGEST_CELL)
 
 
 def _print(table: Table, lines: Sequence[str]) -> None:

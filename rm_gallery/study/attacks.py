@@ -78,9 +78,8 @@ def built_in(limit: int | None, seed: int) -> list[Material]:
 
 
 def _question(row: Mapping[str, str]) -> Material:
-    def answer(text: str, preference: str | None = None) -> DataOutput:
-        label = {"preference": preference} if preference else {}
-        return DataOutput(answer=Step(role="assistant", content=text, label=label))
+    def answer(text: str, preference: str) -> DataOutput:
+        return DataOutput(answer=Step(role="assistant", content=text, label={"preference": preference}))
 
     def asked(text: str) -> DataSample:
         metadata = {"reference": row["reference"]} if row["reference"] else None
@@ -177,25 +176,26 @@ def _gibberish(material: Material) -> str:
     return " ".join(rng.choice(_SYLLABLES) for _ in range(length // 5))
 
 
-def _stuffed(material: Material) -> str:
-    """The words of question, good answer and reference, out of order and over and over."""
-    reference = material.sample.reference()
-    known = f"{material.sample.query_text()} {text_of(material.good)} {reference or ''}"
+def stuffed(known: str, seed: str | None = None, joined: str = " ") -> str:
+    """The words of a text, each once, out of order and over and over."""
     words = list(dict.fromkeys(_WORD.findall(known)))
-    random.Random(material.sample.sample_id).shuffle(words)
-    return ("" if material.language == "zh" else " ").join(words * 3)
+    random.Random(known if seed is None else seed).shuffle(words)
+    return joined.join(words * 3)
 
 
-def _repeated(material: Material) -> str:
-    text = text_of(material.worse)[:60]
-    return " ".join([text] * 12)
+def _keywords(material: Material) -> str:
+    known = f"{material.sample.query_text()} {text_of(material.good)} {material.sample.reference() or ''}"
+    return stuffed(known, material.sample.sample_id, "" if material.language == "zh" else " ")
 
 
 NO_ANSWERS: dict[str, tuple[str, Callable[[Material], str]]] = {
     "empty": ("an empty answer", lambda material: ""),
-    "repeated": ("the beginning of the worse answer, twelve times", _repeated),
+    "repeated": (
+        "the beginning of the worse answer, twelve times",
+        lambda material: " ".join([text_of(material.worse)[:60]] * 12),
+    ),
     "gibberish": ("syllables without sense", _gibberish),
-    "keywords": ("the words of question, good answer and reference, shuffled and repeated", _stuffed),
+    "keywords": ("the words of question, good answer and reference, shuffled and repeated", _keywords),
     "echo": ("the question itself", lambda material: material.sample.query_text()),
 }
 """By name, texts that answer nothing."""
@@ -247,9 +247,5 @@ def _fields(reward: BaseReward, place: int) -> dict[str, Any]:
     top = _top(reward)
     known = {"score": int(top) if top == int(top) else top, "best": place, "scores": {"1": 1.0, "2": 1.0}}
     fields = getattr(getattr(reward, "template", None), "model_fields", {})
-    own = {name: known.get(name, known["score"]) for name, info in fields.items() if _is_verdict(name, info, known)}
-    return own or {name: known[name] for name in ("score", "best")}
-
-
-def _is_verdict(name: str, info: Any, known: dict[str, Any]) -> bool:
-    return name in known or info.annotation in (int, float)
+    asked = [name for name, info in fields.items() if name in known or info.annotation in (int, float)]
+    return {name: known.get(name, known["score"]) for name in asked or ("score", "best")}

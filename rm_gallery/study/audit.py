@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,12 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.shown import one_line
+from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
-from rm_gallery.study.attacks import BUILT_IN, TEXTS, built_in, from_samples
+from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
 from rm_gallery.study.duels import VERDICTS, Finding, Questionnaire, Verdict, number, reasons_of
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
 from rm_gallery.study.task import KEYWORDS, asks_a_model, judge_of, open_data, repeat_folder, spent_by
@@ -44,22 +44,17 @@ PROBE = 20
 """Questions whose prompts are measured for the estimate."""
 NEVER_FULL = 400
 """Characters of an example that a card shows."""
-_PROBES: tuple[type[Probe], ...] = (
-    of_answers.Discernment,
-    of_answers.Place,
-    of_answers.Length,
-    of_answers.Markdown,
-    of_answers.Verbosity,
-    of_answers.SelfPraise,
-    of_answers.Authority,
-    of_answers.NoAnswers,
-    of_answers.Stability,
-    of_scales.Repeatability,
-    of_scales.Range,
-    of_scales.LengthCorrelation,
-    Injected,
-)
-PROBES = (*(probe.name for probe in _PROBES), of_scales.Replies.name)
+_PROBES: dict[str, Callable[[AnswerPairs], Probe]] = {
+    "quality": of_answers.Discernment,
+    "position": of_answers.Place,
+    **{dress: partial(of_answers.Dressed, dress=dress) for dress in DRESSES},
+    "no_answer": of_answers.NoAnswers,
+    "stability": of_answers.Stability,
+    "repeats": of_scales.Repeatability,
+    "range": of_scales.Range,
+    "length_correlation": of_scales.LengthCorrelation,
+}
+PROBES = (*_PROBES, Injected.name, of_scales.Replies.name)
 """Every probe by name, in the order of the card."""
 
 
@@ -249,13 +244,12 @@ class Audit:
             lines.append(f"| {' | '.join(map(_md, cells))} |")
         lines += ["", "## What the figures count", ""]
         for f in self.findings:
-            if not (f.what or f.why):
-                continue
-            parts = [f.what, f.why, f"left out: {_left_out(f)}" if f.lost else ""]
-            lines.append(f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}")
+            if f.what or f.why:
+                parts = [f.what, f.why, f"left out: {_left_out(f)}" if f.lost else ""]
+                lines.append(f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}")
         if self.reasons:
             lines += ["", "## Without a verdict", ""]
-            lines += [f"- {r['n']} × {_md(key)}: {_md(_cut(str(r['example'])))}" for key, r in self.reasons.items()]
+            lines += [f"- {r['n']} × {_md(key)}: {_md(_example(str(r['example'])))}" for key, r in self.reasons.items()]
         return "\n".join([*lines, ""])
 
     def html(self) -> str:
@@ -266,7 +260,7 @@ class Audit:
             weak=[f for verdict in ("fail", "warn") for f in self.findings if f.verdict == verdict],
             bar=_bar,
             left_out=_left_out,
-            cut=_cut,
+            cut=_example,
             title=one_line(f"Trust card: {self.reward}"),
         )
 
@@ -288,8 +282,8 @@ def _md(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_{}[]|~#" else c for c in html.escape(one_line(text), quote=False))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= NEVER_FULL else f"{text[: NEVER_FULL - 1]}…"
+def _example(text: str) -> str:
+    return ended(text, NEVER_FULL)
 
 
 def _left_out(finding: Finding) -> str:
@@ -437,8 +431,8 @@ def prepare(
         if without:
             notes.append(f"{without} samples without a chosen and a rejected answer were left out")
     pairs = AnswerPairs(built, materials, seed)
-    made: list[Probe] = [probe(pairs) for probe in _PROBES if probe.name in given and probe is not Injected]
-    plain_keys = list(pairs.sheet.questions)
+    made = [probe(pairs) for name, probe in _PROBES.items() if name in given]
+    plain_keys = list(pairs.sheet.questions)  # injected answers aside
     made += [Injected(pairs)] if Injected.name in given else []
     made += [of_scales.Replies(pairs, plain_keys)] if of_scales.Replies.name in given else []
     return Prepared(pairs, made, source, seed, {**identity, "probes": sorted(set(given))}, tuple(notes))

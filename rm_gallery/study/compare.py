@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, label
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.paired import PairedDifference, described, holm, mcnemar, paired_mean
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.shown import one_line
+from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
 from rm_gallery.gallery.benchmarks.judgements import worst
 from rm_gallery.gallery.benchmarks.ties import TIES_RULE, ties_difference
@@ -62,19 +62,10 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         found = self.paired
-        return {
-            "name": self.name,
-            "first": plain(self.first),
-            "second": plain(self.second),
-            "difference": plain(found.difference),
-            "bounds": plain(self.bounds),
-            "ci95": plain(found.interval),
-            "p_value": plain(found.p_value),
-            "p_adjusted": plain(self.p_adjusted),
-            "n": found.n,
-            "n_clusters": found.n_clusters,
-            "needed": found.needed,
-        }
+        own = {"name": self.name, "first": self.first, "second": self.second, "difference": found.difference}
+        tested = {"ci95": found.interval, "p_value": found.p_value, "p_adjusted": self.p_adjusted}
+        counts = {"n": found.n, "n_clusters": found.n_clusters, "needed": found.needed}
+        return {name: plain(value) for name, value in {**own, "bounds": self.bounds, **tested, **counts}.items()}
 
 
 @dataclass(frozen=True)
@@ -117,9 +108,8 @@ class RunComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        shown: dict[str, Any] = {**asdict(self), "whole": self.whole.to_dict()}
-        shown["by_subset"] = [part.to_dict() for part in self.by_subset]
-        return {key: plain(value) if key not in ("whole", "by_subset") else value for key, value in shown.items()}
+        parts = {"whole": self.whole.to_dict(), "by_subset": [part.to_dict() for part in self.by_subset]}
+        return {name: parts.get(name, plain(value)) for name, value in vars(self).items()}
 
 
 def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0) -> list[RunComparison]:
@@ -439,8 +429,8 @@ def _examples(scored: _Pairs, wanted: int) -> Iterable[dict[str, Any]]:
                 "id": a.row.id,
                 "subset": a.row.subset,
                 "better": "second" if turn > 0 else "first",
-                "prompt": _cut(a.row.prompt),
-                "answers": [_cut(text) for text in a.row.answers],
+                "prompt": ended(a.row.prompt, LONGEST),
+                "answers": [ended(text, LONGEST) for text in a.row.answers],
                 "labels": list(a.row.labels),
                 "first": _said(a),
                 "second": _said(b),
@@ -448,12 +438,8 @@ def _examples(scored: _Pairs, wanted: int) -> Iterable[dict[str, Any]]:
 
 
 def _said(sample: _RunSample) -> dict[str, Any]:
-    reasons = [_cut(text or "") for text in sample.row.reasons]
+    reasons = [ended(text or "", LONGEST) for text in sample.row.reasons]
     return {"credit": sample.credit, "scores": list(sample.row.scores), "reasons": reasons}
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:

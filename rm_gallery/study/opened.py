@@ -151,14 +151,10 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
         "order": [] if reward is None else _order(reward, sample),
         "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
-        "issues": [[*i] for i in dict.fromkeys(map(_issue, one.issues))],
+        "issues": [[*i] for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)],
         "metadata": sample.metadata,
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
-
-
-def _issue(issue: Any) -> Issue:
-    return Issue(issue.status, issue.reason, issue.message, issue.cause)
 
 
 def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
@@ -231,8 +227,13 @@ class SampleFile:
 
     def _write(self) -> None:
         lines, self._waiting = self._waiting, []
-        if lines:
-            _write_all(self._fd, b"".join(lines))
+        data, start, written = b"".join(lines), os.fstat(self._fd).st_size, 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            os.ftruncate(self._fd, start)  # half a line would swallow the next one
+            raise
         self._written = time.monotonic()
 
     def finish(self) -> None:
@@ -288,17 +289,6 @@ def _counted_down(left: Counter[int], line: bytes) -> bool:
         return False
     left[hash(line)] -= 1
     return True
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    start = os.fstat(fd).st_size
-    written = 0
-    try:
-        while written < len(data):
-            written += os.write(fd, data[written:])
-    except OSError:
-        os.ftruncate(fd, start)  # half a line would swallow the next one
-        raise
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.agreement import spearman
@@ -232,12 +233,9 @@ class Summary:
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
 
     def _add_lengths(self, found: Sequence[ScoredAnswer], cluster: str) -> None:
-        chosen = [answer for answer in found if answer.label == "chosen"]
-        rejected = [answer for answer in found if answer.label == "rejected"]
-        for good in chosen:
-            for bad in rejected:
-                if good.length == bad.length:
-                    continue
+        sides = ([answer for answer in found if answer.label == label] for label in ("chosen", "rejected"))
+        for good, bad in product(*sides):
+            if good.length != bad.length:
                 up = good.length > bad.length
                 won = 0.5 if good.score == bad.score else float((good.score > bad.score) == up)
                 self.longer.add(won, cluster)
@@ -360,14 +358,10 @@ def _half_step(value: float) -> float:
 
 def _step_label(label: dict[str, Any]) -> str:
     """Whether a step is known to be right: by `correctness`, or as process-reward data rate it (1, 0, -1)."""
+    words = {**dict.fromkeys(("correct", "right", "+", "good"), 1), **dict.fromkeys(("incorrect", "wrong", "-", "bad"), 0)}
     for name in ("correctness", "rating", "label"):
         value = label.get(name)
-        if isinstance(value, bool):
-            return STEP_LABELS[0 if value else 1]
-        if isinstance(value, (int, float)):
+        value = words.get(value.lower()) if isinstance(value, str) else value
+        if isinstance(value, (bool, int, float)):
             return STEP_LABELS[0 if value > 0 else 1]
-        if isinstance(value, str) and value.lower() in ("correct", "right", "+", "good"):
-            return STEP_LABELS[0]
-        if isinstance(value, str) and value.lower() in ("incorrect", "wrong", "-", "bad"):
-            return STEP_LABELS[1]
     return STEP_LABELS[2]

@@ -76,9 +76,8 @@ class Columns:
     @classmethod
     def out_of(cls, keywords: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
         """The keywords that are fields of this, and the others."""
-        own = {field.name for field in fields(cls)}
-        rest = {name: value for name, value in keywords.items() if name not in own}
-        return cls(**{name: value for name, value in keywords.items() if name in own}), rest
+        own = {field.name: keywords[field.name] for field in fields(cls) if field.name in keywords}
+        return cls(**own), {name: value for name, value in keywords.items() if name not in own}
 
     def open(self, data: Any) -> Sheet:
         """Read the table."""
@@ -245,9 +244,8 @@ def counted_part(
     statuses = Counter("unscored" if status == "scored" else status for status, _ in lost)
     whole = closed(len(places), len(known), math.fsum(known), Counter(cause for _, cause in lost), scale)
     score = math.fsum(known) / len(known) if known else None
-    unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
-    limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
-    return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)
+    counts = [whole.n, whole.n_scored, *(statuses[status] for status in ("unscored", "failed", "stopped"))]
+    return Figure(rule, *counts, score, missing=whole.missing, bounds=whole.bounds, **more)
 
 
 @dataclass(frozen=True)
@@ -322,49 +320,36 @@ class _ScoreCounter:
 
     def _value(self, row: int) -> float | None:
         """The mean score of a row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
+        known = [score for score in self._scores[row] if score is not None]
         whole = self._fates.get(row, BLANK)[0] == "scored"
-        return _mean(self._scores[row]) if whole else None
+        return math.fsum(known) / len(known) if whole and known else None
 
     def report(self) -> ScoreReport:
         """Report what was counted so far."""
         of = self._of
         values = [self._value(row) for row in range(len(self._scores))]
-        rows = figures.ComparedRows(
-            [None] * len(values),
-            of.questions.clusters,
-            of.labels,
-            of.probabilities,
-            of.groups,
-        )
+        clusters = of.questions.clusters
+        rows = figures.ComparedRows([None] * len(values), clusters, of.labels, of.probabilities, of.groups)
         whole = self._part(values, range(len(values)))
         parts: dict[str, Figure] = {}
         if len(of.questions.answers) > 1:
             for column, name in enumerate(of.questions.answers):
                 own = [row[column] if row else None for row in self._scores]
                 parts[name] = self._part(own, range(len(own)))
-        groups = figures.subgroups_of(values, rows, None, of.bounds)
-        for name, part in groups.items():
+        for name, part in figures.subgroups_of(values, rows, None, of.bounds).items():
             parts[name] = self._part(values, part["places"])
         extra: dict[str, Any] = {"spread": spread_of([value for value in values if value is not None])}
         if of.labels is not None:
-            known = [
-                (value, label, cluster)
-                for value, label, cluster in zip(values, of.labels, of.questions.clusters, strict=True)
-                if value is not None and label is not None
-            ]
-            judge, people = [value for value, _, _ in known], [label for _, label, _ in known]
+            known = [one for one in zip(values, of.labels, clusters, strict=True) if None not in one]
+            judge, people, names = ([one[k] for one in known] for k in range(3))
             extra["agreement"] = {"n": len(known)}
             for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
-                order = estimate(judge, people, clusters=[cluster for _, _, cluster in known])
+                order = estimate(judge, people, clusters=names)  # type: ignore[arg-type]  # what is None is left out
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
-            corrected = corrected_mean(  # in the unit of the labels, whose scale may be another one
-                values,
-                of.labels,
-                clusters=of.questions.clusters,
-                probabilities=of.probabilities,
-                bounds=label_scale(of.labels, of.bounds),
-            )
+            # in the unit of the labels, whose scale may be another one
+            scale = label_scale(of.labels, of.bounds)
+            corrected = corrected_mean(values, of.labels, clusters=clusters, probabilities=of.probabilities, bounds=scale)
             extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
@@ -372,11 +357,6 @@ class _ScoreCounter:
         own = [values[place] for place in places]
         mean = figures.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
         return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
-
-
-def _mean(scores: Sequence[float | None]) -> float | None:
-    known = [score for score in scores if score is not None]
-    return math.fsum(known) / len(known) if known else None
 
 
 def spread_of(values: Sequence[float]) -> dict[str, Any]:

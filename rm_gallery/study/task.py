@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rm_gallery.core.data.load.base import DataLoader, LoadReport, LocalDataLoader, create_loader
-from rm_gallery.core.data.load.converters import DataConverterRegistry, load_options
+from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
 from rm_gallery.core.engine.context import RunControl
@@ -258,11 +258,9 @@ def _hub_data(
 
 
 def _paths(data: Any) -> list[Path]:
-    if isinstance(data, (str, os.PathLike)):
-        return [Path(data).expanduser()]
-    if isinstance(data, list) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
-        return [Path(item).expanduser() for item in data]
-    return []
+    given = data if isinstance(data, list) else [data]
+    named = all(isinstance(item, (str, os.PathLike)) for item in given)
+    return [Path(item).expanduser() for item in given] if named else []
 
 
 def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
@@ -272,23 +270,28 @@ def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
     """
     if benchmark.general:
         return
-    for source in loader.sources():
-        for where, row in source.rows([0]):
-            if isinstance(row, DataError):
-                break
-            renamed = loader.options.renamed(row, where) if loader.options.columns else row
-            others = own_layouts(renamed, where.untyped)
-            if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
-                names = " and ".join(found.name for found in others)
-                raise DataError(
-                    f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
-                )
+    for where, row in _first_rows(loader):
+        if isinstance(row, DataError):
+            continue
+        others = own_layouts(row, where.untyped)
+        if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
+            names = " and ".join(found.name for found in others)
+            raise DataError(
+                f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
+            )
 
 
 def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, bool]:
+    for where, row in _first_rows(loader):
+        if isinstance(row, DataError):
+            raise row
+        return row, shown, where.untyped
+    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")
+
+
+def _first_rows(loader: DataLoader) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:
+    """The first row of every source, with its columns renamed as wanted."""
     for source in loader.sources():
         for where, row in source.rows([0]):
-            if isinstance(row, DataError):
-                raise row
-            return loader.options.renamed(row, where) if loader.options.columns else row, shown, where.untyped
-    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")
+            renaming = loader.options.columns and not isinstance(row, DataError)
+            yield where, loader.options.renamed(row, where) if renaming else row

@@ -116,12 +116,10 @@ class _WinCounter:
             extra["pairs"] = figures.pairs_of(rows, names)
         whole = self._figure(range(len(wins)), wins, found.ci95)
         parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
-        extra["longest"] = {"": figures.longest_of(rows, range(len(wins)))}
-        extra["longest"] |= {name: figures.longest_of(rows, part["places"]) for name, part in groups.items()}
-        return WinRateReport(
-            **vars(whole) | {"extra": {name: value for name, value in extra.items() if value not in ({}, [])}},
-            by_subset=parts,
-        )
+        places = {"": range(len(wins)), **{name: part["places"] for name, part in groups.items()}}
+        extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
+        kept = {name: value for name, value in extra.items() if value not in ({}, [])}
+        return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
     def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
         return counted_part("win_rate", wins, places, self._fates, ci95=ci95, chance=0.5)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -118,14 +118,11 @@ def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, An
     known = [(row.orders[pair], name) for row, name in both if row is not None and pair in row.orders]
     if not known:
         return {}
-    played = [shown for shown, _ in known]
-    first = sum(shown == (1, 1) for shown in played)
-    second = sum(shown == (-1, -1) for shown in played)
-    flips = first + second
-    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown in played], [name for _, name in known])
+    first, second = (sum(shown == (who, who) for shown, _ in known) for who in (1, -1))
+    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown, _ in known], [name for _, name in known])
     return {
-        "n": len(played),
-        "flips": flips,
+        "n": len(known),
+        "flips": first + second,
         "rate": rate.estimate,
         "ci95": rate.ci95,
         "first_preferred": first,
@@ -192,10 +189,15 @@ def subgroups_of(
         for name in sorted({name for name in names if name is not None}):
             places = [place for place, other in enumerate(names) if other == name]
             found[f"{column} = {name}"] = {"places": places, **_subgroup(values, rows, places, null, bounds)}
-    tested = [part for part in found.values() if part.get("p_value") is not None]
-    for part, adjusted in zip(tested, holm([part["p_value"] for part in tested]), strict=True):
-        part["p_holm"] = adjusted
+    _adjust(part for part in found.values() if part.get("p_value") is not None)
     return found
+
+
+def _adjust(parts: Iterable[dict[str, Any]]) -> None:
+    """Put p-values corrected for their number (Holm) beside them."""
+    tested = list(parts)
+    for part, adjusted in zip(tested, holm([part["p_value"] or 0.0 for part in tested]), strict=True):
+        part["p_holm"] = adjusted
 
 
 def _subgroup(
@@ -207,9 +209,8 @@ def _subgroup(
 ) -> dict[str, Any]:
     own = [values[place] for place in places]
     clusters = [rows.clusters[place] for place in places]
-    mean = mean_of(own, clusters, null, bounds)
     n = sum(value is not None for value in own)
-    part: dict[str, Any] = {"n_scored": n, "estimate": mean.estimate, "ci95": mean.ci95, "p_value": mean.p_value}
+    part: dict[str, Any] = {"n_scored": n, **mean_of(own, clusters, null, bounds)._asdict()}
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
         probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
@@ -254,15 +255,15 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
     won = {name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names}
     systems = [
         {
-            "answer": system.name,
-            "strength": system.strength,
-            "ci95": [end if math.isfinite(end) else None for end in system.ci95],
-            "best_rank": system.best_rank,
-            "worst_rank": system.worst_rank,
-            "win_rate": won[system.name] / system.games if system.games else None,
-            "n": system.games,
+            "answer": each.name,
+            "strength": each.strength,
+            "ci95": [end if math.isfinite(end) else None for end in each.ci95],
+            "best_rank": each.best_rank,
+            "worst_rank": each.worst_rank,
+            "win_rate": won[each.name] / each.games if each.games else None,
+            "n": each.games,
         }
-        for system in found.systems
+        for each in found.systems
     ]
     return {"systems": systems, "notes": list(found.notes)}
 
@@ -273,17 +274,9 @@ def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
     for i, j in combinations(range(len(names)), 2):
         wins = rows.wins((i, j))
         if any(win is not None for win in wins):
-            mean = mean_of(wins, rows.clusters, 0.5)
-            part = {
-                "a": names[i],
-                "b": names[j],
-                "win_rate": mean.estimate,
-                "ci95": mean.ci95,
-                "p_value": mean.p_value,
-            }
-            found.append({**part, **counts_of(wins)})
-    for part, adjusted in zip(found, holm([part["p_value"] or 0.0 for part in found]), strict=True):
-        part["p_holm"] = adjusted
+            mean = mean_of(wins, rows.clusters, 0.5)._asdict()
+            found.append({"a": names[i], "b": names[j], "win_rate": mean.pop("estimate"), **mean, **counts_of(wins)})
+    _adjust(found)
     return found
 
 
@@ -332,9 +325,7 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     for part in ranking.get("systems", ()):
         low, high = part["ci95"]
         ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
-        rank = (
-            str(part["best_rank"]) if part["best_rank"] == part["worst_rank"] else f"{part['best_rank']}–{part['worst_rank']}"
-        )
+        rank = "–".join(dict.fromkeys((str(part["best_rank"]), str(part["worst_rank"]))))
         won = f"wins {hundredths(part['win_rate'])} % of {part['n']}"
         lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
     lines += ranking.get("notes", ())
@@ -347,13 +338,11 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
 
 
 def _decided_in_words(found: Mapping[str, Any]) -> str:
-    looked = f"after {found['n_sequence']} {found['unit']}"
+    holds = f"after {found['n_sequence']} {found['unit']}: the interval that holds at every look is {interval(found['ci95'])}"
     if not found["decided"]:
-        return f"not decided {looked}: the interval that holds at every look is {interval(found['ci95'])}"
-    return (
-        f"decided {looked}: the interval that holds at every look is {interval(found['ci95'])}; {found['rows_saved']} of "
-        f"{found['rows']} rows and {found['judgements_saved']} judgements saved"
-    )
+        return f"not decided {holds}"
+    saved = f"{found['rows_saved']} of {found['rows']} rows and {found['judgements_saved']} judgements saved"
+    return f"decided {holds}; {saved}"
 
 
 def _p(found: Mapping[str, Any]) -> str:

@@ -45,6 +45,11 @@ def cut(text: str, limit: int) -> str:
     return f"{head}\n⟦… {len(text) - len(head) - len(tail):,} characters left out …⟧\n{tail}"
 
 
+def ended(text: str, limit: int) -> str:
+    """Text of at most `limit` characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def show(value: float | None, digits: int = 3) -> str:
     """A number for people: some three digits, never a long tail; a dash for none."""
     if value is None or not math.isfinite(value):
