@@ -30,12 +30,7 @@ from rm_gallery.core.utils.shown import ended
 
 GALLERY = "rm_gallery.gallery.rm."
 GRADERS = "rm_gallery.gallery.graders"
-CALLS = {
-    "pointwise": "n calls",
-    "listwise": "one call",
-    "pairwise": "pairs × 2 calls",
-    "stepwise": "one call per step",
-}
+CALLS = {"pointwise": "n calls", "listwise": "one call", "pairwise": "pairs × 2 calls", "stepwise": "one call per step"}
 COMMON = ("name", "max_workers", "deadline")
 """Fields that every reward has."""
 OF_GRADERS = ("score_range", "higher_is_better", "threshold", "mode", "description")

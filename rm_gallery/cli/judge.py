@@ -42,18 +42,12 @@ KINDS = {
 FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 
 
-def bench_names(incomplete: str) -> list[str]:
-    """The benchmarks whose names begin so, for the shell's completion."""
-    return [name for name in benchmarks() if name.startswith(incomplete)]
-
-
 @opt.grouped()
 def evaluate(
     reward: Annotated[
         str,
         typer.Argument(
-            help="A registered reward, or a model: bt:DIR, hf:ID_OR_PATH or served:URL.",
-            autocompletion=opt.reward_names,
+            help="A registered reward, or a model: bt:DIR, hf:ID_OR_PATH or served:URL.", autocompletion=opt.reward_names
         ),
     ],
     data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
@@ -68,10 +62,11 @@ def evaluate(
 
 @opt.grouped()
 def bench(
-    name: Annotated[str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=bench_names)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks))
+    ] = None,
     reward: Annotated[
-        str | None,
-        typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names),
+        str | None, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names)
     ] = None,
     data: Annotated[list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
@@ -111,12 +106,7 @@ def bench(
 
 
 def _judge(
-    reward: str,
-    data: str | list[str],
-    benchmark: str | Benchmark | None,
-    run: opt.Running,
-    rows: opt.Judged,
-    repeats: int = 1,
+    reward: str, data: str | list[str], benchmark: str | Benchmark | None, run: opt.Running, rows: opt.Judged, repeats: int = 1
 ) -> None:
     """Judge the data once or several times, print the report or what that would need, and leave with the exit code."""
     gate, options, task = rows.gate(), run.options(), run.task(rows.limit)

@@ -27,31 +27,23 @@ from rm_gallery.report.gate import QualityGate, gate_of
 from rm_gallery.study.table import Columns
 
 
-def reward_names(incomplete: str) -> list[str]:
-    """The registered names that begin so, for the shell's completion."""
-    return [name for name in RewardRegistry.list() if name.startswith(incomplete)]
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """The names that begin so, for the shell's completion."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+reward_names = completing(RewardRegistry.list)
 
 
 Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
 BaseUrl = Annotated[str | None, typer.Option(help="The judge's endpoint; OPENAI_BASE_URL by default.")]
-Param = Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")]
 MaxWorkers = Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take a seeded sample of this many rows.")]
 Seed = Annotated[int, typer.Option(help="Decides the sample, the candidate order and the bootstrap.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-Out = Annotated[Path | None, typer.Option(help="Run folder; the same command continues an unfinished run.")]
-ForceNew = Annotated[bool, typer.Option(help="Set a run with another manifest aside.")]
-Trace = Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")]
-Deadline = Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")]
-CacheFlag = Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")]
-MaxCalls = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")]
-MaxCost = Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")]
-Prices = Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")]
 MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
 MaxUnscored = Annotated[
-    int | None,
-    typer.Option(min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number."),
+    int | None, typer.Option(min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number.")
 ]
 FailUnder = Annotated[
     float | None,
@@ -59,24 +51,10 @@ FailUnder = Annotated[
         help="Exit with 1 when the figure, a share from 0 to 1 or a mean score, is lower with what is missing at its worst."
     ),
 ]
-FailIfWorse = Annotated[
-    Path | None,
-    typer.Option(
-        "--fail-if-worse-than",
-        metavar="RUN",
-        help="Exit with 1 when the 95 % interval of the difference to that run lies below 0, what is missing at its worst.",
-    ),
-]
-OnBadRow = Annotated[str, typer.Option(help="raise, or skip and count.")]
-EstimateFlag = Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")]
-Export = Annotated[
-    Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
-]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
 
 RewardName = Annotated[
-    str,
-    typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names),
+    str, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names)
 ]
 Benchmark = Annotated[
     str | None, typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default.")
@@ -85,29 +63,7 @@ Table = Annotated[
     str, typer.Argument(metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool.")
 ]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
-Reference = Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")]
-Labels = Annotated[
-    str | None,
-    typer.Option(help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."),
-]
 LabelColumn = Annotated[str | None, typer.Option(help="The labels file's column of labels, where it has several.")]
-LabelProbability = Annotated[
-    str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
-]
-Id = Annotated[str | None, typer.Option("--id", help="Column that names rows, by which a labels file is joined.")]
-Cluster = Annotated[
-    str | None, typer.Option(help="Column that says which rows belong together; rows with the same prompt do anyway.")
-]
-By = Annotated[list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")]
-Numbers = Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")]
-Encoding = Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")]
-Separator = Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")]
-SheetName = Annotated[
-    str | None,
-    typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several."),
-]
-HeaderRow = Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")]
 
 
 def print_json(value: Any) -> None:
@@ -132,18 +88,18 @@ class Running:
     base_url: BaseUrl = None
     max_workers: MaxWorkers = 32
     seed: Seed = 0
-    param: Param = None
+    param: Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")] = None
     json: Json = False
-    out: Out = None
-    force_new: ForceNew = False
-    trace: Trace = False
-    deadline: Deadline = None
-    cache: CacheFlag = None
-    max_calls: MaxCalls = None
-    max_tokens: MaxTokens = None
-    max_cost: MaxCost = None
-    prices: Prices = None
-    on_bad_row: OnBadRow = "raise"
+    out: Annotated[Path | None, typer.Option(help="Run folder; the same command continues an unfinished run.")] = None
+    force_new: Annotated[bool, typer.Option(help="Set a run with another manifest aside.")] = False
+    trace: Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")] = False
+    deadline: Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")] = None
+    cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
+    max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
+    max_cost: Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")] = None
+    prices: Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")] = None
+    on_bad_row: Annotated[str, typer.Option(help="raise, or skip and count.")] = "raise"
     log_level: LogLevel = "warning"
 
     @property
@@ -193,9 +149,18 @@ class Judged:
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
     fail_under: FailUnder = None
-    fail_if_worse_than: FailIfWorse = None
-    estimate: EstimateFlag = False
-    export: Export = None
+    fail_if_worse_than: Annotated[
+        Path | None,
+        typer.Option(
+            "--fail-if-worse-than",
+            metavar="RUN",
+            help="Exit with 1 when the 95 % interval of the difference to that run lies below 0, what is missing at its worst.",
+        ),
+    ] = None
+    estimate: Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")] = False
+    export: Annotated[
+        Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
+    ] = None
 
     def gate(self, own_unit: bool = False) -> QualityGate:
         """What the figure is held to."""
@@ -206,19 +171,29 @@ class Judged:
 class Tabled:
     """What every command over anybody's table takes, beside the columns it judges: the fields of `Columns` a user names."""
 
-    reference: Reference = None
-    labels: Labels = None
+    reference: Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")] = None
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."),
+    ] = None
     label_column: LabelColumn = None
-    label_probability: LabelProbability = None
-    id: Id = None
-    cluster: Cluster = None
-    by: By = None
-    numbers: Numbers = False
-    encoding: Encoding = None
-    separator: Separator = None
-    sheet: SheetName = None
-    header_row: HeaderRow = None
-    dry_run: DryRun = False
+    label_probability: Annotated[
+        str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
+    ] = None
+    id: Annotated[str | None, typer.Option("--id", help="Column that names rows, by which a labels file is joined.")] = None
+    cluster: Annotated[
+        str | None, typer.Option(help="Column that says which rows belong together; rows with the same prompt do anyway.")
+    ] = None
+    by: Annotated[list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")] = None
+    numbers: Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")] = False
+    encoding: Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")] = None
+    separator: Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")] = None
+    sheet: Annotated[
+        str | None,
+        typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several."),
+    ] = None
+    header_row: Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")] = False
 
     def columns(self, run: Running, limit: int | None) -> Columns:
         """How the table is read."""

@@ -205,7 +205,7 @@ def report(
 def trace(
     run: Annotated[str, typer.Argument(help="Folder of a run that was made with --trace.")],
     sample: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a sample; without one all ids are listed.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the judgements as JSON lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the judgements as JSON lines.")] = False,
 ) -> None:
     """Print every judgement of one sample: prompt, reply, tokens, seconds and what became of it."""
     if sample is None:
@@ -217,7 +217,7 @@ def trace(
         near = nearest(sample, {str(entry.get("id")) for entry in read_trace(run)})
         raise DataError(f"{run} has no judgement of sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}.")
     for number, entry in enumerate(found):
-        typer.echo(_as_json(entry) if json else ("\n" if number else "") + _shown(entry))
+        typer.echo(_as_json(entry) if as_json else ("\n" if number else "") + _shown(entry))
 
 
 def _shown(entry: dict[str, Any]) -> str:

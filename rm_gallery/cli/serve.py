@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
 StoreUrl = Annotated[
-    str | None,
-    typer.Option("--store", help="SQLite file or postgresql:// URL; RM_GALLERY_STORE, else your own, by default."),
+    str | None, typer.Option("--store", help="SQLite file or postgresql:// URL; RM_GALLERY_STORE, else your own, by default.")
 ]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 token_app = typer.Typer(help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True)
@@ -39,8 +38,7 @@ class Listening:
     open: Annotated[bool, typer.Option("--open", help="Let other machines ask without a token.")] = False
     deadline: Annotated[float, typer.Option(min=0.001, help="Seconds one request may take at most.")] = 60.0
     max_workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Judgements of one reward in flight; its own max_workers, else 128, by default."),
+        int | None, typer.Option(min=1, help="Judgements of one reward in flight; its own max_workers, else 128, by default.")
     ] = None
     max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20
@@ -221,7 +219,7 @@ def preview(
         Path | None, typer.Option("--samples", "-s", help="File with a column messages; others are keywords.")
     ] = None,
     max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
-    deadline: Annotated[float, typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take.")] = 10.0,
+    timeout: Annotated[float, typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take.")] = 10.0,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
     sandbox: Annotated[
         str | None, typer.Option(help="bwrap, or subprocess for limits alone; default bwrap where there is one.")
@@ -238,7 +236,7 @@ def preview(
         sample_file=samples,
         max_samples=max_samples,
         sandbox=sandbox,
-        limits=replace(LIMITS, wall_seconds=deadline, cpu_seconds=max(deadline, LIMITS.cpu_seconds), memory_mb=memory),
+        limits=replace(LIMITS, wall_seconds=timeout, cpu_seconds=max(timeout, LIMITS.cpu_seconds), memory_mb=memory),
     )
     say_skipped(found.skipped)
     for line in found.printed.splitlines():

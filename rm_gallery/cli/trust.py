@@ -21,11 +21,6 @@ from rm_gallery.train.watch import watch as look
 from rm_gallery.train.watch import watched_lines
 
 
-def probe_names(incomplete: str) -> list[str]:
-    """The probes whose names begin so, for the shell's completion."""
-    return [name for name in PROBES if name.startswith(incomplete)]
-
-
 @opt.grouped()
 def audit(
     reward: Annotated[
@@ -38,7 +33,9 @@ def audit(
     benchmark: opt.Benchmark = None,
     probe: Annotated[
         list[str] | None,
-        typer.Option(help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=probe_names),
+        typer.Option(
+            help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=opt.completing(lambda: PROBES)
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 unless every figure with a limit passes, not only on a fail.")
@@ -53,11 +50,7 @@ def audit(
     """Try to move REWARD by place, length, dress, praise and commands; print how far that went, with intervals and verdicts."""
     options = run.options()
     ready = prepare(
-        reward,
-        data[0] if data and len(data) == 1 else data or None,
-        benchmark,
-        probes=probe or None,
-        **run.task(limit),
+        reward, data[0] if data and len(data) == 1 else data or None, benchmark, probes=probe or None, **run.task(limit)
     )
     cost = ready.cost(options.budget.prices if options.budget is not None else None)
     if estimate:
@@ -88,8 +81,7 @@ def check(
         ),
     ],
     cases: Annotated[
-        Path | None,
-        typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns."),
+        Path | None, typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns.")
     ] = None,
     reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
     full: Annotated[float | None, typer.Option(help="Score of a completion without fault; known by default.")] = None,
@@ -192,8 +184,7 @@ def drift(
 def watch(
     log: Annotated[Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")],
     component: Annotated[
-        list[str] | None,
-        typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default."),
+        list[str] | None, typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default.")
     ] = None,
     weight: Annotated[
         list[str] | None, typer.Option(help="NAME=W, the weight of a reward; negative for a penalty. May be repeated.")

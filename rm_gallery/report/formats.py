@@ -323,10 +323,7 @@ def _markdown(run: OpenRun, summary: Summary) -> str:
     figures = figures_of(run, summary)
     title = _md(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")
     lines = [f"# {title}", "", f"**{_md(headline(figures))}**", "", f"Rule: {_md(rule_of(figures))}."]
-    lines += [
-        "",
-        *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary)),
-    ]
+    lines += ["", *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary))]
     parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
     lines += ["", "| subset | score | 95 % interval | n | no score |", "|---|---:|---:|---:|---:|"]
     for name, part in parts:

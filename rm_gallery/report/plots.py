@@ -70,12 +70,7 @@ def _round_ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def frame(
-    x: Axis,
-    y: Axis,
-    x_label: str,
-    y_label: str,
-    x_names: Iterable[tuple[float, str]] | None = None,
-    y_percent: bool = False,
+    x: Axis, y: Axis, x_label: str, y_label: str, x_names: Iterable[tuple[float, str]] | None = None, y_percent: bool = False
 ) -> str:
     """Axes, grid, ticks and labels."""
     parts = []

@@ -227,11 +227,7 @@ class _Counting:
 
 
 def _report(
-    task: Task,
-    scored: Iterator[DataSample],
-    seed: int,
-    keeping: SampleFile | None = None,
-    on_judged: OnJudged | None = None,
+    task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None, on_judged: OnJudged | None = None
 ) -> Report:
     counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
 

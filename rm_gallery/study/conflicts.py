@@ -117,10 +117,7 @@ def conflicts(
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     control = chosen.control or RunControl()
     chosen = replace(
-        chosen,
-        control=control,
-        total=len(sheet.questions),
-        manifest={"conflicts": 1, **identity, **(chosen.manifest or {})},
+        chosen, control=control, total=len(sheet.questions), manifest={"conflicts": 1, **identity, **(chosen.manifest or {})}
     )
     with closing(run_unordered(built, sheet.questions.values(), chosen, values)) as scored:
         sheet.hear(scored)

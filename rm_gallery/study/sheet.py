@@ -24,6 +24,7 @@ from rm_gallery.study.opened import SAMPLES
 Cell = str | None
 CONVERSATION_NAMES = frozenset({"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"})
 """Columns that probably say which rows belong together; whose repeats are pointed out."""
+_LABELS = ("--labels", "--label-column")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Sheet:
         found = [None if cell is None else (read or number_of)(cell) for cell in cells]
         for place, cell, value in zip(self.places, cells, found, strict=True):
             if cell is not None and value is None:
-                raise ConfigError(f"{place}, column '{name}' ({role}): expected {expected}, found {shown(cell)}")
+                where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
+                raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
         return found
 
     def digest(self) -> str:

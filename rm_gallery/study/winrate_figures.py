@@ -78,10 +78,7 @@ class Mean(NamedTuple):
 
 
 def mean_of(
-    values: Sequence[float | None],
-    clusters: Sequence[str],
-    null: float | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
+    values: Sequence[float | None], clusters: Sequence[str], null: float | None = None, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> Mean:
     """The mean of the known values, all within `bounds`, and the p-value of "it is `null`"."""
     known = [(value, name) for value, name in zip(values, clusters, strict=True) if value is not None]
@@ -201,11 +198,7 @@ def _adjust(parts: Iterable[dict[str, Any]]) -> None:
 
 
 def _subgroup(
-    values: Sequence[float | None],
-    rows: ComparedRows,
-    places: Sequence[int],
-    null: float | None,
-    bounds: tuple[float, float],
+    values: Sequence[float | None], rows: ComparedRows, places: Sequence[int], null: float | None, bounds: tuple[float, float]
 ) -> dict[str, Any]:
     own = [values[place] for place in places]
     clusters = [rows.clusters[place] for place in places]
