@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -129,6 +130,18 @@ def conflicts(
     sys.exit(int(not found.n_scored or bool(lost)))
 
 
+@dataclass(frozen=True)
+class AnchorColumns:
+    """Which columns of a file of scores mean what: see `read_anchors`."""
+
+    id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id"
+    score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score"
+    labels: Annotated[str | None, typer.Option(help="Column of people's labels, or a file with them by id.")] = None
+    label_column: opt.LabelColumn = None
+    cluster: Annotated[str | None, typer.Option(help="Column that says which anchors belong together.")] = None
+
+
+@opt.grouped()
 def drift(
     old: Annotated[Path, typer.Argument(help="The old version's run folder or file of scores, a row per anchor.")],
     new: Annotated[Path, typer.Argument(help="The new version's, on the same anchors.")],
@@ -136,11 +149,8 @@ def drift(
         list[Path] | None, typer.Option(help="Another run of the old version, for its own noise; may be repeated.")
     ] = None,
     new_again: Annotated[list[Path] | None, typer.Option(help="Another run of the new version.")] = None,
-    id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id",
-    score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score",
-    labels: Annotated[str | None, typer.Option(help="Column of people's labels, or a file with them by id.")] = None,
-    label_column: opt.LabelColumn = None,
-    cluster: Annotated[str | None, typer.Option(help="Column that says which anchors belong together.")] = None,
+    *,
+    columns: AnchorColumns,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Lowest and highest possible score; 0 1 where all lie within.")
     ] = None,
@@ -150,24 +160,18 @@ def drift(
     json: opt.Json = False,
 ) -> None:
     """Compare two versions of a judge on the same anchors; exit 1 when more has changed than the judge's own noise explains."""
-    joined = labels is not None and Path(labels).is_file()
+    joined = columns.labels is not None and Path(columns.labels).is_file()
 
     def read(path: Path, *, is_old: bool = False) -> Anchors:
         # a column may stand in one of the files only; a file of labels is joined to the old version's anchors
-        return read_anchors(
-            path,
-            id=id,
-            score=score,
-            labels=labels if is_old or not joined else None,
-            label_column=label_column,
-            cluster=cluster,
-            optional=not (is_old and joined),
-        )
+        own = columns if is_old or not joined else replace(columns, labels=None)
+        return read_anchors(path, **vars(own), optional=not (is_old and joined))
 
     versions = read(old, is_old=True), read(new)
-    for name, column, told in (("--labels", labels, "labels"), ("--cluster", cluster, "clusters")):
+    for name, told in (("labels", "labels"), ("cluster", "clusters")):
+        column = getattr(columns, name)
         if column is not None and not any(getattr(version, told) for version in versions):
-            raise ConfigError(f"{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
+            raise ConfigError(f"--{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
     found = compare_versions(
         *versions,
         old_again=[read(path) for path in old_again or ()],
@@ -181,6 +185,18 @@ def drift(
     sys.exit(int(bool(found.findings)))
 
 
+@dataclass(frozen=True)
+class LogColumns:
+    """Which columns of a training log mean what, where they have other names."""
+
+    step: Annotated[str | None, typer.Option(help="Column of the step, where it has another name.")] = None
+    prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None
+    completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None
+    total: Annotated[str | None, typer.Option(help="Column of the reward the components add up to.")] = None
+    length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None
+
+
+@opt.grouped()
 def watch(
     log: Annotated[Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")],
     component: Annotated[
@@ -192,11 +208,8 @@ def watch(
     window: Annotated[float, typer.Option(help="Share of the steps that is early, and that is late.")] = 0.3,
     examples: Annotated[int, typer.Option(min=0, help="Completions shown with a finding.")] = 3,
     confidence: Annotated[float, typer.Option(help="Of a finding, over all figures together.")] = 0.95,
-    step: Annotated[str | None, typer.Option(help="Column of the step, where it has another name.")] = None,
-    prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None,
-    completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None,
-    total: Annotated[str | None, typer.Option(help="Column of the reward the components add up to.")] = None,
-    length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None,
+    *,
+    columns: LogColumns,
     json: opt.Json = False,
 ) -> None:
     """Look over a training run for rewards that part ways, follow length, teach nothing or say nothing; exit 1 when some do."""
@@ -207,11 +220,7 @@ def watch(
         window=window,
         examples=examples,
         confidence=confidence,
-        step=step,
-        prompt=prompt,
-        completion=completion,
-        total=total,
-        length=length,
+        **vars(columns),
     )
     opt.show(json, found.to_dict(), watched_lines(found))
     sys.exit(int(bool(found.warned)))

@@ -273,42 +273,6 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     return _plot("reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows)
 
 
-def length_plot(points: Sequence[tuple[int, float, str]], bins: Sequence[tuple[float, float, int]], says: str) -> Plot | None:
-    """Score against answer length on a logarithmic axis: single answers as marks, means of bins as a line.
-
-    Args:
-        points: (characters, score, label) of the answers to draw.
-        bins: (characters, mean score, answers) from short to long, over all answers.
-        says: what to read off it.
-    """
-    if not points:
-        return None
-    title = "Answer length against score"
-    _, low, high = _clipped([score for _, score, _ in points])
-    lengths = [math.log10(max(1, length)) for length, _, _ in points]
-    x = Axis(min(lengths), max(lengths), LEFT + 6, WIDTH - RIGHT - 6, 5)
-    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, HEIGHT - BOTTOM, TOP, 5)
-    names = [
-        (math.log10(n), f"{n:,}")
-        for power in range(8)
-        for n in (10**power, 3 * 10**power)
-        if x.low - 1e-9 <= math.log10(n) <= x.high + 1e-9
-    ]
-    if len(names) < 2:
-        names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
-    body = [frame(x, y, "answer length in characters (log scale)", "score", names)]
-    for length, (_, score, label) in zip(lengths, points, strict=True):
-        a, b = x.at(length), y.at(score)
-        if label == "rejected":
-            body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
-        else:
-            body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
-    body.append(_polyline("curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in bins)))
-    body.append(_legend([(label, label) for label in sorted({label for _, _, label in points})] + [("mean", "line")]))
-    rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in bins)
-    return _plot("length", title, body, says, ("mean length (characters)", "mean score", "answers"), rows)
-
-
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
     parts, at = [], LEFT + 6
     for name, style in entries:
@@ -437,25 +401,43 @@ def _gap_plot(summary: Summary) -> Plot | None:
 
 
 def _length_plot(summary: Summary) -> Plot | None:
+    """Score against answer length on a logarithmic axis: drawn answers as marks, means of bins over all answers as a line."""
     answers = summary.answers
+    if not answers:
+        return None
     drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
     scores = [min(max(answer.score, -HUGE), HUGE) for answer in answers]
-    bins = binned([float(answer.length) for answer in answers], scores) if answers else []
-    rho = summary.length_correlation()
+    means = [(b.x, b.share.k / b.share.n, b.share.n) for b in binned([float(a.length) for a in answers], scores)]
+    rho, longer, chosen = summary.length_correlation(), summary.longer.share, summary.longer_chosen.share
     says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
     says += (
-        f"Spearman correlation of length and score: {show(rho, 2)}."
-        if rho is not None
-        else "No correlation: one does not vary."
+        "No correlation: one does not vary." if rho is None else f"Spearman correlation of length and score: {show(rho, 2)}."
     )
-    longer, chosen = summary.longer.share, summary.longer_chosen.share
     if longer.n:
         says += (
             f" Where the lengths of a chosen and a rejected answer differ, the longer one scores higher in "
             f"{percent(longer.value)} and is the chosen one in {percent(chosen.value)} of {longer.n:,} pairs."
         )
-    means = [(found.x, found.share.k / found.share.n, found.share.n) for found in bins]
-    return length_plot([(a.length, a.score, a.label) for a in drawn], means, says)
+    _, low, high = _clipped([answer.score for answer in drawn])
+    lengths = [math.log10(max(1, answer.length)) for answer in drawn]
+    x = Axis(min(lengths), max(lengths), LEFT + 6, WIDTH - RIGHT - 6, 5)
+    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, HEIGHT - BOTTOM, TOP, 5)
+    round_ones = [(math.log10(n), f"{n:,}") for power in range(8) for n in (10**power, 3 * 10**power)]
+    names = [(at, name) for at, name in round_ones if x.low - 1e-9 <= at <= x.high + 1e-9]
+    if len(names) < 2:
+        names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
+    body = [frame(x, y, "answer length in characters (log scale)", "score", names)]
+    for length, (_, score, label) in zip(lengths, drawn, strict=True):
+        a, b = x.at(length), y.at(score)
+        if label == "rejected":
+            body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
+        else:
+            body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
+    body.append(_polyline("curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)))
+    body.append(_legend([(label, label) for label in sorted({answer.label for answer in drawn})] + [("mean", "line")]))
+    rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
+    columns = ("mean length (characters)", "mean score", "answers")
+    return _plot("length", "Answer length against score", body, says, columns, rows)
 
 
 def _pair_plot(summary: Summary) -> Plot | None:

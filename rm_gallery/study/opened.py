@@ -159,11 +159,9 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
 
 def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
     found: list[str | None] = []
-    for output in sample.output:
-        said = output.answer.reward
+    for said in (output.answer.reward for output in sample.output):
         key = reward.key_in(said)
-        texts = dict.fromkeys(d.reason for d in said.details if d.source == key and d.reason)
-        found.append("\n".join(map(str, texts)) or None)
+        found.append("\n".join(dict.fromkeys(str(d.reason) for d in said.details if d.source == key and d.reason)) or None)
     return found if any(found) else []
 
 

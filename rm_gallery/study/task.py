@@ -293,5 +293,6 @@ def _first_rows(loader: DataLoader) -> Iterator[tuple[RowRef, dict[str, Any] | D
     """The first row of every source, with its columns renamed as wanted."""
     for source in loader.sources():
         for where, row in source.rows([0]):
-            renaming = loader.options.columns and not isinstance(row, DataError)
-            yield where, loader.options.renamed(row, where) if renaming else row
+            if loader.options.columns and not isinstance(row, DataError):
+                row = loader.options.renamed(row, where)
+            yield where, row

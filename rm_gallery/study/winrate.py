@@ -200,22 +200,18 @@ class WinRateTask(TableTask):
     def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
         samples, control = list(self.questions.samples), options.control or RunControl()
-        if self.until_decided:
-            samples = self._in_turns(samples, control, seed)
-            if self.until is not None and options.run_dir and not options.force_new and is_run(options.run_dir):
+        if self.until_decided:  # in a seeded order, clusters together
+            clusters: dict[str, list[DataSample]] = {}
+            for sample in samples:
+                clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
+            turns = list(clusters.values())
+            random.Random(seed).shuffle(turns)
+            samples = [sample for turn in turns for sample in turn]
+            self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
+            if options.run_dir and not options.force_new and is_run(options.run_dir):
                 self.until.look_back(Path(options.run_dir))
         about = {"until_decided": self.until_decided}
         return replace(options, control=control, manifest={**about, **(options.manifest or {})}), samples
-
-    def _in_turns(self, samples: list[DataSample], control: RunControl, seed: int) -> list[DataSample]:
-        """The samples in the seeded order in which they are looked at, clusters together."""
-        clusters: dict[str, list[DataSample]] = {}
-        for sample in samples:
-            clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
-        turns = list(clusters.values())
-        random.Random(seed).shuffle(turns)
-        self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
-        return [sample for turn in turns for sample in turn]
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
         """Put in what length alone reaches and, where the run could stop early, the interval that allows for it."""
