@@ -54,7 +54,7 @@ def evaluate(
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
-    rows: opt.Judged,
+    rows: opt.Reported,
 ) -> None:
     """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 % intervals."""
     _judge(reward, data, benchmark, run, rows)
@@ -81,7 +81,7 @@ def bench(
     list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
     *,
     run: opt.Running,
-    rows: opt.Judged,
+    rows: opt.Reported,
 ) -> None:
     """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or --replay made elsewhere."""
     if list_all:
@@ -106,7 +106,12 @@ def bench(
 
 
 def _judge(
-    reward: str, data: str | list[str], benchmark: str | Benchmark | None, run: opt.Running, rows: opt.Judged, repeats: int = 1
+    reward: str,
+    data: str | list[str],
+    benchmark: str | Benchmark | None,
+    run: opt.Running,
+    rows: opt.Reported,
+    repeats: int = 1,
 ) -> None:
     """Judge the data once or several times, print the report or what that would need, and leave with the exit code."""
     gate, options, task = rows.gate(), run.options(), run.task(rows.limit)
@@ -192,7 +197,7 @@ def _bench_recorded(
     scores: Path | None,
     replay: Path | None,
     run: opt.Running,
-    rows: opt.Judged,
+    rows: opt.Reported,
 ) -> None:
     """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could be scored."""
     gate = rows.gate()
@@ -245,7 +250,7 @@ def score(
     *,
     table: opt.Tabled,
     run: opt.Running,
-    rows: opt.Judged,
+    rows: opt.Reported,
 ) -> None:
     """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
     task = Scoring.read(data, prompt, answer, table.columns(run, rows.limit))
@@ -272,7 +277,7 @@ def winrate(
     *,
     table: opt.Tabled,
     run: opt.Running,
-    rows: opt.Judged,
+    rows: opt.Reported,
 ) -> None:
     """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
     task = WinRateTask.read(
@@ -287,7 +292,7 @@ def winrate(
     _judge_table(task, reward, run, rows, table.dry_run)
 
 
-def _judge_table(task: TableTask, name: str, run: opt.Running, rows: opt.Judged, dry_run: bool) -> None:
+def _judge_table(task: TableTask, name: str, run: opt.Running, rows: opt.Reported, dry_run: bool) -> None:
     """Say what was understood, judge, print the report, write the export; the exit code is that of `eval`."""
     reward, options, gate = run.build(name), run.options(), rows.gate(own_unit=task.rule().name == "scores")
     for line in task.understood(reward):
@@ -308,7 +313,7 @@ def grade(
     data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")],
     *,
     run: opt.Running,
-    rows: opt.Judged,
+    rows: opt.Reported,
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)

@@ -23,7 +23,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.report.gate import QualityGate, gate_of
+from rm_gallery.report.gate import QualityGate, reference_run
 from rm_gallery.study.table import Columns
 
 
@@ -142,7 +142,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Reported:
     """What every command that reports a figure takes: how many rows, what beside the report is wanted, and the gates."""
 
     limit: Limit = None
@@ -163,8 +163,9 @@ class Judged:
     ] = None
 
     def gate(self, own_unit: bool = False) -> QualityGate:
-        """What the figure is held to."""
-        return gate_of(self.fail_under, self.fail_if_worse_than, self.max_failures, self.max_unscored, own_unit=own_unit)
+        """What the figure is held to; ConfigError, before anything is paid, for a limit or a run that is none."""
+        reference = None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
+        return QualityGate(self.fail_under, self.max_failures, self.max_unscored, reference, own_unit=own_unit)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from rm_gallery.study.summary import summarize
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlanOptions:
     """What is to be known, how sure, and what is known beforehand; see `plan`."""
 
     precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = None
@@ -92,18 +92,18 @@ class Wish:
         if self.sensitivity is not None or self.specificity is not None or (self.sd is None and known.correlation is None):
             rates = {"sensitivity": self.sensitivity, "specificity": self.specificity}
             judge = {"rate": rate, **{name: 0.9 if value is None else value for name, value in rates.items()}}
-        costs = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
+        costs: dict[str, Any] = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
         found = plan_labels(half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common)
         return found, f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
 
 
 @opt.grouped()
-def plan(*, wish: Wish, json: opt.Json = False) -> None:
+def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
     """Say how many rows, labels (with --judged) or pairs (with --discordance) a precision or a difference needs."""
-    wish.check()
-    columns = {"score": wish.score, "label": wish.label, "cluster": wish.cluster}
-    known = Pilot() if wish.pilot is None else read_pilot(Path(wish.pilot), **columns)
-    found, what = wish.answer(known)
+    wanted.check()
+    columns = {"score": wanted.score, "label": wanted.label, "cluster": wanted.cluster}
+    known = Pilot() if wanted.pilot is None else read_pilot(Path(wanted.pilot), **columns)
+    found, what = wanted.answer(known)
     plain = {name: value for name, value in asdict(found).items() if value is not None and value != ()}
     rest = "" if found.clusters is None else f", in {found.clusters:,} clusters"
     rest += "" if found.power is None else f" (power {100 * found.power:.0f} %)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
@@ -94,7 +94,7 @@ def check(
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
-    how = {"reference": reference, "full": full, "ceiling": ceiling, "options": run.options()}
+    how: dict[str, Any] = {"reference": reference, "full": full, "ceiling": ceiling, "options": run.options()}
     found = check_reward(reward, cases, **how, **run.judge)
     if run.json:
         opt.print_json(found.to_dict())

@@ -98,25 +98,12 @@ class QualityGate:
                 yield f"{why}, which is the baseline '{name}'"
 
     @contextmanager
-    def keeping(self, run_dir: str | None, option: str = "--fail-if-worse-than") -> Iterator[str | None]:
+    def keeping(self, run_dir: str | None) -> Iterator[str | None]:
         """The run folder to judge into: the one given, or where runs are compared one that is gone in the end."""
         if self.reference is not None and run_dir and Path(run_dir).resolve() == self.reference.folder.resolve():
-            raise ConfigError(f"--out is the run of {option}; a run cannot be held against itself.")
+            raise ConfigError("--out is the run of --fail-if-worse-than; a run cannot be held against itself.")
         with run_folder(run_dir, self.reference is not None) as folder:
             yield folder
-
-
-def gate_of(
-    fail_under: float | None = None,
-    fail_if_worse_than: Path | None = None,
-    max_failures: int = 0,
-    max_unscored: int | None = None,
-    *,
-    own_unit: bool = False,
-) -> QualityGate:
-    """The gate these options set; ConfigError, before anything is paid, for a limit or a run that is none."""
-    reference = None if fail_if_worse_than is None else reference_run(fail_if_worse_than)
-    return QualityGate(fail_under, max_failures, max_unscored, reference, own_unit=own_unit)
 
 
 def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False) -> str | None:
@@ -151,8 +138,9 @@ def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict
     if not missing:
         return said
     causes = by_cause(figures.get("missing") or {})
-    known_ends = bounds is not None and None not in bounds
-    ends = f", so it lies from {shown(bounds[0], digits)} to {shown(bounds[1], digits)}" if known_ends else ""
+    ends = ""
+    if bounds is not None and None not in bounds:
+        ends = f", so it lies from {shown(bounds[0], digits)} to {shown(bounds[1], digits)}"
     return f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are missing{f' ({causes})' if causes else ''}{ends}"
 
 
@@ -181,7 +169,7 @@ def check_fits(reference: OpenRun, data: Data) -> None:
     check_same(reference, OpenRun(Path("this run"), {**rule, **data.identity()}, {}, {}))
 
 
-def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool, str]:
+def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
     """Whether a run is worse than the reference, and by how much it differs, what is missing counted at its worst.
 
     It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does not
@@ -191,7 +179,7 @@ def held_against(run: OpenRun, reference: OpenRun, seed: int = 0) -> tuple[bool,
     Raises:
         ConfigError: runs that cannot be compared, or without a sample scored in both.
     """
-    found = compare(reference, run, examples=0, seed=seed)[0]
+    found = compare(reference, run, examples=0)[0]
     whole, name, n = found.whole, reference.folder.name, found.whole.paired.n
     if whole.paired.interval is None:
         raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")

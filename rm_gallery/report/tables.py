@@ -275,8 +275,8 @@ def _tokens(run: OpenRun) -> Callable[[str, int], dict[str, int | None]]:
             spent.setdefault(key, Counter()).update(tokens_of(entry))
 
     def of(key: str, place: int) -> dict[str, int | None]:
-        found = spent.get((key, place)) or spent.get((key, None)) or {}
-        return {f"{name}_tokens": found.get(name) for name in ("input", "output")}
+        found = spent.get((key, place)) or spent.get((key, None))
+        return {f"{name}_tokens": found[name] if found else None for name in ("input", "output")}
 
     return of
 

@@ -13,7 +13,7 @@ from rm_gallery.core.stats.consistency import Drift, drift
 from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.opened import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, labels_of, open_sheet, value_of
+from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
@@ -198,38 +198,28 @@ def _names(sheet: Sheet, column: str) -> list[str]:
     for place, cells in zip(sheet.places, zip(*parts, strict=True), strict=True):
         if cells[0] is None:
             raise ConfigError(f"{place}: column '{column}' (--id) is blank; every anchor needs its name")
-        names.append("/".join(_name(cell) for cell in cells if cell is not None))
+        names.append("/".join(id_text(cell) for cell in cells if cell is not None))
     doubled, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ConfigError(f"{sheet.name}: anchor {doubled[:40]!r} has several rows; give each run a file of its own")
     return names
 
 
-def _name(cell: Any) -> str:
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
-
-
 def _same_texts(first: Anchors, other: Anchors) -> None:
-    moved = [
-        name
-        for name, texts in first.texts.items()
-        if any(other.texts.get(name, {}).get(column, text) != text for column, text in texts.items())
-    ]
+    moved, relabelled = [], []
+    for name, texts in first.texts.items():
+        if any(other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()):
+            moved.append(name)
+    for name, label in first.labels.items():
+        if None not in (label, other.labels.get(name)) and other.labels[name] != label:
+            relabelled.append(name)
+    where = f"in {other.name} than in {first.name}, such as"
     if moved:
-        raise ConfigError(
-            f"{len(moved)} anchors have other texts in {other.name} than in {first.name}, such as {moved[0][:40]!r}: that"
-            " is another question, not another judge"
-        )
-    relabelled = [
-        name
-        for name, label in first.labels.items()
-        if label is not None and other.labels.get(name) is not None and other.labels[name] != label
-    ]
+        what = f"{len(moved)} anchors have other texts {where} {moved[0][:40]!r}"
+        raise ConfigError(f"{what}: that is another question, not another judge")
     if relabelled:
-        raise ConfigError(
-            f"{len(relabelled)} anchors have another label in {other.name} than in {first.name}, such as"
-            f" {relabelled[0][:40]!r}: the labels changed, not the judge; compare under one set of labels"
-        )
+        what = f"{len(relabelled)} anchors have another label {where} {relabelled[0][:40]!r}"
+        raise ConfigError(f"{what}: the labels changed, not the judge; compare under one set of labels")
 
 
 @dataclass(frozen=True)

@@ -109,12 +109,13 @@ class _Column:
 
     def figure(self, clusters: Sequence[str]) -> Figure:
         mean = mean_of(self.scores, clusters, bounds=self.bounds)
-        counts = [self.statuses.count(status) for status in ("scored", "unscored", "failed", "stopped")]
+        statuses = ("scored", "unscored", "failed", "stopped")
+        scored, unscored, failed, stopped = (self.statuses.count(status) for status in statuses)
         total = math.fsum(score for score in self.scores if score is not None)
-        whole = closed(len(self.scores), counts[0], total, self.missing, self.bounds)
+        whole = closed(len(self.scores), scored, total, self.missing, self.bounds)
         bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
         about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
-        return Figure("mean_score", len(self.scores), *counts, mean.estimate, mean.ci95, **about)
+        return Figure("mean_score", len(self.scores), scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
 
     def distribution(self) -> dict[str, Any]:
         found = spread_of([score for score in self.scores if score is not None])

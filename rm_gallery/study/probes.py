@@ -279,8 +279,6 @@ def changed(
     what: str,
     both: Sequence[tuple[Duel, Duel]],
     other: Questionnaire | None = None,
-    limit: Limit = UNSTABLE,
-    **more: Any,
 ) -> Finding:
     """The share of comparisons with another verdict the second time, place by place; a tie that gets a winner has changed."""
     values, where, statuses = [], [], []
@@ -292,7 +290,7 @@ def changed(
             pairs = list(zip(first, second, strict=True))
             values.append(sum(a.verdict != b.verdict for a, b in pairs) / len(pairs))
             where.append(before.cluster)
-    return found(probe, name, what, values, where, limit, lost=lost(statuses), **more)
+    return found(probe, name, what, values, where, UNSTABLE, lost=lost(statuses))
 
 
 SHOWN = 5

@@ -175,8 +175,7 @@ class Repeatability(Probe):
         pairs = self.pairs
         both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
-        limit = Limit(0.15, 0.25)
-        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet, limit), self._noise()]
+        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet), self._noise()]
 
     def _noise(self) -> Finding:
         """The share of one score's variance around the answer's own in the variance of all scores."""

@@ -294,15 +294,18 @@ def questions_of(
     return TableSamples(sheet, samples, blank, clusters, clustered_by, names, _noticed(sheet, cluster))
 
 
+def id_text(cell: Any) -> str:
+    """An id as text: 7.0 and " 7" are 7."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
+
+
 def row_ids(sheet: Sheet, column: str) -> list[str]:
     """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
     cells = sheet.column(column, "--id")
-    ids = []
-    for place, cell in enumerate(cells):
+    for place, cell in zip(sheet.places, cells, strict=True):
         if cell is None:
-            raise ConfigError(f"{sheet.places[place]}: column '{column}' (--id) is blank; every row needs its id.")
-        value = number_of(cell) if isinstance(cell, float) else None
-        ids.append(str(int(value)) if value is not None and value.is_integer() else str(cell).strip())
+            raise ConfigError(f"{place}: column '{column}' (--id) is blank; every row needs its id.")
+    ids = [id_text(cell) for cell in cells]
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled:
         raise ConfigError(

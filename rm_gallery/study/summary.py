@@ -14,7 +14,7 @@ from rm_gallery.core.stats.agreement import spearman
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, Gaps, best_of_n_curve, reward_gaps
-from rm_gallery.core.stats.validation import Calibration, HeldOut, Method, calibration_curve, held_out_calibration
+from rm_gallery.core.stats.validation import Calibration, HeldOut, calibration_curve, held_out_calibration
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.study.opened import OpenRun, SampleRow
@@ -254,27 +254,31 @@ class Summary:
 
         About equal numbers a bin, equal gaps in one bin, ties left out; in order of the gap.
         """
-        known = [(abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap]
-        return binned([x for x, _, _ in known], [y for _, y, _ in known], [name for _, _, name in known])
+        known = self._decided()
+        return binned(*zip(*known, strict=True)) if known else []
 
-    def gap_distribution(self, bins: int = 20) -> Gaps | None:
+    def _decided(self) -> list[tuple[float, float, str]]:
+        """Size of the gap, whether it is right, and cluster of every sample whose gap is not 0."""
+        return [(abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap]
+
+    def gap_distribution(self) -> Gaps | None:
         """Mean, quantiles and histogram of the gaps; None without any."""
-        return reward_gaps(self.gaps, [0.0] * len(self.gaps), clusters=self.clusters, bins=bins)
+        return reward_gaps(self.gaps, [0.0] * len(self.gaps), clusters=self.clusters, bins=20)
 
-    def calibration(self, bins: int = 10) -> Calibration | None:
+    def calibration(self) -> Calibration | None:
         """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic function of their size."""
         from scipy.special import expit
 
         right = [_half_step(gap) for gap in self.gaps]
-        return calibration_curve(expit([abs(gap) for gap in self.gaps]), right, clusters=self.clusters, bins=bins)
+        return calibration_curve(expit([abs(gap) for gap in self.gaps]), right, clusters=self.clusters, bins=10)
 
-    def held_out(self, method: Method = "platt") -> HeldOut | None:
+    def held_out(self) -> HeldOut | None:
         """A curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
-        known = [(abs(gap), float(gap > 0), name) for gap, name in zip(self.gaps, self.clusters, strict=True) if gap]
+        known = self._decided()
         if len(known) < FEWEST_TO_FIT or max(known)[0] > HUGE or max(known)[0] < 1 / HUGE:
             return None
         xs, ys, names = zip(*known, strict=True)
-        return held_out_calibration(xs, ys, method, clusters=names)
+        return held_out_calibration(xs, ys, "platt", clusters=names)
 
     def best_of_n(self) -> list[BestOf]:
         """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded lists; empty without lists."""
@@ -306,8 +310,8 @@ def gap_of(row: SampleRow) -> float | None:
     return gap if math.isfinite(gap) else math.copysign(sys.float_info.max, gap)
 
 
-def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None, bins: int = BINS) -> list[Bin]:
-    """Pairs in order of x in at most `bins` bins of about equal size; equal x stay together.
+def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None) -> list[Bin]:
+    """Pairs in order of x in at most `BINS` bins of about equal size; equal x stay together.
 
     With clusters, y is within 0..1 and has an interval.
     """
@@ -315,7 +319,7 @@ def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | N
     found: list[Bin] = []
     start = 0
     while start < len(pairs):
-        size = math.ceil((len(pairs) - start) / max(1, bins - len(found)))
+        size = math.ceil((len(pairs) - start) / max(1, BINS - len(found)))
         end = start + size
         while end < len(pairs) and pairs[end][0] == pairs[end - 1][0]:
             end += 1

@@ -244,8 +244,9 @@ def counted_part(
     statuses = Counter("unscored" if status == "scored" else status for status, _ in lost)
     whole = closed(len(places), len(known), math.fsum(known), Counter(cause for _, cause in lost), scale)
     score = math.fsum(known) / len(known) if known else None
-    counts = [whole.n, whole.n_scored, *(statuses[status] for status in ("unscored", "failed", "stopped"))]
-    return Figure(rule, *counts, score, missing=whole.missing, bounds=whole.bounds, **more)
+    unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
+    limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
+    return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)
 
 
 @dataclass(frozen=True)

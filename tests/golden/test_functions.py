@@ -258,7 +258,7 @@ def sample(answers: list[Any], turns: int = 1) -> DataSample:
     return DataSample.model_validate({"unique_id": "s", "input": asked, "output": outputs})
 
 
-def data_set(make: Callable[..., trl_data.ComparedRows]) -> Callable[..., Any]:
+def data_set(make: Callable[..., trl_data.Rows]) -> Callable[..., Any]:
     def made(samples: list[Any], reward: str | None = None, turns: int = 1, **settings: Any) -> Any:
         given = [sample(each, turns) for each in samples]
         rows = make(given, REWARDS.get(reward or "", reward), **settings)
