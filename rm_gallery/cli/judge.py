@@ -317,7 +317,7 @@ def grade(
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
-    runner, path = runner_of(known, judge_of(known, run.llm, run.base_url)), Path(data).expanduser()
+    runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     named = {name: known.get(name) for name in ("labels", "cluster")}
@@ -364,7 +364,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
-def judge_of(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
+def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
     """The judge that the command line or the config names, None for none."""
     from rm_gallery.core.model.providers import resolve_llm
 

@@ -82,7 +82,7 @@ def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Running:
-    """What every command that judges takes: which judge, how the run goes, and what is printed. See `judging`."""
+    """What every command that judges takes: which judge, how the run goes, and what is printed."""
 
     llm: Llm = None
     base_url: BaseUrl = None
@@ -124,11 +124,18 @@ class Running:
             deadline=self.deadline,
             progress=True,
             cache=self.cache,
-            budget=make_budget(self.max_calls, self.max_tokens, self.max_cost, self.prices),
+            budget=self._budget(),
             run_dir=str(self.out) if self.out is not None else None,
             force_new=self.force_new,
             trace=self.trace,
         )
+
+    def _budget(self) -> Budget | None:
+        """The budget that is asked for, if any; prices alone make cost counted but not limited."""
+        if (self.max_calls, self.max_tokens, self.max_cost, self.prices) == (None,) * 4:
+            return None
+        prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
+        return Budget(max_calls=self.max_calls, max_tokens=self.max_tokens, max_cost=self.max_cost, prices=prices)
 
     @contextmanager
     def resumable(self) -> Iterator[None]:
@@ -263,14 +270,6 @@ def parse_params(pairs: list[str]) -> dict[str, Any]:
         except orjson.JSONDecodeError:
             params[key.strip()] = value
     return params
-
-
-def make_budget(max_calls: int | None, max_tokens: int | None, max_cost: float | None, prices: Path | None) -> Budget | None:
-    """The budget the options ask for, or None; prices alone make cost counted but not limited."""
-    if max_calls is None and max_tokens is None and max_cost is None and prices is None:
-        return None
-    table = PriceTable.from_yaml(prices) if prices is not None else None
-    return Budget(max_calls=max_calls, max_tokens=max_tokens, max_cost=max_cost, prices=table)
 
 
 LEVELS = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBUG", "http": "TRACE"}

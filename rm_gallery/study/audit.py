@@ -29,7 +29,7 @@ from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
-from rm_gallery.study.duels import VERDICTS, Finding, Questionnaire, Verdict, number, reasons_of
+from rm_gallery.study.duels import VERDICTS, Finding, Questionnaire, Verdict, figure_text, reasons_of
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
 from rm_gallery.study.task import KEYWORDS, asks_a_model, judge_of, open_data, repeat_folder, spent_by
 
@@ -299,7 +299,7 @@ def _bar(finding: Finding) -> dict[str, Any] | None:
     def at(value: float) -> float:
         return round(100 * min(1.0, max(0.0, (value - low) / (1.0 - low))), 2)
 
-    bar: dict[str, Any] = {"from": number(low, finding.unit), "to": number(1.0, finding.unit), "zero": at(0.0)}
+    bar: dict[str, Any] = {"from": figure_text(low, finding.unit), "to": figure_text(1.0, finding.unit), "zero": at(0.0)}
     bar |= {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1])}
     if finding.limit is not None:
         sides = (1, -1) if finding.limit.sides == "both" else (1,)

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rm_gallery.core.data.load.base import LoadReport
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Estimate
@@ -211,17 +212,18 @@ class _Counting:
         """What was counted, with what was met while the data were read."""
         own = self.benchmark.named(self.scorer.report())
         report = beside(own, {name: found.report() for name, found in self.baselines.items()})
-        reasons: dict[str, dict[str, Any]] = self.reasons
+        reasons = Reasons(self.reasons)
         if unfit := report.extra.get("n_unfit_labels"):
             message = f"no chosen and rejected answers that {report.rule} compares."
-            reasons = {**reasons, "unscored: labels": {"n": unfit, "example": message}}
+            reasons["unscored: labels"] = {"n": unfit, "example": message}
+        met = LoadReport() if data is None else data.met
         return replace(
             report,
-            duplicates=0 if data is None else data.met.duplicates,
-            id_collisions=0 if data is None else data.met.id_collisions,
-            skipped=0 if data is None else data.met.skipped,
-            reasons=dict(sorted(reasons.items(), key=lambda item: -item[1]["n"])),
-            notes=(*notes, *(() if data is None else data.met.notes())),
+            duplicates=met.duplicates,
+            id_collisions=met.id_collisions,
+            skipped=met.skipped,
+            reasons=reasons.sorted(),
+            notes=(*notes, *met.notes()),
             suspicion=self.lookout.found(),
         )
 

@@ -29,7 +29,7 @@ from rm_gallery.study.check_cases import (
     Case,
     Expected,
     Trial,
-    built_in,
+    built_in_cases,
     cases_of_example,
     forms,
     load_target,
@@ -161,7 +161,7 @@ def check_reward(
     if cases is not None or own is not None:
         known = read_cases(own if cases is None else cases, reference)
     else:
-        known = (cases_of_example(example) if example is not None else []) or built_in()
+        known = (cases_of_example(example) if example is not None else []) or built_in_cases()
     chosen = options or RunOptions(progress=False, max_workers=built.max_workers)
     return _Checking(built, known, full, ceiling, chosen).run()
 

@@ -194,7 +194,7 @@ def _expected(given: Any, where: str) -> Expected | None:
     )
 
 
-def built_in() -> list[Case]:
+def built_in_cases() -> list[Case]:
     """Four short questions with their answers."""
     return read_cases([{"prompt": prompt, "ground_truth": truth} for prompt, truth in BUILT_IN])
 

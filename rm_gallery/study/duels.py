@@ -185,7 +185,7 @@ class Limit:
 
     def text(self, unit: str = "share") -> str:
         """The limit in words."""
-        good, bad = (number(value, unit).removeprefix("+") for value in (self.good, self.bad))
+        good, bad = (figure_text(value, unit).removeprefix("+") for value in (self.good, self.bad))
         if self.sides == "high":
             return f"pass from {good}, fail below {bad}"
         mark = "±" if self.sides == "both" else ""
@@ -263,16 +263,16 @@ class Finding:
 
     def shown(self) -> str:
         """The value for people."""
-        return number(self.value, self.unit)
+        return figure_text(self.value, self.unit)
 
     def shown_interval(self) -> str:
         """Its interval for people."""
         if self.ci95 is None:
             return "-"
-        return " – ".join(number(end, self.unit).removesuffix(" %") for end in self.ci95)
+        return " – ".join(figure_text(end, self.unit).removesuffix(" %") for end in self.ci95)
 
 
-def number(value: float | None, unit: str) -> str:
+def figure_text(value: float | None, unit: str) -> str:
     """A figure in its unit: shares as percentages, nets with their sign, the rest with two digits; a dash for none."""
     if value is None:
         return "-"
